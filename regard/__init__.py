@@ -1,0 +1,33 @@
+"""Regard: train, run and look inside attention models on the machine you have.
+
+    model = regard.load("runs/translate/3")
+    out = model.translate("A man rides a bike.", attention=True)
+    run = regard.train("translate", data="pairs.tsv", preset="tiny")
+
+What stands here is imported when it is first used, so that `import regard` is instant.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from regard.attention import attend, record
+    from regard.tasks import load, train
+
+__version__ = "0.1.0"
+__all__ = ["attend", "load", "record", "train"]
+
+_HOME = {
+    "load": "regard.tasks",
+    "train": "regard.tasks",
+    "record": "regard.attention",
+    "attend": "regard.attention",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"regard has no {name}; it has {', '.join(__all__)}")
+    return getattr(import_module(_HOME[name]), name)

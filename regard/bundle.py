@@ -1,0 +1,135 @@
+"""A trained model on disk: a folder with `config.json`, `model.safetensors`, the tokenizer, `metrics.json` and a card.
+
+`config.json` names the format's version and the SHA-256 of every other file a model is made of, so that a truncated or
+altered bundle is refused before anything of it is used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import Field
+from torch import nn
+
+from regard import __version__
+from regard.config import StrictConfig, check
+from regard.decode.config import DecodeConfig
+from regard.errors import RegardError
+from regard.files import new_folder, read_json, settle, sha256, write_json, write_text
+from regard.models.config import ModelConfig
+from regard.models.table import build_model
+from regard.tensors import read_tensors, write_tensors
+from regard.tokens import TokenizerPair, TokensConfig
+
+FORMAT = 1
+WEIGHTS = "model.safetensors"
+
+
+class BundleConfig(StrictConfig):
+    """What `config.json` holds."""
+
+    format: int = FORMAT
+    regard: str = __version__
+    task: Literal["translate"] = "translate"
+    languages: tuple[str, str] | None = None
+    tokens: TokensConfig
+    vocabulary: tuple[int, int]
+    model: ModelConfig
+    decode: DecodeConfig = DecodeConfig()
+    files: dict[str, str] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Bundle:
+    """A model ready to run, with all it needs to take text and give text."""
+
+    config: BundleConfig
+    model: nn.Module
+    tokenizers: TokenizerPair
+    metrics: dict[str, Any]
+
+
+def save_bundle(folder: str | Path, bundle: Bundle) -> Path:
+    """Write a bundle in the place of `folder`; the old one stays whole until the new one is."""
+    folder = Path(folder)
+    with new_folder(folder) as inside:
+        names = bundle.tokenizers.save(inside)
+        write_tensors(inside / WEIGHTS, dict(bundle.model.named_parameters()))
+        files = {name: sha256(inside / name) for name in [*names, WEIGHTS]}
+        config = bundle.config.model_copy(update={"files": files})
+        write_json(inside / "config.json", config.model_dump(mode="json"))
+        write_json(inside / "metrics.json", bundle.metrics)
+        write_text(inside / "README.md", card(bundle))
+    return folder
+
+
+def load_bundle(folder: str | Path, device: str | torch.device = "cpu") -> Bundle:
+    """Read a bundle back, checked file by file, ready to run (in evaluation mode)."""
+    folder = settle(folder)
+    if not (folder / "config.json").exists():
+        raise RegardError(f"{folder} is not a bundle: it has no config.json")
+    config = read_config(folder)
+    _check_files(folder, config)
+    model = build_model(config.model, *config.vocabulary)
+    load_weights(model, folder / WEIGHTS)
+    metrics = read_json(folder / "metrics.json") if (folder / "metrics.json").exists() else {}
+    return Bundle(config, model.to(device).eval(), TokenizerPair.load(folder), metrics)
+
+
+def read_config(folder: Path) -> BundleConfig:
+    values = read_json(folder / "config.json")
+    version = values.get("format") if isinstance(values, dict) else None
+    if not isinstance(version, int):
+        raise RegardError(f"{folder}/config.json names no format; it is not a Regard bundle")
+    if version > FORMAT:
+        raise RegardError(
+            f"{folder} has format {version} (written by Regard {values.get('regard', '?')}); this Regard {__version__} reads "
+            f"up to {FORMAT}: upgrade it with pip install -U regard"
+        )
+    return check(BundleConfig, values, f"{folder}/config.json")
+
+
+def load_weights(model: nn.Module, path: Path) -> None:
+    """Put the tensors of a file into a model; a missing, extra or wrongly shaped one is an error."""
+    tensors, parameters = read_tensors(path), dict(model.named_parameters())
+    missing, extra = sorted(parameters.keys() - tensors.keys()), sorted(tensors.keys() - parameters.keys())
+    if missing or extra:
+        names = f"{len(missing)} missing {missing[:3]}, {len(extra)} unknown {extra[:3]}"
+        raise RegardError(f"{path} does not fit the model of config.json: {names}")
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            if tensors[name].shape != parameter.shape:
+                shapes = f"{tuple(tensors[name].shape)} in the file, {tuple(parameter.shape)} in config.json"
+                raise RegardError(f"{path}: {name} is {shapes}")
+            parameter.copy_(tensors[name])
+
+
+def card(bundle: Bundle) -> str:
+    """The model card: what the model is, what it scored, how to use it."""
+    config = bundle.config
+    pair = " → ".join(config.languages) if config.languages else "source → target"
+    size = sum(p.numel() for p in bundle.model.parameters())
+    metrics = "\n".join(f"| {name} | {value} |" for name, value in bundle.metrics.items())
+    return (
+        f"# A {config.model.kind} for {config.task} ({pair})\n\n"
+        f"{size:,} parameters · {config.tokens.kind} tokens, {config.vocabulary[0]:,} and {config.vocabulary[1]:,} "
+        f"· Regard {config.regard}, format {config.format}\n\n"
+        f'    regard {config.task} -m . "a sentence"\n\n'
+        f"| on validation data | |\n|---|---|\n{metrics}\n"
+    )
+
+
+def _check_files(folder: Path, config: BundleConfig) -> None:
+    for name, digest in config.files.items():
+        if Path(name).name != name:
+            raise RegardError(f"{folder}/config.json names a file outside the bundle: {name}")
+        if not (folder / name).exists():
+            raise RegardError(f"{folder} has no {name}; the bundle is not whole, copy it again")
+    if WEIGHTS in config.files and sha256(folder / WEIGHTS) != config.files[WEIGHTS]:
+        read_tensors(folder / WEIGHTS)  # a pickle or a truncated file says so itself
+    for name, digest in config.files.items():
+        if sha256(folder / name) != digest:
+            raise RegardError(f"{folder}/{name} is not the file this bundle was saved with (SHA-256 differs); copy it again")

@@ -1,0 +1,114 @@
+"""Strict configuration: frozen pydantic models, TOML in, JSON beside the weights, an unknown key is an error.
+
+Configuration modules never import torch, so that `regard --help` and checking a file are instant.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from regard.errors import RegardError, UsageError, nearest
+
+
+class StrictConfig(BaseModel):
+    """The base of every configuration: frozen, and an unknown key is refused with the nearest name."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+Config = TypeVar("Config", bound=StrictConfig)
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """The tables of a TOML file, or an error that names the file and the line."""
+    try:
+        return tomllib.loads(Path(path).read_bytes().decode("utf-8"))
+    except FileNotFoundError as error:
+        raise UsageError(f"there is no file {path}") from error
+    except IsADirectoryError as error:
+        raise UsageError(f"{path} is a folder; name the TOML file in it") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{path} is not valid TOML: {error}") from error
+
+
+def check(kind: type[Config], values: dict[str, Any], origin: str) -> Config:
+    """`values` as a configuration, or one line for each mistake: where it stands, what is wrong, what to type."""
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        lines = [_explain(kind, problem) for problem in error.errors()]
+        raise UsageError(f"{origin}: " + "; ".join(lines)) from None
+
+
+def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """`over` laid on `base`, table by table; neither is changed."""
+    merged = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = merge(merged[key], value) if both else value
+    return merged
+
+
+def from_assignments(assignments: list[str]) -> dict[str, Any]:
+    """`["train.lr=1e-3"]` as nested tables; a value is read as TOML, and as plain text where it is not TOML."""
+    tables: dict[str, Any] = {}
+    for assignment in assignments:
+        key, separator, text = assignment.partition("=")
+        if not separator or not key.strip():
+            raise UsageError(f"--set {assignment}: write --set table.key=value, for example --set train.lr=1e-3")
+        value: Any = _toml_value(text.strip())
+        for part in reversed(key.strip().split(".")):
+            value = {part: value}
+        tables = merge(tables, value)
+    return tables
+
+
+def _toml_value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _explain(kind: type[BaseModel], problem: Any) -> str:
+    path = [str(part) for part in problem["loc"]]
+    where = ".".join(path)
+    if problem["type"] == "extra_forbidden":
+        owner = _field_owner(kind, path[:-1])
+        known = owner.model_fields if owner else ()
+        return f"no key {where}{nearest(path[-1], known)}"
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"{where}: {message}" if where else message
+
+
+def _field_owner(kind: type[BaseModel], path: list[str]) -> type[BaseModel] | None:
+    """The model class that the tables of `path` lead to (the tag of a union stands in the path as well)."""
+    owner: type[BaseModel] | None = kind
+    for part in path:
+        if owner is None or part not in owner.model_fields:
+            continue
+        annotation = owner.model_fields[part].annotation
+        choices = [annotation, *get_args(annotation)]
+        models = [choice for choice in choices if isinstance(choice, type) and issubclass(choice, BaseModel)]
+        owner = models[0] if models else None
+    return owner
+
+
+def find_file(name: str, beside: Path | None = None) -> Path:
+    """A data file as a person names it: from here, from beside the configuration, or from the `REGARD_DATA` folder."""
+    places = [Path(name).expanduser()]
+    if beside is not None:
+        places.append(beside / name)
+    if os.environ.get("REGARD_DATA"):
+        places.append(Path(os.environ["REGARD_DATA"]) / name)
+    for place in places:
+        if place.exists():
+            return place
+    looked = ", ".join(str(place) for place in places)
+    advice = "" if os.environ.get("REGARD_DATA") else "; REGARD_DATA may name the folder of the data"
+    raise RegardError(f"there is no {name} (looked at {looked}){advice}")

@@ -1,0 +1,46 @@
+"""Lines of text from files that may be gzipped, truncated, or in the wrong encoding: each trouble says where it is."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from regard.errors import RegardError
+
+LONGEST_LINE = 100_000  # characters; a longer one is not a sentence
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file. Only a line feed ends a line, so that both files of a pair count alike."""
+    try:
+        with open_binary(path) as file:
+            lines = list(decode_lines(file, str(path)))
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise RegardError(f"{path} is not a whole gzip file ({error}); fetch it again") from error
+    except OSError as error:
+        raise RegardError(f"cannot read {path}: {error.strerror or error}") from error
+    if not lines:
+        raise RegardError(f"{path} is empty; it should hold one sentence or pair a line")
+    return lines
+
+
+def decode_lines(file: IO[bytes], name: str) -> Iterator[str]:
+    """UTF-8 lines without their line ends; a byte order mark at the start and a carriage return at the end go."""
+    for number, raw in enumerate(file, start=1):
+        try:
+            line = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise RegardError(
+                f"{name}, line {number}: byte {error.start + 1} ({raw[error.start]:#04x}) is not UTF-8; "
+                f"convert the file, for example with: iconv -f latin1 -t utf-8 {name}"
+            ) from error
+        if number == 1:
+            line = line.removeprefix("\ufeff")
+        yield line.removesuffix("\n").removesuffix("\r")
+
+
+def open_binary(path: Path) -> IO[bytes]:
+    return gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")  # type: ignore[return-value]

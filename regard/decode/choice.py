@@ -1,0 +1,138 @@
+"""How hypotheses go on: the most likely token, a random one, or the best of a beam.
+
+A choice sees the model's `logits` and the same after the filters, `allowed`, both (B, W, V), and proposes candidates.
+Where the length limit is reached the only candidate is the end token, at its own log-probability.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.decode.config import DecodeConfig
+from regard.decode.hypothesis import Bools, Floats, Ints, Live
+from regard.decode.top import top
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """C ways to go on for each source. A total of -inf is no candidate."""
+
+    parents: Ints  # (B, C) the hypothesis that goes on
+    ids: Ints  # (B, C) the token
+    log_probs: Floats  # (B, C) of the token, by the model
+    totals: Floats  # (B, C) of the sequence
+    willing: Bools  # (B, C) the hypothesis would take the end token here without being forced
+
+
+class Choice(ABC):
+    """Proposes at most `width` sequences to go on and to end for each source, and starts with `first` of them."""
+
+    def __init__(self, width: int, first: int, end: int) -> None:
+        self.width, self.first, self.end = width, first, end
+
+    @abstractmethod
+    def candidates(self, logits: Tensor, allowed: Tensor, live: Live, at_limit: Bools) -> Candidates: ...
+
+
+class Alone(Choice):
+    """Every hypothesis goes on by itself, with one token."""
+
+    @abstractmethod
+    def pick(self, allowed: Tensor, live: Live) -> tuple[Tensor, Tensor]:
+        """The token of each hypothesis and its allowed logit, both (B, W)."""
+
+    def candidates(self, logits: Tensor, allowed: Tensor, live: Live, at_limit: Bools) -> Candidates:
+        values, ids = self.pick(allowed, live)
+        possible, willing = values > -math.inf, (ids == self.end).cpu().numpy()  # (B, W)
+        if at_limit.any():
+            forced = torch.from_numpy(at_limit)[:, None].to(ids.device)  # (B, 1)
+            ids, possible = ids.masked_fill(forced, self.end), possible | forced
+        own = logits.gather(-1, ids[..., None]).squeeze(-1)  # (B, W)
+        log_probs = _log_probs(own.masked_fill(~possible, -math.inf), logits)
+        parents = np.broadcast_to(np.arange(ids.size(1)), ids.shape)  # (B, W)
+        return Candidates(parents, ids.cpu().numpy(), log_probs, live.totals + log_probs, willing)
+
+
+class Greedy(Alone):
+    """The most likely token, of equals the lower id."""
+
+    def __init__(self, end: int) -> None:
+        super().__init__(width=1, first=1, end=end)
+
+    def pick(self, allowed: Tensor, live: Live) -> tuple[Tensor, Tensor]:
+        values, ids = top(allowed, 1)
+        return values.squeeze(-1), ids.squeeze(-1)
+
+
+class Sample(Alone):
+    """A token drawn from the filtered distribution; n samples of a source are n independent sequences.
+
+    Sample i of the source with stream s draws from its own PCG64, seeded with (seed, s, i), one number for each token,
+    on the CPU in float64: neither the rest of the batch nor the device changes it. The token is the first whose
+    cumulative probability exceeds the number.
+    """
+
+    def __init__(self, end: int, seed: int, streams: Sequence[int], n: int) -> None:
+        super().__init__(width=n, first=n, end=end)
+        self._numbers = [[np.random.Generator(np.random.PCG64([seed, s, i])) for i in range(n)] for s in streams]
+
+    def pick(self, allowed: Tensor, live: Live) -> tuple[Tensor, Tensor]:
+        sources, samples = live.sources.tolist(), live.samples.tolist()
+        drawn = [[self._numbers[s][i].random() for i in row] for s, row in zip(sources, samples, strict=True)]
+        cumulative = allowed.cpu().double().softmax(dim=-1).cumsum(dim=-1)  # (B, W, V)
+        wanted = torch.tensor(drawn, dtype=torch.float64)[..., None] * cumulative[..., -1:]  # (B, W, 1)
+        ids = torch.searchsorted(cumulative, wanted, right=True)  # (B, W, 1)
+        ids = ids.clamp(max=allowed.size(-1) - 1).to(allowed.device)  # NaN leads beyond the end; it is reported later
+        return allowed.gather(-1, ids).squeeze(-1), ids.squeeze(-1)
+
+
+class Beam(Choice):
+    """The best continuations of all hypotheses of a source together (beam search).
+
+    Of each hypothesis the `width + 1` best tokens are enough: at most `width` of them go on, and one may be the end.
+    """
+
+    def __init__(self, width: int, end: int) -> None:
+        super().__init__(width, first=1, end=end)
+
+    def candidates(self, logits: Tensor, allowed: Tensor, live: Live, at_limit: Bools) -> Candidates:
+        values, ids = top(allowed, min(self.width + 1, allowed.size(-1)))  # (B, W, K)
+        willing = (ids[..., 0] == self.end).cpu().numpy()  # (B, W)
+        if at_limit.any():
+            values, ids = self._only_end(values, ids, logits, torch.from_numpy(at_limit).to(ids.device))
+        log_probs = _log_probs(values, logits)  # (B, W, K)
+        totals = (live.totals[..., None] + log_probs).reshape(len(log_probs), -1)  # (B, W * K)
+        order = np.argsort(-totals, axis=1, kind="stable")  # of equals, the lower hypothesis, then its better token
+        row, parents = np.arange(len(order))[:, None], order // ids.size(-1)
+        flat_ids, flat_log_probs = ids.flatten(1).cpu().numpy(), log_probs.reshape(totals.shape)  # (B, W * K)
+        return Candidates(
+            parents, flat_ids[row, order], flat_log_probs[row, order], totals[row, order], willing[row, parents]
+        )
+
+    def _only_end(self, values: Tensor, ids: Tensor, logits: Tensor, at_limit: Tensor) -> tuple[Tensor, Tensor]:
+        values, ids = values.clone(), ids.clone()
+        values[at_limit] = -math.inf
+        values[at_limit, :, 0] = logits[at_limit, :, self.end]
+        ids[at_limit] = self.end
+        return values, ids
+
+
+def _log_probs(chosen: Tensor, logits: Tensor) -> Floats:
+    """Chosen logits, (B, W) or (B, W, K), minus the log-sum-exp of their row: no softmax over the vocabulary."""
+    norms = logits.logsumexp(dim=-1).view(*logits.shape[:2], *[1] * (chosen.dim() - 2))
+    log_probs = chosen.cpu().double() - norms.cpu().double()
+    return log_probs.clamp(max=0.0).numpy()  # rounding can put log 1 above 0, and a sum must only fall
+
+
+def choice_of(options: DecodeConfig, end: int, streams: Sequence[int]) -> Choice:
+    """The choice these options ask for."""
+    if options.sample:
+        return Sample(end, options.seed, streams, options.n_best)
+    return Greedy(end) if options.beam == 1 else Beam(options.beam, end)

@@ -1,0 +1,176 @@
+"""`generate`: the loop from a stepper to ranked sequences, the same for every model and every kind of search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.decode.choice import Candidates, Choice, choice_of
+from regard.decode.config import DecodeConfig
+from regard.decode.filters import Filter, filters_of
+from regard.decode.hypothesis import Bools, Hypothesis, Ints, Live
+from regard.decode.ranking import Ranking
+from regard.decode.stepper import S, Stepper
+from regard.errors import RegardError
+
+
+@torch.inference_mode()
+def generate(
+    stepper: Stepper[S],
+    source: Any,
+    prefix: Tensor,
+    *,
+    end: int,
+    limits: Sequence[int],
+    options: DecodeConfig,
+    forbidden: Sequence[int] = (),
+    streams: Sequence[int] | None = None,
+    constraints: Sequence[Filter] = (),
+) -> list[list[Hypothesis]]:
+    """The best (or sampled) continuations of `prefix` (B, P) for each source, best first, at most `n_best` of them.
+
+    limits       most tokens for each source, end not counted; at the limit the end token is forced, and its
+                 log-probability counts, so that every sequence is complete under the model
+    forbidden    ids that are never produced, such as padding and begin; the end token among them: never of itself
+    streams      what tells the sources apart for sampling; by default their place in the batch. Give the place
+                 in the whole input, and batching or sorting it differently gives the same samples
+    constraints  further filters, see `regard.decode.filters`
+
+    A source does not see the others: each gives what it would give alone, and leaves the batch when it is done.
+    """
+    streams = range(len(prefix)) if streams is None else streams
+    _check_sources(prefix, limits, streams)
+    if len(prefix) == 0:
+        return []
+    filters = filters_of(options, end, forbidden, constraints, prefix.device)
+    search = _Search(choice_of(options, end, streams), filters, np.array(limits, dtype=np.int64), options)
+    logits, state = stepper.start(source, prefix)  # (B, 1, V)
+    _check_ids((end, *forbidden), logits)
+    while (move := search.advance(logits)) is not None:
+        if move.rows is not None:
+            state = stepper.keep(state, move.rows)
+        if move.parents is not None:
+            state = stepper.reorder(state, move.parents)
+        logits, state = stepper.step(move.ids, state)  # (B, W, V)
+    return search.ranking.best
+
+
+@dataclass(frozen=True)
+class _Move:
+    """What the stepper does next."""
+
+    rows: Tensor | None  # (B',) sources that go on; None: all
+    parents: Tensor | None  # (B', W') hypotheses that go on; None: each in its place
+    ids: Tensor  # (B', W') their next tokens
+
+
+class _Search:
+    """The books of one call of `generate`."""
+
+    def __init__(self, choice: Choice, filters: list[Filter], limits: Ints, options: DecodeConfig) -> None:
+        self.choice, self.filters, self.limits = choice, filters, limits
+        self.ranking = Ranking(options, limits)
+        self.live = Live.beginning(len(limits), choice.first)
+
+    def advance(self, logits: Tensor) -> _Move | None:
+        """Take in the logits after the last move; gives the next move, or None when every source is done."""
+        width = logits.size(1)  # of the state; 1 at the start, also for several samples
+        allowed = logits = self._shaped(logits)  # (B, W, V)
+        for rule in self.filters:
+            allowed = rule(allowed, self.live)
+        at_limit = self.live.length >= self.limits[self.live.sources]  # (B,)
+        found = self.choice.candidates(logits, allowed, self.live, at_limit)
+        self._check_numbers(found)
+        self._collect(found, at_limit)
+        move = self._go_on(found)
+        return None if move is None else _placed(*move, width, logits.device)
+
+    def _shaped(self, logits: Tensor) -> Tensor:
+        rows, width = self.live.totals.shape
+        if self.live.length == 0:
+            logits = logits.expand(-1, width, -1)  # (B, W, V)
+        if logits.shape[:2] != (rows, width):
+            raise RegardError(f"the stepper gave logits {tuple(logits.shape)}; expected ({rows}, {width}, vocabulary)")
+        return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
+
+    def _check_numbers(self, found: Candidates) -> None:
+        wrong = np.isnan(found.log_probs).any(axis=1)  # (B,) NaN or +inf anywhere in a row makes its norm NaN
+        if wrong.any():
+            source = self.live.sources[wrong][0]
+            raise RegardError(
+                f"the model gave NaN (or infinite) logits at step {self.live.length + 1}, for source {source}; "
+                "the weights may have diverged in training, or half precision overflows: try float32"
+            )
+
+    def _collect(self, found: Candidates, at_limit: Bools) -> None:
+        """Move what has ended to the ranking. An end that is not among the `width` best candidates does not count."""
+        ended = (found.ids == self.choice.end) & (found.totals > -np.inf)  # (B, C)
+        ended[:, self.choice.width :] = False
+        if not ended.any():
+            return
+        rows, places = ended.nonzero()
+        parents = found.parents[rows, places]
+        columns = (
+            self.live.sources[rows],
+            self.live.ids[rows, parents],
+            np.column_stack([self.live.log_probs[rows, parents], found.log_probs[rows, places]]),
+            found.totals[rows, places],
+            found.willing[rows, places] | ~at_limit[rows],
+        )
+        for sequence in zip(*(column.tolist() for column in columns), strict=True):
+            self.ranking.add(*sequence)
+
+    def _go_on(self, found: Candidates) -> tuple[Ints | None, Ints, Ints] | None:
+        """Rows, parents and ids of the first `width` candidates that can still win; None when no source has one."""
+        going = (found.ids != self.choice.end) & self.ranking.can_win(self.live.sources, found.totals)  # (B, C)
+        goes_on = going.any(axis=1)  # (B,)
+        self._check_results(self.live.sources[~goes_on])
+        if not goes_on.any():
+            return None
+        rows, width = goes_on.nonzero()[0], min(self.choice.width, int(going.sum(axis=1).max()))
+        places = np.argsort(~going[rows], axis=1, kind="stable")[:, :width]  # (B', W')
+        at = (rows[:, None], places)
+        parents, ids = found.parents[at], found.ids[at]
+        totals = np.where(going[at], found.totals[at], -np.inf)  # a place that no candidate fills stays empty
+        self.live = self.live.extended(rows, parents, ids, found.log_probs[at], totals)
+        return None if goes_on.all() else rows, parents, ids
+
+    def _check_results(self, done: Ints) -> None:
+        for source in done.tolist():
+            if not self.ranking.best[source]:
+                raise RegardError(
+                    f"at step {self.live.length + 1} source {source} has no token to go on with: "
+                    "all are forbidden, or have probability 0; relax the constraints or min_length"
+                )
+
+
+def _placed(rows: Ints | None, parents: Ints, ids: Ints, width: int, device: torch.device) -> _Move:
+    """The move as tensors. Where every hypothesis stays in its place the stepper is spared a copy of its state."""
+
+    def tensor(array: Ints) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(device)
+
+    parents = np.minimum(parents, width - 1)  # several samples start from one state
+    in_place = parents.shape[1] == width and bool((parents == np.arange(width)).all())
+    return _Move(None if rows is None else tensor(rows), None if in_place else tensor(parents), tensor(ids))
+
+
+def _check_sources(prefix: Tensor, limits: Sequence[int], streams: Sequence[int]) -> None:
+    if prefix.dim() != 2 or prefix.size(1) == 0:
+        raise RegardError(f"prefix has shape {tuple(prefix.shape)}; give ids (sources, tokens), the begin token first")
+    if len(limits) != len(prefix) or len(streams) != len(prefix):
+        raise RegardError(f"{len(prefix)} sources have {len(limits)} limits and {len(streams)} streams; give one each")
+    if min(limits, default=0) < 0 or min(streams, default=0) < 0:
+        raise RegardError(f"limits and streams are 0 or more; the least are {min(limits)} and {min(streams)}")
+
+
+def _check_ids(ids: Sequence[int], logits: Tensor) -> None:
+    if not all(0 <= token < logits.size(-1) for token in ids):
+        raise RegardError(
+            f"end and forbidden ids {list(ids)}: not all are under the {logits.size(-1)} ids of the model"
+        )

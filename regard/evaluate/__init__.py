@@ -1,0 +1,16 @@
+"""Scores of what a model wrote, with their uncertainty. Nothing here knows a model or imports torch."""
+
+from regard.evaluate.alignment import alignment_error_rate, hard_alignment
+from regard.evaluate.exact import exact_match
+from regard.evaluate.significance import Comparison, paired_bootstrap
+from regard.evaluate.translation import Score, score_translations
+
+__all__ = [
+    "Comparison",
+    "Score",
+    "alignment_error_rate",
+    "exact_match",
+    "hard_alignment",
+    "paired_bootstrap",
+    "score_translations",
+]

@@ -1,0 +1,116 @@
+"""Files and folders that are either whole or absent, whatever happens in the middle of a save.
+
+A file is written under a temporary name, synced, and renamed; a folder likewise. A crash leaves the last good one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from regard.errors import RegardError
+
+
+def write_bytes(path: str | Path, data: bytes) -> Path:
+    """Write a whole file or nothing: temporary name, sync, rename."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise RegardError(f"cannot write {path}: {error.strerror or error}; nothing was changed") from error
+    sync_folder(path.parent)
+    return path
+
+
+def write_text(path: str | Path, text: str) -> Path:
+    return write_bytes(path, text.encode("utf-8"))
+
+
+def write_json(path: str | Path, value: Any) -> Path:
+    return write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: str | Path) -> Any:
+    """The value in a JSON file, or an error that names the file and the place."""
+    path = Path(path)
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise RegardError(f"there is no {path}") from error
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise RegardError(f"{path} is not whole JSON ({error}); restore it from where you copied it") from error
+
+
+def sha256(path: str | Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename inside the folder durable (a no-op where folders cannot be opened)."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@contextlib.contextmanager
+def new_folder(path: str | Path) -> Iterator[Path]:
+    """Fill a temporary folder; when the block ends well it takes the place of `path`, which is whole at every moment.
+
+    Between the two renames at the end only `path.old` exists: `settle` puts it back after a crash there.
+    """
+    path = Path(path)
+    temporary, old = path.with_name(path.name + ".tmp"), path.with_name(path.name + ".old")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        for file in temporary.rglob("*"):
+            _sync_file(file)
+        sync_folder(temporary)
+    except OSError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise RegardError(f"cannot write {path}: {error.strerror or error}; the last good one is untouched") from error
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    settle(path)
+    if path.exists():
+        os.rename(path, old)
+    os.rename(temporary, path)
+    sync_folder(path.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def settle(path: str | Path) -> Path:
+    """Undo what a crash left of `new_folder`: the old folder comes back if the new one never took its place."""
+    path = Path(path)
+    old = path.with_name(path.name + ".old")
+    if old.exists():
+        if path.exists():
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            os.rename(old, path)
+    return path
+
+
+def _sync_file(file: Path) -> None:
+    if file.is_file():
+        with open(file, "rb") as handle:
+            os.fsync(handle.fileno())

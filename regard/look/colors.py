@@ -1,0 +1,69 @@
+"""From a weight to a colour. Both ramps only ever get darker or only ever brighter, so that a print in grey, or an
+eye that does not see a hue, still reads the order of the weights.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+Color = tuple[int, int, int]  # red, green, blue, each 0 to 255
+
+# ColorBrewer "Blues" (Brewer 2003): paper-white for nothing, dark ink for all. For figures and web pages.
+INK: tuple[Color, ...] = (
+    (247, 251, 255),
+    (222, 235, 247),
+    (198, 219, 239),
+    (158, 202, 225),
+    (107, 174, 214),
+    (66, 146, 198),
+    (33, 113, 181),
+    (8, 81, 156),
+    (8, 48, 107),
+)
+
+# "viridis" (Smith & van der Walt 2015) at nine even steps: dark for nothing, bright for all. For terminals, which are
+# mostly dark, where a page of near-white zeros would shine.
+GLOW: tuple[Color, ...] = (
+    (68, 1, 84),
+    (71, 44, 122),
+    (59, 81, 139),
+    (44, 113, 142),
+    (33, 144, 141),
+    (39, 173, 129),
+    (92, 200, 99),
+    (170, 220, 50),
+    (253, 231, 37),
+)
+
+
+def color(ramp: tuple[Color, ...], share: float) -> Color:
+    """The colour at `share` of the way along the ramp (0 first, 1 last), mixed from its two neighbours."""
+    place = min(max(share, 0.0), 1.0) * (len(ramp) - 1)
+    below = min(int(place), len(ramp) - 2)
+    mix = place - below
+    first, second = ramp[below], ramp[below + 1]
+    red, green, blue = (round(a + (b - a) * mix) for a, b in zip(first, second, strict=True))
+    return red, green, blue
+
+
+def hexadecimal(rgb: Color) -> str:
+    return "#{:02x}{:02x}{:02x}".format(*rgb)
+
+
+STEPS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
+
+
+def scale_top(weights: np.ndarray) -> float:
+    """The weight that gets the last colour: the smallest round number that no weight exceeds.
+
+    A fixed 1 would leave averages over heads and long sentences nearly blank. A round number keeps maps of one kind
+    mostly on one scale, and the legend always says it.
+    """
+    highest = float(np.max(weights, initial=0.0, where=np.isfinite(weights)))
+    if highest <= 0.0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(highest))
+    step = next((step for step in STEPS if highest <= step * power * (1 + 1e-6)), STEPS[-1])  # softmax rounds above 1
+    return float(f"{step * power:.6g}")

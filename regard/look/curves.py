@@ -1,0 +1,159 @@
+"""The story of a training run in one picture: loss, score and learning rate over the optimiser's steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import EngFormatter, MaxNLocator
+
+from regard.errors import RegardError
+from regard.files import write_bytes
+from regard.look.figure import DPI, FRAME, TEXT, render
+
+Row = Mapping[str, Any]
+
+TRAINING, VALIDATION, RATE = "#6a9fd0", "#c44e00", "#707880"
+SCORES = {  # what a validation row may hold: its name, whether more is better, its colour
+    "bleu": ("BLEU", True, "#1b7f5c"),
+    "chrf": ("chrF", True, "#7a4fa3"),
+    "ter": ("TER", False, "#9c6b1f"),
+    "exact_match": ("exact match", True, "#b03060"),
+    "accuracy": ("accuracy", True, "#3d6f8e"),
+    "f1": ("F1", True, "#5c5c5c"),
+    "wer": ("WER", False, "#8a8a00"),
+}
+
+
+def training_curves(log: Sequence[Row], path: str | Path) -> Path:
+    """Draw the rows of a run's log, {"kind": "train" or "valid", "step": ..., "loss": ...}, to a PNG.
+
+    A panel is there if the log has something for it. A value that is null, NaN or infinite leaves a gap in its line.
+    """
+    return write_bytes(path, render(draw(log), "png"))
+
+
+def draw(log: Sequence[Row]) -> Figure:
+    """The figure of a log: up to three panels, one above the other, on one axis of steps."""
+    panels = [panel for panel in PANELS if panel.has_something(log)]
+    if not panels:
+        raise RegardError(f"no loss, score or learning rate in the {len(log)} rows of the log; nothing to draw")
+    heights = [panel.height for panel in panels]
+    layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1)
+    figure = Figure(figsize=(7.2, 0.6 + sum(heights)), dpi=DPI, facecolor="white", layout=layout)
+    FigureCanvasAgg(figure)
+    grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+    for axes, panel in zip(grid, panels, strict=True):
+        panel.draw(axes, log)
+        _tidy(axes)
+    grid[-1].set_xlabel("step", color=TEXT, fontsize=9.5)
+    grid[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
+    grid[-1].xaxis.set_major_formatter(EngFormatter(sep=""))  # 12k
+    figure.align_ylabels(grid)
+    return figure
+
+
+def series(log: Sequence[Row], kind: str, key: str) -> tuple[np.ndarray, np.ndarray]:
+    """Steps and values of the rows of one kind that have the key, NaN for a gap; empty if there are only gaps."""
+    rows = [row for row in log if row.get("kind") == kind and key in row]
+    values = np.array([_number(row[key]) for row in rows])
+    steps = np.array([float(row["step"]) for row in rows])
+    return (steps, values) if np.isfinite(values).any() else (np.empty(0), np.empty(0))
+
+
+def _number(value: Any) -> float:
+    number = math.nan if value is None else float(value)
+    return number if math.isfinite(number) else math.nan  # infinity is a gap too: it would flatten everything else
+
+
+def _draw_loss(axes: Axes, log: Sequence[Row]) -> None:
+    steps, losses = series(log, "train", "loss")
+    if len(steps):
+        axes.plot(steps, losses, color=TRAINING, linewidth=1.1, marker=_marker(losses), markersize=3, label="training")
+    steps, losses = series(log, "valid", "loss")
+    if len(steps):
+        axes.plot(steps, losses, color=VALIDATION, linewidth=1.6, marker="o", markersize=3.5, label="validation")
+        _mark_best(axes, steps, losses, int(np.nanargmin(losses)), f"{np.nanmin(losses):.2f}", VALIDATION)
+    axes.set_ylabel("loss")
+    axes.legend(frameon=False, fontsize=9, labelcolor=TEXT, loc="upper right")
+
+
+def _draw_scores(axes: Axes, log: Sequence[Row]) -> None:
+    present = [key for key in SCORES if len(series(log, "valid", key)[0])]
+    for key in present:
+        steps, values = series(log, "valid", key)
+        name, more_is_better, color = SCORES[key]
+        axes.plot(steps, values, color=color, linewidth=1.6, marker="o", markersize=3.5, label=name)
+        best = int(np.nanargmax(values) if more_is_better else np.nanargmin(values))
+        _mark_best(axes, steps, values, best, f"{values[best]:.1f}", color)
+    axes.margins(y=0.16)
+    axes.set_ylabel(SCORES[present[0]][0] if len(present) == 1 else "score")
+    if len(present) > 1:
+        axes.legend(frameon=False, fontsize=9, labelcolor=TEXT, loc="lower right", ncols=len(present))
+
+
+def _draw_rate(axes: Axes, log: Sequence[Row]) -> None:
+    steps, rates = series(log, "train", "learning_rate")
+    axes.plot(steps, rates, color=RATE, linewidth=1.3, marker=_marker(rates), markersize=3)
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel("learning rate")
+    axes.yaxis.set_major_formatter(lambda rate, _: _short(rate))
+
+
+def _short(rate: float) -> str:
+    """0.00025 as 2.5e-4."""
+    if rate == 0 or abs(rate) >= 0.01:
+        return f"{rate:.3g}"
+    digits, exponent = f"{rate:.2e}".split("e")
+    return f"{float(digits):g}e{int(exponent)}"
+
+
+def _marker(values: np.ndarray) -> str:
+    """Dots on a short line: a point between two gaps has no line to show it."""
+    return "o" if len(values) < 40 else ""
+
+
+def _mark_best(axes: Axes, steps: np.ndarray, values: np.ndarray, best: int, number: str, color: str) -> None:
+    """A larger dot on the best value, with the number above it."""
+    point = (steps[best], values[best])
+    axes.plot(*point, marker="o", markersize=6.5, color=color, markeredgecolor="white", markeredgewidth=1.2)
+    axes.annotate(
+        number, point, xytext=(0, 6), textcoords="offset points", ha="center", va="bottom", fontsize=9, color=color
+    )
+
+
+def _tidy(axes: Axes) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(FRAME)
+    axes.tick_params(color=FRAME, labelcolor=TEXT, labelsize=8.5, length=3)
+    axes.grid(axis="y", color="#e6e9ec", linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
+    axes.yaxis.label.set(color=TEXT, fontsize=9.5)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """What a panel shows: (kind of row, key) of each line, its height in inches, and who draws it."""
+
+    lines: tuple[tuple[str, str], ...]
+    height: float
+    draw: Callable[[Axes, Sequence[Row]], None]
+
+    def has_something(self, log: Sequence[Row]) -> bool:
+        return any(len(series(log, kind, key)[0]) for kind, key in self.lines)
+
+
+PANELS = (
+    Panel((("train", "loss"), ("valid", "loss")), 2.6, _draw_loss),
+    Panel(tuple(("valid", key) for key in SCORES), 1.8, _draw_scores),
+    Panel((("train", "learning_rate"),), 1.2, _draw_rate),
+)

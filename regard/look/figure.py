@@ -1,0 +1,220 @@
+"""An attention map as a figure: a heat map with every token on its axes, or a grid of them, one for each head.
+
+Everything is placed in inches: the cells have a size, the labels are measured, and the page is made to fit both. Only
+matplotlib's objects are used, never its global state (pyplot), so that a server may draw in many threads.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LinearSegmentedColormap, Normalize
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
+
+from regard.look.colors import INK, hexadecimal, scale_top
+from regard.look.fonts import drawable, families_for
+from regard.look.labels import visible, visible_title
+
+if TYPE_CHECKING:
+    from regard.look.map import AttentionMap
+
+DPI = 160
+POINTS = 72  # to an inch
+LONGEST = 40.0  # inches: no page is longer, however many tokens there are
+MARGIN = 0.2  # inches around everything, and between the map and its colour bar
+GAP = 0.14  # inches between panels
+CAPTION = 0.24  # inches for the name of a head under its panel
+TEXT = "#222222"
+FRAME = "#b5bcc4"
+COLORS = LinearSegmentedColormap.from_list("ink", [hexadecimal(each) for each in INK])
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the panels stand, and how large a cell and its letters are."""
+
+    across: int  # panels side by side
+    cell: float  # inches
+    width: float  # of a panel, inches
+    height: float
+    down: float  # inches from the top of a panel to the top of the one below
+
+    @classmethod
+    def of(cls, heads: int, rows: int, columns: int) -> Layout:
+        across = math.ceil(heads / math.ceil(heads / max(1, round(math.sqrt(2 * heads * rows / columns)))))
+        lines = math.ceil(heads / across)
+        room = 9.0 / max(rows, columns) if heads == 1 else 11.0 / (across * columns)
+        cell = min(max(room, 0.13 if heads == 1 else 0.07), 0.34 if heads == 1 else 0.24)
+        cell = min(cell, LONGEST / (across * columns), LONGEST / (lines * rows))
+        height = rows * cell
+        return cls(across, cell, columns * cell, height, height + GAP + CAPTION)
+
+    @property
+    def letters(self) -> float:
+        """The size of the labels in points."""
+        return min(max(self.cell * POINTS * 0.68, 5.5), 11.0)
+
+    @property
+    def stride(self) -> int:
+        """Every how many tokens there is room for a label."""
+        return math.ceil(self.letters * 1.05 / (self.cell * POINTS))
+
+    def place(self, index: int) -> tuple[float, float, float, float]:
+        """Left, top, width and height of a panel, in inches from the top left corner of the first."""
+        return index % self.across * (self.width + GAP), index // self.across * self.down, self.width, self.height
+
+
+Placed = list[tuple[Axes, tuple[float, float, float, float]]]
+
+
+def draw(map: AttentionMap) -> Figure:
+    """The figure of a map (T, S), or of all its heads (H, T, S) on one colour scale."""
+    heads = map.weights if map.weights.ndim == 3 else map.weights[None]  # (H, T, S)
+    figure = Figure(dpi=DPI, facecolor="white")
+    FigureCanvasAgg(figure)
+    layout, top = Layout.of(*heads.shape), scale_top(map.weights)
+    placed: Placed = [(figure.add_axes((0, 0, 1, 1)), layout.place(index)) for index in range(len(heads))]
+    for index, (axes, _) in enumerate(placed):
+        _draw_cells(axes, heads[index], top, layout)
+        if map.weights.ndim == 3:
+            axes.set_xlabel(f"head {index}", fontsize=9, color=TEXT, labelpad=4)
+    placed += _draw_legend(figure, layout, placed, top, masked=bool(np.isnan(map.weights).any()))
+    _stand(placed, figure, Bbox([[0, 0], [1, 1]]))
+    for index in range(len(heads)):
+        _draw_labels(placed[index][0], map, layout, left=index % layout.across == 0, above=index < layout.across)
+    _fit_page(figure, placed, map.title)
+    return figure
+
+
+def render(figure: Figure, format: str) -> bytes:
+    """The figure as a file of that format, png or svg."""
+    file = io.BytesIO()
+    # an SVG would carry the date of its making; without it the same map gives the same picture
+    figure.savefig(file, format=format, dpi=DPI, metadata={"Date": None} if format == "svg" else None)
+    return file.getvalue()
+
+
+def _draw_cells(axes: Axes, weights: np.ndarray, top: float, layout: Layout) -> None:
+    """The coloured cells (T, S). Masked cells are left out, and the hatched ground shows."""
+    rows, columns = weights.shape
+    if np.isnan(weights).any():
+        axes.add_patch(_hatched(axes))
+    axes.pcolormesh(
+        np.ma.masked_invalid(weights),
+        cmap=COLORS,
+        norm=Normalize(0.0, top),
+        edgecolors="white",
+        linewidth=min(layout.cell * POINTS * 0.05, 1.0),
+        rasterized=weights.size > 20_000,  # an SVG with a path for each cell would be larger than a picture
+    )
+    axes.set_xlim(0, columns)
+    axes.set_ylim(rows, 0)
+    axes.xaxis.set_ticks_position("top")
+    axes.xaxis.set_label_position("bottom")
+    axes.tick_params(length=0, labelsize=layout.letters, labelcolor=TEXT, pad=3)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    for spine in axes.spines.values():
+        spine.set(color=FRAME, linewidth=0.6)
+
+
+def _hatched(axes: Axes) -> Rectangle:
+    ground = Rectangle((0, 0), 1, 1, transform=axes.transAxes, zorder=0)
+    ground.set(facecolor="#f3f3f3", edgecolor="#d9d9d9", linewidth=0, hatch="////")
+    return ground
+
+
+def _draw_labels(axes: Axes, map: AttentionMap, layout: Layout, left: bool, above: bool) -> None:
+    """Tokens on the left and above, as many as can be read; those wider than their cell are turned."""
+    if left:
+        labels, families = _prepared(map.rows, layout.stride)
+        axes.set_yticks(np.arange(0, len(map.rows), layout.stride) + 0.5, labels, parse_math=False, family=families)
+    if above:
+        labels, families = _prepared(map.columns, layout.stride)
+        axes.set_xticks(np.arange(0, len(map.columns), layout.stride) + 0.5, labels, parse_math=False, family=families)
+        _turn(axes.get_xticklabels(), layout)
+
+
+def _prepared(labels: Sequence[str], stride: int) -> tuple[list[str], list[str]]:
+    shown = [visible(label) for label in labels[::stride]]
+    families = families_for(shown)
+    return [drawable(label, families) for label in shown], families
+
+
+def _turn(labels: Sequence[Text], layout: Layout) -> None:
+    """Turn the words if one of them is wider than its cell: half way where there is room for that, else upright.
+
+    Single characters (commas, digits, articles) are easier to read as they stand.
+    """
+    pitch = layout.cell * layout.stride * POINTS
+    if all(label.get_window_extent().width / DPI * POINTS <= pitch * 0.92 for label in labels):
+        return
+    angle = 45 if pitch * math.sin(math.pi / 4) >= layout.letters * 1.05 else 90
+    for label in labels:
+        if len(label.get_text()) > 1:
+            label.set(rotation=angle, rotation_mode="anchor", ha="left", va="center" if angle == 90 else "baseline")
+
+
+def _draw_legend(figure: Figure, layout: Layout, placed: Placed, top: float, masked: bool) -> Placed:
+    """The colour bar to the right of the panels, and under it what a masked cell looks like."""
+    right = max(left + width for _, (left, _, width, _) in placed) + MARGIN
+    height = min(max(layout.height, 1.2), 2.4)
+    bar = figure.add_axes((0, 0, 1, 1))
+    scale = figure.colorbar(ScalarMappable(Normalize(0.0, top), COLORS), cax=bar, ticks=[0.0, top / 2, top])
+    scale.set_label("attention weight", fontsize=9, color=TEXT)
+    scale.ax.set_yticklabels([f"{tick:g}" for tick in (0.0, top / 2, top)])
+    scale.ax.tick_params(length=2, labelsize=8.5, labelcolor=TEXT, color=FRAME)
+    scale.outline.set(edgecolor=FRAME, linewidth=0.6)
+    legend: Placed = [(bar, (right, 0.0, 0.13, height))]
+    if masked:
+        swatch = figure.add_axes((0, 0, 1, 1), xticks=[], yticks=[])
+        swatch.add_patch(_hatched(swatch))
+        swatch.text(1.35, 0.5, "masked", transform=swatch.transAxes, va="center", fontsize=8.5, color=TEXT)
+        swatch.spines[:].set(color=FRAME, linewidth=0.6)
+        legend.append((swatch, (right, height + 0.14, 0.13, 0.13)))
+    return legend
+
+
+def _fit_page(figure: Figure, placed: Placed, title: str) -> None:
+    """Measure everything drawn, add the title and the margins, and make the page exactly that large."""
+    boxes = [box for axes, _ in placed if (box := axes.get_tightbbox()) is not None]
+    ink = Bbox.union(boxes).transformed(figure.dpi_scale_trans.inverted())  # in inches
+    heading = _draw_title(figure, title, ink.width)
+    above = heading.height + 0.14 if title else 0.0
+    width = max(ink.width, heading.width)
+    page = Bbox([[ink.x0 - MARGIN, ink.y0 - MARGIN], [ink.x0 + width + MARGIN, ink.y1 + above + MARGIN]])
+    _stand(placed, figure, page)
+    for text in figure.texts:
+        text.set_position((MARGIN / page.width, 1 - MARGIN / page.height))
+
+
+def _draw_title(figure: Figure, title: str, width: float) -> Bbox:
+    """The title, in lines about as wide as the rest; its size in inches."""
+    if not title:
+        return Bbox([[0, 0], [0, 0]])
+    shown = visible_title(title)
+    families = families_for([shown])
+    lines = [drawable(line, families) for line in textwrap.wrap(shown, max(32, int(width / 0.095)))]
+    heading = figure.text(0, 1, "\n".join(lines), va="top", ha="left", fontsize=11.5, color=TEXT, family=families)
+    heading.set_parse_math(False)
+    return heading.get_window_extent().transformed(figure.dpi_scale_trans.inverted())
+
+
+def _stand(placed: Placed, figure: Figure, page: Bbox) -> None:
+    """Put the axes where they belong on a page whose edges are given in inches from the first panel's top left."""
+    figure.set_size_inches(page.width, page.height)
+    for axes, (left, top, width, height) in placed:
+        x, y = (left - page.x0) / page.width, (-top - height - page.y0) / page.height
+        axes.set_position((x, y, width / page.width, height / page.height))

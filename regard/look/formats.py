@@ -1,0 +1,40 @@
+"""An attention map as data: JSON for programs, CSV for spreadsheets. Every number survives the round trip."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+
+import numpy as np
+
+
+def as_json(weights: np.ndarray, columns: tuple[str, ...], rows: tuple[str, ...], title: str) -> str:
+    """One object with title, columns, rows and weights, nested as the map is; a masked cell is null."""
+    value = {"title": title, "columns": columns, "rows": rows, "weights": _without_nan(weights.tolist())}
+    return json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def as_csv(weights: np.ndarray, columns: tuple[str, ...], rows: tuple[str, ...]) -> str:
+    """A header of column labels, then a line for each row label; heads have their number in front. Masked is empty."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    if weights.ndim == 2:
+        writer.writerow(["", *columns])
+        writer.writerows([label, *_cells(line)] for label, line in zip(rows, weights, strict=True))
+    else:
+        writer.writerow(["head", "", *columns])
+        for index, head in enumerate(weights):
+            writer.writerows([index, label, *_cells(line)] for label, line in zip(rows, head, strict=True))
+    return text.getvalue()
+
+
+def _cells(line: np.ndarray) -> list[str]:
+    return ["" if np.isnan(weight) else repr(float(weight)) for weight in line]
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_nan(item) for item in value]
+    return None if value != value else value  # only NaN differs from itself

@@ -1,0 +1,128 @@
+"""An attention map: who looks where, how much, with a label on every row and column.
+
+It only holds numbers and names; the pictures are drawn by the neighbours, imported when they are asked for, so that
+importing this file costs nothing but numpy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from regard.errors import RegardError, UsageError
+from regard.files import write_bytes, write_text
+from regard.look import formats
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+SUFFIXES = (".png", ".svg", ".json", ".csv")
+
+
+@dataclass(frozen=True, eq=False)  # arrays have no single answer to ==
+class AttentionMap:
+    """Weights of one attention, or of its heads. Shows itself in a notebook and on a rich console."""
+
+    weights: np.ndarray  # (T, S) or (H, T, S): every row a query, summing to one; NaN where masked
+    columns: tuple[str, ...]  # S labels: what is looked at
+    rows: tuple[str, ...]  # T labels: who looks
+    title: str = ""
+
+    def __post_init__(self) -> None:
+        weights = np.array(self.weights, dtype=np.float64)
+        weights.flags.writeable = False
+        for name, value in (("weights", weights), ("columns", tuple(self.columns)), ("rows", tuple(self.rows))):
+            object.__setattr__(self, name, value)
+        self._check()
+
+    def _check(self) -> None:
+        if self.weights.ndim not in (2, 3):
+            raise RegardError(f"an attention map is (T, S) or (H, T, S), not {self.weights.shape}; choose one of each")
+        if self.weights.shape[-2:] != (len(self.rows), len(self.columns)):
+            raise RegardError(
+                f"weights for {self.weights.shape[-2]} rows and {self.weights.shape[-1]} columns, "
+                f"but {len(self.rows)} row labels and {len(self.columns)} column labels"
+            )
+        if 0 in self.weights.shape:
+            raise RegardError(f"an attention map of shape {self.weights.shape} is empty: there is nothing to show")
+        if np.isinf(self.weights).any():
+            raise RegardError("an attention map holds weights, not scores: found infinity; NaN marks a masked cell")
+
+    @property
+    def heads(self) -> int:
+        """How many heads there are; a map without heads counts as one."""
+        return 1 if self.weights.ndim == 2 else len(self.weights)
+
+    def mean(self) -> AttentionMap:
+        """The average over heads. A cell is masked in it where every head masks it; elsewhere masked counts as zero."""
+        if self.weights.ndim == 2:
+            return self
+        masked = np.isnan(self.weights)  # (H, T, S)
+        average = np.where(masked, 0.0, self.weights).mean(axis=0)  # (T, S)
+        return AttentionMap(np.where(masked.all(axis=0), np.nan, average), self.columns, self.rows, self.title)
+
+    def head(self, index: int) -> AttentionMap:
+        """One head, counted from 0."""
+        if not 0 <= index < self.heads:
+            raise UsageError(f"no head {index}; this map has {self.heads}, numbered from 0 to {self.heads - 1}")
+        if self.weights.ndim == 2:
+            return self
+        name = f"head {index}"
+        title = f"{self.title} · {name}" if self.title else name
+        return AttentionMap(self.weights[index], self.columns, self.rows, title)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the map in the format that the suffix names, whole or not at all."""
+        path = Path(path)
+        suffix = path.suffix.lower()
+        if suffix in (".png", ".svg"):
+            from regard.look.figure import render
+
+            return write_bytes(path, render(self.figure(), suffix[1:]))
+        if suffix == ".json":
+            return write_text(path, self.json())
+        if suffix == ".csv":
+            return write_text(path, self.csv())
+        found = f"ends in {suffix}" if suffix else "has no suffix"
+        raise UsageError(f"cannot tell how to write a map to {path.name}, which {found}; use {', '.join(SUFFIXES)}")
+
+    def png(self, path: str | Path) -> Path:
+        """Write the figure as PNG, whatever the file is called."""
+        return write_bytes(path, self._repr_png_())
+
+    def json(self) -> str:
+        return formats.as_json(self.weights, self.columns, self.rows, self.title)
+
+    def csv(self) -> str:
+        return formats.as_csv(self.weights, self.columns, self.rows)
+
+    def text(self, width: int = 80, color: bool = False) -> str:
+        """The map for a terminal of that width: with ANSI colours, or with the shades ░▒▓█."""
+        from regard.look.terminal import ansi, draw
+
+        return ansi(draw(self, width, color)) if color else draw(self, width, color).plain
+
+    def figure(self) -> Figure:
+        """A matplotlib figure: a heat map, or one for each head."""
+        from regard.look.figure import draw
+
+        return draw(self)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from regard.look.terminal import draw
+
+        yield draw(self, options.max_width, console.color_system in ("256", "truecolor") and not console.no_color)
+
+    def _repr_png_(self) -> bytes:
+        from regard.look.figure import render
+
+        return render(self.figure(), "png")
+
+    def _repr_html_(self) -> str:
+        from regard.look.html import table
+
+        return table(self)

@@ -1,0 +1,133 @@
+"""The Transformer (Vaswani et al. 2017): encoder and decoder of the same blocks, from a batch to its loss.
+
+Also the stepper that decoding uses: `start`, `step`, `reorder`, `keep`. Nothing is stored on the module between calls.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from regard.attention import Causal, Lengths, Mask, MultiHead
+from regard.blocks import Block, BlockState, FeedForward, initialise
+from regard.data.batch import PairBatch
+from regard.embed import TokenEmbedding, embedding_table, positions
+from regard.errors import UsageError
+from regard.models.config import TransformerConfig
+from regard.models.loss import Loss, Part
+from regard.models.memory import Memory
+from regard.models.output import output_loss
+
+
+@dataclass
+class TransformerState:
+    """Between two steps of decoding: of each block its state, and how many tokens have been read."""
+
+    blocks: list[BlockState]
+    read: int = 0
+
+
+class Transformer(nn.Module):
+    """`model(batch)` is the loss; `encode` and `decode` are its two halves."""
+
+    def __init__(self, config: TransformerConfig, source_vocabulary: int, target_vocabulary: int, smoothing: float = 0.0):
+        super().__init__()
+        if config.tied == "all" and source_vocabulary != target_vocabulary:
+            raise UsageError(
+                f'tied = "all" needs one vocabulary, but there are {source_vocabulary} source and {target_vocabulary} '
+                'target tokens; set model.tied = "target" or tokens.joint = true'
+            )
+        self.config, self.smoothing = config, smoothing
+        target_table = embedding_table(target_vocabulary, config.width)
+        source_table = target_table if config.tied == "all" else embedding_table(source_vocabulary, config.width)
+        self.source = TokenEmbedding(source_table, _positions(config), config.dropout)
+        self.target = TokenEmbedding(target_table, _positions(config), config.dropout)
+        self.encoder = nn.ModuleList(_block(config, decoder=False) for _ in range(config.encoder_layers))
+        self.decoder = nn.ModuleList(_block(config, decoder=True) for _ in range(config.decoder_layers))
+        last = nn.LayerNorm if config.norm == "pre" else nn.Identity
+        self.encoder_norm, self.decoder_norm = last(config.width), last(config.width)
+        self.output = nn.Linear(config.width, target_vocabulary, bias=False)
+        initialise(self)
+        if config.tied != "none":
+            self.output.weight = target_table.weight
+
+    def forward(self, batch: PairBatch) -> Loss:
+        hidden = self.hidden(batch)  # (B, T, D)
+        real = torch.arange(hidden.size(1), device=hidden.device) < batch.target_lengths[:, None]  # (B, T)
+        wanted = batch.target[:, 1:][real]  # (N,)
+        smooth, plain = output_loss(hidden[real], self.output.weight, wanted, self.smoothing if self.training else 0.0)
+        count = batch.target_tokens
+        return Loss({"loss": Part(smooth, count), "nll": Part(plain, count, weight=0.0)})
+
+    def hidden(self, batch: PairBatch) -> Tensor:
+        """The decoder's last vectors before the output layer, for each target token to predict: (B, T, D)."""
+        return self.decode(batch.target[:, :-1], self.encode(batch.source, batch.source_lengths))
+
+    def logits(self, batch: PairBatch) -> Tensor:
+        return self.output(self.hidden(batch))  # (B, T, V)
+
+    def encode(self, ids: Tensor, lengths: Tensor) -> Memory:
+        mask: Mask | None = None if bool((lengths == ids.size(1)).all()) else Lengths(lengths)
+        x = self.source(ids)  # (B, S, D)
+        for block in self.encoder:
+            x = block(x, mask)
+        return Memory(self.encoder_norm(x), mask)
+
+    def decode(self, ids: Tensor, memory: Memory) -> Tensor:
+        """Vectors that predict the token after each of `ids` (B, T). Padding stands behind, where causality hides it."""
+        x = self.target(ids)  # (B, T, D)
+        for block in self.decoder:
+            x = block(x, Causal(), memory.vectors, memory.mask)
+        return self.decoder_norm(x)
+
+    def start(self, source: tuple[Tensor, Tensor], prefix: Tensor) -> tuple[Tensor, TransformerState]:
+        """Read the sources (ids, lengths) and the prefix (B, P): logits (B, 1, V) of what follows."""
+        memory = self.encode(*source)
+        blocks = [block.start(memory.vectors, memory.mask, memory.vectors) for block in self.decoder]
+        state = TransformerState(blocks)
+        for column in prefix.split(1, dim=1):
+            logits, state = self.step(column, state)
+        return logits, state
+
+    def step(self, ids: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
+        """The newest token of each hypothesis (B, W) -> logits (B, W, V). The state is consumed."""
+        x = self.target(ids.reshape(-1, 1), start=state.read).view(*ids.shape, -1)  # (B, W, D)
+        for block, block_state in zip(self.decoder, state.blocks, strict=True):
+            x = block.step(x, block_state)
+        return self.output(self.decoder_norm(x)), TransformerState(state.blocks, state.read + 1)
+
+    def reorder(self, state: TransformerState, parents: Tensor) -> TransformerState:
+        """New hypotheses from old ones: `parents` (B, W') index into W. The source's part stays as it is."""
+        rows = len(parents)
+        before = len(state.blocks[0].own.keys) // rows  # W
+        flat = (parents + before * torch.arange(rows, device=parents.device)[:, None]).flatten()  # (B * W',)
+        blocks = [BlockState(block.own.select(flat), block.memory) for block in state.blocks]
+        return TransformerState(blocks, state.read)
+
+    def keep(self, state: TransformerState, rows: Tensor) -> TransformerState:
+        """Only the sources `rows` go on."""
+        sources = len(state.blocks[0].memory.keys) if state.blocks[0].memory else len(state.blocks[0].own.keys)
+        before = len(state.blocks[0].own.keys) // sources  # W
+        flat = (rows[:, None] * before + torch.arange(before, device=rows.device)).flatten()  # (B' * W,)
+        blocks = [
+            BlockState(block.own.select(flat), None if block.memory is None else block.memory.keep(rows))
+            for block in state.blocks
+        ]
+        return TransformerState(blocks, state.read)
+
+
+def _positions(config: TransformerConfig) -> nn.Module:
+    return positions(config.positions, config.width, config.max_length)
+
+
+def _block(config: TransformerConfig, *, decoder: bool) -> Block:
+    def heads(role: str) -> MultiHead:
+        return MultiHead(config.width, config.heads, role=role, dropout=config.attention_dropout)  # type: ignore[arg-type]
+
+    feed_forward = FeedForward(
+        config.width, config.feed_forward, activation=config.activation, rate=config.activation_dropout
+    )
+    own, cross = heads("causal" if decoder else "self"), heads("cross") if decoder else None
+    return Block(own, cross, feed_forward, norm=config.norm, rate=config.dropout)

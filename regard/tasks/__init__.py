@@ -1,0 +1,43 @@
+"""What a person wants done. `load` and `train` are the Python side of the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from regard.errors import UsageError
+from regard.tasks.config import RunConfig, data_folder, run_config
+
+
+def load(path: str | Path, device: str = "cpu") -> Any:
+    """A trained model from a run's or a bundle's folder: `regard.load("runs/translate/3").translate("...")`."""
+    from regard.tasks.translate import Translator
+
+    return Translator.load(path, device)
+
+
+def train(
+    what: str = "translate",
+    data: str | tuple[str, str] | None = None,
+    *,
+    preset: str | None = None,
+    folder: str | Path | None = None,
+    device: str = "cpu",
+    show: Any = None,
+    **tables: Any,
+) -> Any:
+    """Train as the command line does: `regard.train("translate", data="pairs.tsv", preset="tiny", train={"steps": 500})`.
+
+    `tables` are those of a configuration file (data, tokens, model, train, decode). Returns a `RunResult`.
+    """
+    from regard.tasks.run import start_run
+
+    over: dict[str, Any] = dict(tables)
+    if preset is not None:
+        over["preset"] = preset
+    if data is not None:
+        over["data"] = {**over.get("data", {}), "train": data}
+    return start_run(run_config(what, over), beside=data_folder(what), folder=folder, device=device, show=show)
+
+
+__all__ = ["RunConfig", "UsageError", "load", "run_config", "train"]

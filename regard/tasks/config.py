@@ -1,0 +1,69 @@
+"""A whole run: what to do, with which data, tokens, model, training and decoding. No torch here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from regard.config import StrictConfig, check, from_assignments, merge, read_toml
+from regard.data.config import PairsConfig
+from regard.decode.config import DecodeConfig
+from regard.errors import UsageError, nearest
+from regard.models.config import ModelConfig, preset
+from regard.tokens.config import TokensConfig
+from regard.training.config import TrainConfig
+
+TASKS = ("translate",)
+
+
+class ValidateConfig(StrictConfig):
+    """What a validation looks at besides the loss."""
+
+    sentences: int = Field(500, ge=0, description="Validation sentences translated (greedily) for BLEU; 0 for none.")
+    samples: int = Field(2, ge=0, description="Translations shown to the person.")
+
+
+class RunConfig(StrictConfig):
+    """A run, as a TOML file describes it; every key has a default."""
+
+    task: Literal["translate"] = "translate"
+    data: PairsConfig = PairsConfig()
+    tokens: TokensConfig = TokensConfig()
+    model: ModelConfig = ModelConfig()
+    train: TrainConfig = TrainConfig(select="bleu")
+    validate_: ValidateConfig = Field(ValidateConfig(), alias="validate")
+    decode: DecodeConfig = DecodeConfig()
+
+    def dump(self) -> dict[str, Any]:
+        return self.model_dump(mode="json", by_alias=True)
+
+
+def run_config(what: str, over: dict[str, Any] | None = None, assignments: list[str] | None = None) -> RunConfig:
+    """The configuration of a run: a task's name or a TOML file, laid over by options, then by `--set` assignments."""
+    if what in TASKS:
+        values: dict[str, Any] = {"task": what}
+    elif what.endswith(".toml"):
+        values = read_toml(what)
+    else:
+        raise UsageError(f"no task {what}{nearest(what, TASKS)} (or name a .toml file)")
+    values = merge(values, over or {})
+    values = merge(values, from_assignments(assignments or []))
+    size = values.pop("preset", "tiny")
+    values["model"] = merge(preset(size), values.get("model", {}))
+    if "train" not in values or "select" not in values["train"]:
+        values = merge(values, {"train": {"select": "bleu"}})
+    return check(RunConfig, _separate(values), what)
+
+
+def _separate(values: dict[str, Any]) -> dict[str, Any]:
+    """Separate vocabularies cannot share the source's table: the default follows `tokens.joint`."""
+    if values.get("tokens", {}).get("joint") is False and "tied" not in values["model"]:
+        return merge(values, {"model": {"tied": "target"}})
+    return values
+
+
+def data_folder(what: str) -> Path | None:
+    """Beside which folder data files are looked for: that of the configuration file."""
+    return Path(what).resolve().parent if what.endswith(".toml") else None

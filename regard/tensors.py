@@ -1,0 +1,43 @@
+"""Named tensors in safetensors files. Nothing unpickles: a pickle by any name is refused with the way to convert it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from regard.errors import RegardError
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+    """Write and sync a safetensors file (inside a folder that is renamed as a whole, see `files.new_folder`)."""
+    data = save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError as error:
+        raise RegardError(f"there is no {path}; copy the folder again") from error
+    if data[:2] in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK"):
+        raise RegardError(
+            f"{path} is a pickle, whatever its name says; loading one can run any program, so it is refused. Convert it "
+            "where you trust it: safetensors.torch.save_file(torch.load(path, weights_only=True), 'model.safetensors')"
+        )
+    try:
+        return load(data)
+    except (SafetensorError, ValueError) as error:
+        raise RegardError(f"{path} is not a whole safetensors file ({error}); copy it again") from error
+
+
+def unique_tensors(named: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Tied tensors once, under their first name (the others are found again when the model is built)."""
+    first: dict[int, str] = {}
+    return {name: tensor for name, tensor in named.items() if first.setdefault(id(tensor), name) == name}

@@ -1,0 +1,155 @@
+"""Text <-> ids. Files, standard input, Python and a server all take this one path.
+
+Byte and byte-level BPE tokenizers give back any Unicode string exactly. Character tokenizers do for characters they
+know. Word tokenizers put one space between tokens. A space is put before every text, so that a word has one token
+whether it stands first or later (and is taken off again).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from regard.errors import RegardError
+from regard.files import write_text
+from regard.tokens.config import TokensConfig
+
+PAD, BEGIN, END, UNKNOWN = 0, 1, 2, 3
+SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")
+
+
+class TextTokenizer:
+    """A trained tokenizer: `encode` gives ids without begin and end, `decode` takes them off."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._tokenizer.encode_special_tokens = True  # "</s>" typed by a person is text, not a command
+
+    @property
+    def size(self) -> int:
+        return self._tokenizer.get_vocab_size()
+
+    def encode(self, text: str) -> list[int]:
+        return self.encode_all([text])[0]
+
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        try:
+            encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        except (UnicodeEncodeError, TypeError):
+            raise RegardError("the text holds a lone surrogate, which is not Unicode text; decode it as UTF-8") from None
+        return [encoding.ids for encoding in encodings]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return self._tokenizer.decode([int(i) for i in ids if i >= len(SPECIAL)], skip_special_tokens=False)
+
+    def labels(self, ids: Iterable[int]) -> list[str]:
+        """What a person reads for each id: its text, or its name if it is special."""
+        return [self._label(int(i)) for i in ids]
+
+    def _label(self, index: int) -> str:
+        if index < len(SPECIAL):
+            return SPECIAL[index]
+        token = self._tokenizer.id_to_token(index)
+        if not isinstance(self._tokenizer.decoder, decoders.Sequence):
+            return token
+        return bytes(_BYTE_OF[character] for character in token).decode("utf-8", errors="replace")
+
+    def save(self, path: str | Path) -> Path:
+        return write_text(path, self._tokenizer.to_str(pretty=False))
+
+    @classmethod
+    def load(cls, path: str | Path) -> TextTokenizer:
+        try:
+            return cls(Tokenizer.from_str(Path(path).read_text(encoding="utf-8")))
+        except FileNotFoundError as error:
+            raise RegardError(f"there is no {path}; the bundle is not whole, copy it again") from error
+        except Exception as error:  # the library raises a bare Exception for any malformed file
+            raise RegardError(f"{path} is not a tokenizer ({error}); copy the bundle again") from error
+
+
+def train_tokenizer(texts: Iterable[str], config: TokensConfig) -> TextTokenizer:
+    """A tokenizer of the configured kind, made from `texts` in seconds."""
+    makers = {"bpe": _bpe, "byte": _byte, "character": _character, "word": _word}
+    tokenizer, trainer = makers[config.kind](config)
+    if trainer is not None:
+        tokenizer.train_from_iterator(texts, trainer=trainer)
+    return TextTokenizer(tokenizer)
+
+
+def as_arrays(sequences: Sequence[Sequence[int]], *, begin: bool) -> list[np.ndarray]:
+    """Each sequence as an array with its end token, and its begin token if asked."""
+    head = [BEGIN] if begin else []
+    return [np.array([*head, *sequence, END], dtype=np.int32) for sequence in sequences]
+
+
+def _bpe(config: TokensConfig) -> tuple[Tokenizer, trainers.Trainer]:
+    """Byte-level BPE (Sennrich et al. 2016; Radford et al. 2019). Merges stay inside a word and its leading space."""
+    tokenizer = Tokenizer(models.BPE(unk_token=None))
+    tokenizer.normalizer = _normalizer(config, prepend=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = _byte_decoder()
+    trainer = trainers.BpeTrainer(
+        vocab_size=max(config.size, len(SPECIAL) + 256),
+        min_frequency=config.min_count,
+        special_tokens=list(SPECIAL),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    return tokenizer, trainer
+
+
+def _byte(config: TokensConfig) -> tuple[Tokenizer, None]:
+    """One token for each byte of UTF-8: a BPE that has no merges."""
+    names = [*SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    tokenizer = Tokenizer(models.BPE(vocab={name: index for index, name in enumerate(names)}, merges=[]))
+    tokenizer.add_special_tokens(list(SPECIAL))
+    tokenizer.normalizer = _normalizer(config, prepend=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.Sequence([decoders.ByteLevel()])
+    return tokenizer, None
+
+
+def _character(config: TokensConfig) -> tuple[Tokenizer, trainers.Trainer]:
+    tokenizer = Tokenizer(models.WordLevel(unk_token=SPECIAL[UNKNOWN]))
+    tokenizer.normalizer = _normalizer(config, prepend=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
+    tokenizer.decoder = decoders.Fuse()
+    return tokenizer, trainers.WordLevelTrainer(special_tokens=list(SPECIAL), show_progress=False)
+
+
+def _word(config: TokensConfig) -> tuple[Tokenizer, trainers.Trainer]:
+    tokenizer = Tokenizer(models.WordLevel(unk_token=SPECIAL[UNKNOWN]))
+    tokenizer.normalizer = _normalizer(config, prepend=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()  # \w+ or a run of punctuation
+    trainer = trainers.WordLevelTrainer(
+        vocab_size=config.size, min_frequency=config.min_count, special_tokens=list(SPECIAL), show_progress=False
+    )
+    return tokenizer, trainer
+
+
+def _normalizer(config: TokensConfig, *, prepend: bool) -> normalizers.Normalizer | None:
+    steps: list[normalizers.Normalizer] = []
+    if config.normalise != "none":
+        steps.append(normalizers.NFC() if config.normalise == "nfc" else normalizers.NFKC())
+    if config.lowercase:
+        steps.append(normalizers.Lowercase())
+    if prepend:
+        steps.append(normalizers.Prepend(" "))
+    return normalizers.Sequence(steps) if steps else None
+
+
+def _byte_decoder() -> decoders.Decoder:
+    return decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
+
+
+def _byte_table() -> dict[str, int]:
+    """The printable character that byte-level tokenizers write for each byte (Radford et al. 2019), turned round."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(b): b for b in printable} | {chr(256 + i): b for i, b in enumerate(others)}
+
+
+_BYTE_OF = _byte_table()

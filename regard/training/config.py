@@ -1,0 +1,60 @@
+"""How long and how fast to learn. No torch here."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from regard.config import StrictConfig
+
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def seconds(text: object) -> object:
+    """A duration as a person writes it: 90, "90s", "30m", "1h30m"."""
+    if not isinstance(text, str):
+        return text
+    parts = re.findall(r"(\d+(?:\.\d+)?)\s*([smhd]?)", text)
+    if not parts or re.sub(r"(\d+(?:\.\d+)?)\s*([smhd]?)", "", text).strip():
+        raise ValueError(f"{text!r} is not a duration; write 45s, 30m or 1h30m")
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+Duration = Annotated[float, BeforeValidator(seconds)]
+
+
+class TrainConfig(StrictConfig):
+    """The training loop: budget, optimiser, schedule, averaging, when to look and when to stop."""
+
+    seed: int = Field(1, ge=0, description="Everything random is a pure function of it.")
+    steps: int = Field(20_000, ge=1, description="Most updates of the weights.")
+    max_time: Duration | None = Field(None, gt=0, description="Most training time, such as 30m (all resumes together).")
+    batch_tokens: int = Field(4096, ge=1, description="Tokens of a batch on its larger side, padding included.")
+    accumulate: int = Field(1, ge=1, description="Batches added up for one update.")
+
+    lr: float = Field(2e-3, gt=0, description="Peak learning rate (for noam: a factor of the paper's formula).")
+    schedule: Literal["noam", "inverse_sqrt", "cosine", "linear", "constant"] = Field(
+        "inverse_sqrt", description="The learning rate over time; noam is the paper's."
+    )
+    warmup: int = Field(1000, ge=0, description="Updates during which the learning rate rises linearly.")
+    betas: tuple[float, float] = Field((0.9, 0.98), description="Adam's two decay rates.")
+    epsilon: float = Field(1e-9, gt=0, description="Adam's epsilon.")
+    weight_decay: float = Field(0.0, ge=0, description="Decoupled weight decay of matrices (AdamW).")
+    clip: float = Field(1.0, ge=0, description="Largest norm of the gradient; 0 for no limit.")
+    smoothing: float = Field(0.1, ge=0, lt=1, description="Label smoothing.")
+    precision: Literal["auto", "float32", "bf16"] = Field("auto", description="bf16 autocast where hardware has it.")
+
+    ema: float = Field(0.0, ge=0, lt=1, description="Decay of a moving average of the weights; 0 for none.")
+    average: int = Field(5, ge=0, description="Weights of the last N validations averaged at the end; 0 for none.")
+    validate_every: int = Field(0, ge=0, description="Updates between validations; 0: about an epoch, 100 to 1000.")
+    select: str = Field("loss", description="The validation metric that says which weights are best.")
+    patience: int = Field(10, ge=0, description="Validations without a better one before stopping; 0: never stop.")
+    log_every: int = Field(20, ge=1, description="Updates between rows of the log.")
+
+    @model_validator(mode="after")
+    def _warmup_within_steps(self) -> TrainConfig:
+        if self.schedule in ("cosine", "linear") and self.warmup >= self.steps:
+            raise ValueError(f"warmup {self.warmup} is not shorter than steps {self.steps}; lower train.warmup")
+        return self

@@ -1,0 +1,56 @@
+"""When the loss stops being a number: where it happened, and what to do about it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+EXPLODED = 3.0  # a loss this many times the first one is not coming back
+
+
+class Diverged(Exception):
+    """The loss or its gradient is not finite, or the loss exploded; the message says where."""
+
+
+def check_update(loss: float, norm: float, first_loss: float | None) -> str:
+    """What is wrong with this update, or nothing."""
+    if not math.isfinite(loss):
+        return f"the loss is {loss}"
+    if not math.isfinite(norm):
+        return f"the gradient's norm is {norm}"
+    if first_loss is not None and loss > EXPLODED * max(first_loss, 1.0):
+        return f"the loss is {loss:.3g}, more than {EXPLODED:g} times the first ({first_loss:.3g})"
+    return ""
+
+
+def locate(model: nn.Module, batch: Any) -> str:
+    """The first module whose output is not finite on this batch, or the first parameter whose gradient is not."""
+    found: list[str] = []
+    names = {module: name for name, module in model.named_modules()}
+
+    def look(module: nn.Module, _: Any, output: Any) -> None:
+        if not found and isinstance(output, Tensor) and not torch.isfinite(output).all():
+            found.append(f"first seen in the output of {names[module]}")
+
+    hooks = [module.register_forward_hook(look) for module in model.modules() if not list(module.children())]
+    try:
+        with torch.no_grad():
+            model(batch)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    for name, parameter in model.named_parameters():
+        if not torch.isfinite(parameter).all():
+            return f"the weights {name} are not finite"
+        if not found and parameter.grad is not None and not torch.isfinite(parameter.grad).all():
+            found.append(f"first seen in the gradient of {name}")
+    return found[0] if found else "every module's output is finite"
+
+
+ADVICE = (
+    "lower train.lr (a third of it is a good try), lengthen train.warmup, or set train.clip = 1.0; "
+    'with model.norm = "post" try "pre"'
+)

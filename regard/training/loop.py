@@ -1,0 +1,294 @@
+"""The training loop, for every family and task. It is handed what to learn from, how to validate and how to save."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from regard.errors import RegardError
+from regard.models.loss import Loss
+from regard.noise import noise
+from regard.tensors import write_tensors
+from regard.training.averages import MovingAverage, mean_of, weights_in_place, weights_of
+from regard.training.config import TrainConfig
+from regard.training.guard import ADVICE, check_update, locate
+from regard.training.interrupt import stop_requests
+from regard.training.log import CLOCK, RunLog
+from regard.training.optimiser import make_optimiser, set_rate
+from regard.training.precision import autocast
+from regard.training.probe import forecast, peak_memory
+from regard.training.schedule import learning_rate
+from regard.training.show import Show
+from regard.training.state import Learner, Progress, load_checkpoint, save_checkpoint
+
+LOWER_IS_BETTER = ("loss", "perplexity", "ter")
+
+
+class Source(Protocol):
+    """Where batches come from: `get(epoch, index)` is a pure function."""
+
+    def count(self, epoch: int) -> int: ...
+    def get(self, epoch: int, index: int) -> Any: ...
+    def padding_share(self) -> float: ...
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What a validation found: numbers, among them `loss`, and a few examples for a person to read."""
+
+    metrics: dict[str, float]
+    samples: list[tuple[str, str, str]] = field(default_factory=list)  # source, output, reference
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything the loop is handed."""
+
+    folder: Path
+    config: TrainConfig
+    model: nn.Module
+    width: int  # of the model, for the paper's schedule
+    batches: Source
+    validate: Callable[[nn.Module], Validation]
+    save: Callable[[nn.Module, str, dict[str, Any]], None]  # write the bundle `name` with these metrics
+    fingerprint: dict[str, Any] = field(default_factory=dict)  # what must not change between a stop and a resume
+    device: torch.device = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    reason: str  # "steps", "time", "patience", "interrupted"
+    progress: Progress
+    chosen: str = ""  # which weights the best bundle holds
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+class Trainer:
+    def __init__(self, job: Job, show: Show) -> None:
+        self.job, self.config, self.show = job, job.config, show
+        self.model = job.model.to(job.device)
+        ema = MovingAverage(self.model, job.config.ema) if job.config.ema else None
+        self.learner = Learner(self.model, make_optimiser(self.model, job.config), ema, Progress())
+        self.log = RunLog(job.folder)
+        self.checkpoints, self.snapshots = job.folder / "checkpoints", job.folder / "snapshots"
+        self.every = job.config.validate_every or min(1000, max(100, job.batches.count(0) // job.config.accumulate))
+        self.started = time.monotonic()
+
+    @property
+    def progress(self) -> Progress:
+        return self.learner.progress
+
+    def run(self, resume: bool) -> Outcome:
+        """Train until a limit, early stopping or a signal; then average, choose and save."""
+        if resume:
+            self.restore()
+        else:
+            self.show.forecast(forecast(self.model, self.job.batches, self.config.accumulate), self.config)
+            self.checkpoint()
+        with stop_requests() as asked:
+            while not (reason := self.reason_to_stop()):
+                self.update()
+                if asked:
+                    self.checkpoint()
+                    return Outcome("interrupted", self.progress)
+                if self.progress.step % self.every == 0:
+                    self.validate()
+                    self.checkpoint()
+        return self.finish(reason)
+
+    def reason_to_stop(self) -> str:
+        if self.progress.step >= self.config.steps:
+            return "steps"
+        if self.config.max_time is not None and self.spent() >= self.config.max_time:
+            return "time"
+        if self.config.patience and self.progress.waited >= self.config.patience:
+            return "patience"
+        return ""
+
+    def update(self) -> None:
+        """One update of the weights from `accumulate` batches, whose losses add up before they are divided."""
+        batches = self.next_batches()
+        totals: dict[str, int] = {}
+        for batch in batches:
+            totals = {name: totals.get(name, 0) + count for name, count in batch.counts.items()}
+        self.model.train()
+        sums: dict[str, float] = {}
+        for number, batch in enumerate(batches):
+            for name, value in self.backward(batch, number, totals).items():
+                sums[name] = sums.get(name, 0.0) + value
+        means = {name: value / totals[name] for name, value in sums.items()}
+        limit = self.config.clip or float("inf")
+        norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit))
+        trouble = check_update(means["loss"], norm, self.progress.first_loss)
+        if trouble:
+            self.go_back(trouble, batches[0])
+            return
+        self.apply(norm, sums, totals)
+
+    def backward(self, batch: Any, number: int, totals: dict[str, int]) -> dict[str, float]:
+        with noise(self.config.seed, self.progress.step, number), autocast(self.config.precision, self.job.device):
+            loss: Loss = self.model(batch)
+        loss.objective(totals).backward()
+        return {name: float(part.sum.detach()) for name, part in loss.parts.items()}
+
+    def next_batches(self) -> list[Any]:
+        """The batches of this update, and the place in the data behind them."""
+        batches = []
+        progress = self.progress
+        for _ in range(self.config.accumulate):
+            if progress.index >= self.job.batches.count(progress.epoch):
+                progress.epoch, progress.index = progress.epoch + 1, 0
+            batches.append(self.job.batches.get(progress.epoch, progress.index).to(self.job.device))
+            progress.index += 1
+        return batches
+
+    def apply(self, norm: float, sums: dict[str, float], totals: dict[str, int]) -> None:
+        progress, optimiser = self.progress, self.learner.optimiser
+        rate = learning_rate(progress.step + 1, self.config, self.job.width) * progress.rate_factor
+        set_rate(optimiser, rate)
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+        progress.step += 1
+        progress.tokens += totals["loss"]
+        if progress.first_loss is None:
+            progress.first_loss = sums["loss"] / totals["loss"]
+        if self.learner.ema is not None:
+            self.learner.ema.update(self.model, progress.step)
+        for name, value in {**sums, "tokens": float(totals["loss"])}.items():
+            progress.interval[name] = progress.interval.get(name, 0.0) + value
+        self.record(rate, norm)
+
+    def record(self, rate: float, norm: float) -> None:
+        """A row of the log every so often: means since the last row."""
+        progress = self.progress
+        if progress.step % self.config.log_every and progress.step % self.every:
+            return
+        interval, progress.interval = progress.interval, {}
+        tokens = interval.pop("tokens")
+        means = {name: total / tokens for name, total in interval.items()}
+        place = {"kind": "train", "step": progress.step, "epoch": progress.epoch}
+        row = {**place, **means, "learning_rate": rate, "gradient_norm": norm, "tokens": progress.tokens}
+        self.log.write(row)
+        self.log.write({"step": progress.step, "seconds": round(self.spent(), 3), "memory": peak_memory()}, CLOCK)
+        self.show.train(row, self.spent(), self.config)
+
+    def validate(self) -> None:
+        """Look at unseen data; keep these weights if they are the best so far, and for the final average."""
+        progress = self.progress
+        averaged = self.learner.ema.tensors if self.learner.ema is not None else None
+        with weights_in_place(self.model, averaged):
+            found = self.look()
+            better = is_better(found.metrics, progress.best, self.config.select)
+            if better:
+                self.job.save(self.model, "best", {"weights": f"step {progress.step}", **found.metrics})
+            self.keep_snapshot()
+        if better:
+            progress.best, progress.best_step, progress.waited = found.metrics, progress.step, 0
+        else:
+            progress.waited += 1
+        progress.validated = progress.step
+        self.log.write({"kind": "valid", "step": progress.step, **found.metrics, "best": better})
+        self.show.valid(progress, found, better, self.spent())
+
+    def look(self) -> Validation:
+        self.model.eval()
+        with torch.no_grad():
+            found = self.job.validate(self.model)
+        if self.config.select not in found.metrics:
+            known = ", ".join(found.metrics)
+            raise RegardError(f"train.select is {self.config.select}, but a validation gives {known}")
+        return found
+
+    def keep_snapshot(self) -> None:
+        if not self.config.average:
+            return
+        self.snapshots.mkdir(exist_ok=True)
+        write_tensors(self.snapshot(self.progress.step), weights_of(self.model))
+        self.progress.snapshots = [*self.progress.snapshots, self.progress.step][-self.config.average :]
+
+    def snapshot(self, step: int) -> Path:
+        return self.snapshots / f"step-{step}.safetensors"
+
+    def finish(self, reason: str) -> Outcome:
+        """Choose between the best weights and the average of the last ones; write `last` and the best as bundles."""
+        progress = self.progress
+        if progress.validated != progress.step:
+            self.validate()
+        self.job.save(self.model, "last", {"weights": f"step {progress.step}"})
+        chosen, metrics = f"step {progress.best_step}", progress.best
+        if len(progress.snapshots) > 1:
+            mean = mean_of([self.snapshot(step) for step in progress.snapshots])
+            with weights_in_place(self.model, mean):
+                found = self.look()
+                better = is_better(found.metrics, progress.best, self.config.select)
+                name = f"average of steps {progress.snapshots[0]}..{progress.snapshots[-1]}"
+                if better:
+                    chosen, metrics = name, found.metrics
+                    self.job.save(self.model, "best", {"weights": chosen, **metrics})
+            self.log.write({"kind": "average", "step": progress.step, **found.metrics, "best": better})
+            self.show.average(name, found, better)
+        progress.finished = reason
+        self.checkpoint()
+        return Outcome(reason, progress, chosen, metrics)
+
+    def checkpoint(self) -> None:
+        progress = self.progress
+        progress.seconds, self.started = self.spent(), time.monotonic()
+        progress.log_sizes = self.log.sizes()
+        save_checkpoint(self.checkpoints, self.learner, self.job.fingerprint)
+        self.drop_snapshots()
+
+    def drop_snapshots(self) -> None:
+        """Only what the checkpoint names stays: older ones are not needed, newer ones will be written again."""
+        names = {self.snapshot(step).name for step in self.progress.snapshots}
+        for file in self.snapshots.glob("*"):
+            if file.name not in names:
+                file.unlink()
+
+    def restore(self) -> None:
+        load_checkpoint(self.checkpoints, self.learner, self.job.fingerprint)
+        self.log.cut_back(self.progress.log_sizes)
+        self.drop_snapshots()
+        self.started = time.monotonic()
+
+    def go_back(self, trouble: str, batch: Any) -> None:
+        """After a divergence: back to the last checkpoint with half the rate, once; then stop with advice."""
+        with noise(self.config.seed, self.progress.step, 0), contextlib.suppress(RuntimeError):
+            trouble += f" at step {self.progress.step + 1}, {locate(self.model, batch)}"
+        self.learner.optimiser.zero_grad(set_to_none=True)
+        went_back = self.progress.went_back
+        self.restore()
+        if went_back:
+            self.job.save(self.model, "last", {"weights": f"step {self.progress.step}"})
+            raise RegardError(f"{trouble}; it happened before, so the run stops at step {self.progress.step}. Now {ADVICE}")
+        self.progress.went_back, self.progress.rate_factor = 1, self.progress.rate_factor / 2
+        self.log.write({"kind": "went back", "step": self.progress.step, "why": trouble})
+        self.checkpoint()
+        self.show.note(f"{trouble}; going back to step {self.progress.step} with half the learning rate")
+
+    def spent(self) -> float:
+        return self.progress.seconds + time.monotonic() - self.started
+
+
+def is_better(found: dict[str, float], best: dict[str, float], select: str) -> bool:
+    if not best:
+        return True
+    sign = -1 if select in LOWER_IS_BETTER else 1
+    return sign * found[select] > sign * best[select]
+
+
+def train(job: Job, show: Show, resume: bool = False) -> Outcome:
+    """Run a job in its folder, from the start or from its last checkpoint."""
+    job.folder.mkdir(parents=True, exist_ok=True)
+    trainer = Trainer(job, show)
+    with show:
+        return trainer.run(resume)

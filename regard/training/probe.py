@@ -1,0 +1,68 @@
+"""Before the first update: how large, how long, how much memory, from a few batches that change nothing."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.noise import noise
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What to expect of a run."""
+
+    parameters: int
+    padding_share: float
+    tokens_per_second: float
+    seconds_per_step: float
+    peak_memory: int  # bytes
+
+    def sentence(self, steps: int, limit: float | None) -> str:
+        total = self.seconds_per_step * steps
+        span = duration(total) if limit is None or total < limit else f"{duration(limit)} (the time limit)"
+        return (
+            f"{self.parameters:,} parameters · {self.padding_share:.1%} padding · about "
+            f"{self.tokens_per_second:,.0f} target tokens/s · at most {span} for {steps:,} steps · "
+            f"{self.peak_memory / 2**30:.1f} GiB of memory"
+        )
+
+
+def forecast(model: nn.Module, batches: Any, accumulate: int, tries: int = 3) -> Forecast:
+    """Time forward and backward passes over the first batches. Weights do not change, and gradients are dropped."""
+    times, tokens = [], []
+    for index in range(min(tries, batches.count(0))):
+        batch = batches.get(0, index)
+        started = time.perf_counter()
+        with noise(0, index):
+            model(batch).objective(batch.counts).backward()
+        times.append(time.perf_counter() - started)
+        tokens.append(max(batch.counts.values()))
+        model.zero_grad(set_to_none=True)
+    rate = sum(tokens[1:] or tokens) / sum(times[1:] or times)  # the first batch also warms up
+    typical = sum(times[1:] or times) / len(times[1:] or times)
+    return Forecast(
+        sum(p.numel() for p in model.parameters()), batches.padding_share(), rate, typical * accumulate, peak_memory()
+    )
+
+
+def peak_memory() -> int:
+    """The most memory this process has had, in bytes (on a GPU, the most allocated there)."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated()
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def duration(seconds: float) -> str:
+    """A span of time as a person says it: 45 s, 12 min, 1 h 30 min."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

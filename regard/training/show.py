@@ -1,0 +1,164 @@
+"""What a person sees while a model learns: a live table on a terminal, plain lines elsewhere, all on stderr."""
+
+from __future__ import annotations
+
+import math
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.markup import escape
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from regard.training.config import TrainConfig
+from regard.training.probe import Forecast, duration
+from regard.training.state import Progress
+
+ROWS = 12  # validations that stay in view
+
+
+class Show:
+    """Shows nothing: the base, for runs from Python that want silence."""
+
+    def forecast(self, found: Forecast, config: TrainConfig) -> None: ...
+    def train(self, row: dict[str, Any], spent: float, config: TrainConfig) -> None: ...
+    def valid(self, progress: Progress, found: Any, better: bool, spent: float) -> None: ...
+    def average(self, name: str, found: Any, better: bool) -> None: ...
+    def note(self, text: str) -> None: ...
+
+    def __enter__(self) -> Show:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        return None
+
+
+class Lines(Show):
+    """One line for each event: for logs and pipes."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._speed = Speed()
+
+    def forecast(self, found: Forecast, config: TrainConfig) -> None:
+        self.note(found.sentence(config.steps, config.max_time))
+
+    def train(self, row: dict[str, Any], spent: float, config: TrainConfig) -> None:
+        if row["step"] % (5 * config.log_every) == 0:
+            self.note(self._speed.line(row, spent, config))
+
+    def valid(self, progress: Progress, found: Any, better: bool, spent: float) -> None:
+        star = "  best so far" if better else ""
+        self.note(f"step {progress.step:,}  validation  {metrics_line(found.metrics)}  after {duration(spent)}{star}")
+        for source, output, reference in found.samples[:1]:
+            self.note(f"    {source}\n  → {output}\n  = {reference}")
+
+    def average(self, name: str, found: Any, better: bool) -> None:
+        self.note(f"{name}: {metrics_line(found.metrics)}{'  taken' if better else '  not better'}")
+
+    def note(self, text: str) -> None:
+        self.console.print(Text(text), soft_wrap=True)
+
+
+class LiveTable(Lines):
+    """A live table: one row for each validation, the present state and time left below it."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._rows: list[list[str]] = []
+        self._header: list[str] = []
+        self._last: dict[str, Any] = {}
+        self._status = ""
+        self._done = 0.0
+        self._samples: list[tuple[str, str, str]] = []
+        self._live = Live(self._render(), console=console, refresh_per_second=4, transient=False)
+
+    def __enter__(self) -> Show:
+        self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._live.update(self._render(), refresh=True)
+        self._live.stop()
+
+    def train(self, row: dict[str, Any], spent: float, config: TrainConfig) -> None:
+        self._last = row
+        self._status = self._speed.line(row, spent, config)
+        self._done = share_done(row["step"], spent, config)
+        self._live.update(self._render())
+
+    def valid(self, progress: Progress, found: Any, better: bool, spent: float) -> None:
+        loss = f"{self._last['loss']:.3f}" if self._last else ""
+        self._header = ["step", "train loss", *(f"valid {name}" for name in found.metrics), "tokens/s", "time"]
+        numbers = [number(name, value) for name, value in found.metrics.items()]
+        self._rows.append([
+            f"{progress.step:,}{' ★' if better else '  '}", loss, *numbers, f"{self._speed.rate:,.0f}", duration(spent)
+        ])  # fmt: skip
+        self._samples = found.samples[:2]
+        self._live.update(self._render())
+
+    def _render(self) -> Group:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for name in self._header:
+            table.add_column(name, justify="right")
+        for row in self._rows[-ROWS:]:
+            table.add_row(*row)
+        parts: list[Any] = [table] if self._rows else []
+        for source, output, reference in self._samples:
+            right = output == reference
+            mark = "[green]✓[/]" if right else "[dim]·[/]"
+            parts.append(Text.from_markup(f"{mark} {escape(source)} [dim]→[/] {escape(output)}"))
+            if not right:
+                parts.append(Text.from_markup(f"  [dim]reference: {escape(reference)}[/]"))
+        parts.append(ProgressBar(total=1.0, completed=self._done, width=60))
+        parts.append(Text(self._status or "first batches …", style="dim"))
+        return Group(*parts)
+
+
+class Speed:
+    """Tokens per second since the last row, and the line that says so."""
+
+    def __init__(self) -> None:
+        self.rate = 0.0
+        self._tokens, self._spent = 0, 0.0
+
+    def line(self, row: dict[str, Any], spent: float, config: TrainConfig) -> str:
+        if row["tokens"] > self._tokens and spent > self._spent and self._spent:
+            self.rate = (row["tokens"] - self._tokens) / (spent - self._spent)
+        elif spent:
+            self.rate = row["tokens"] / spent
+        self._tokens, self._spent = row["tokens"], spent
+        return (
+            f"step {row['step']:,}  epoch {row['epoch'] + 1}  loss {row['loss']:.3f}  perplexity "
+            f"{math.exp(min(20.0, row['nll'])):,.1f}  {self.rate:,.0f} tokens/s  {time_left(row['step'], spent, config)}"
+        )
+
+
+def share_done(step: int, spent: float, config: TrainConfig) -> float:
+    by_time = spent / config.max_time if config.max_time else 0.0
+    return min(1.0, max(step / config.steps, by_time))
+
+
+def time_left(step: int, spent: float, config: TrainConfig) -> str:
+    """The time to the last step, or to the time limit if that comes first."""
+    left = spent / step * (config.steps - step)
+    if config.max_time is not None:
+        left = min(left, config.max_time - spent)
+    return f"{duration(max(0.0, left))} left"
+
+
+def metrics_line(metrics: dict[str, float]) -> str:
+    return "  ".join(f"{name} {number(name, value)}" for name, value in metrics.items())
+
+
+def number(name: str, value: float) -> str:
+    return f"{value:.3f}" if name == "loss" else f"{value:,.1f}"
+
+
+def make_show(console: Console | None = None) -> Show:
+    """A live table on a terminal, lines elsewhere."""
+    console = console or Console(stderr=True)
+    return LiveTable(console) if console.is_terminal else Lines(console)

@@ -1,0 +1,67 @@
+"""Options of decoding: what is refused and in which words; how sources are grouped."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.config import check
+from regard.decode.config import DecodeConfig
+from regard.decode.groups import groups
+from regard.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"sample": True, "temperature": 0.0}, "temperature 0 is under 0.01; .* use greedy search: .* beam = 1"),
+        ({"temperature": 0.7}, "set sample = true"),
+        ({"top_k": 5}, "set sample = true"),
+        ({"top_p": 0.9}, "set sample = true"),
+        ({"n_best": 7}, "n_best 7 is more than beam 5; set beam = 7"),
+        ({"min_length": 5, "max_length": 3}, "min_length 5 is more than max_length 3"),
+        ({"beam": 0}, "beam: .*greater than or equal to 1"),
+        ({"sample": True, "top_p": 1.5}, "top_p: .*less than or equal to 1"),
+        ({"alpha": -1}, "alpha: .*greater than or equal to 0"),
+        ({"length_penalty": "gmnt"}, "length_penalty: .*'gnmt'"),
+        ({"beem": 3}, "no key beem; did you mean beam?"),
+    ],
+)
+def test_refusals_say_what_to_type(values: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        check(DecodeConfig, values, "decode")
+
+
+def test_samples_may_be_more_than_the_beam() -> None:
+    assert DecodeConfig(sample=True, n_best=11).n_best == 11
+
+
+def test_every_field_is_described() -> None:
+    assert all(field.description for field in DecodeConfig.model_fields.values())
+
+
+def test_limit_follows_the_source_or_is_fixed() -> None:
+    assert DecodeConfig(max_ratio=1.5, max_extra=3).limit_for(7) == 13
+    assert DecodeConfig(max_ratio=1.5, max_extra=3, min_length=17).limit_for(7) == 17
+    assert DecodeConfig(max_length=0).limit_for(7) == 0
+
+
+def test_options_and_groups_need_no_torch() -> None:
+    code = "import sys, regard.decode.config, regard.decode.groups; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(lengths=st.lists(st.integers(0, 23), max_size=31), sentences=st.integers(1, 7), tokens=st.integers(1, 61))
+def test_groups_hold_every_source_once_within_the_budget(lengths: list[int], sentences: int, tokens: int) -> None:
+    found = groups(lengths, DecodeConfig(batch_sentences=sentences, batch_tokens=tokens))
+    assert sorted(place for group in found for place in group) == list(range(len(lengths)))
+    for group in found:
+        assert len(group) <= sentences
+        assert len(group) == 1 or len(group) * max(lengths[place] for place in group) <= tokens
+    in_order = [lengths[place] for group in found for place in group]
+    assert in_order == sorted(lengths, reverse=True)

@@ -1,0 +1,57 @@
+"""The k greatest, against sorting in Python; small integers make equals common."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.decode.top import BLOCK, top
+
+
+def by_sorting(row: list[float], k: int) -> list[tuple[float, int]]:
+    return sorted(((value, i) for i, value in enumerate(row)), key=lambda pair: (-pair[0], pair[1]))[:k]
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    size=st.sampled_from([1, 5, 67, 3 * BLOCK, 7 * BLOCK + 13, 11 * BLOCK]),
+    k=st.sampled_from([1, 2, 3, 6, 11]),
+    kinds=st.sampled_from([2, 5, 101, 10**6]),
+)
+def test_top_is_the_head_of_a_stable_sort(seed: int, size: int, k: int, kinds: int) -> None:
+    scores = torch.randint(kinds, (2, 3, size), generator=torch.Generator().manual_seed(seed)).float()
+    values, ids = top(scores, k)
+    assert values.shape == ids.shape == (2, 3, min(k, size))
+    for row in range(6):
+        expected = by_sorting(scores.view(6, -1)[row].tolist(), k)
+        found = zip(values.view(6, -1)[row].tolist(), ids.view(6, -1)[row].tolist(), strict=True)
+        assert list(found) == expected
+
+
+def test_top_works_with_fewer_allowed_than_wanted() -> None:
+    scores = torch.full((1, 7 * BLOCK), -math.inf)
+    scores[0, 5], scores[0, 300] = 1.0, 2.0
+    values, ids = top(scores, 3)
+    assert values.tolist() == [[2.0, 1.0, -math.inf]]
+    assert ids[0, :2].tolist() == [300, 5]
+
+
+@pytest.mark.parametrize("size", [7, 7 * BLOCK])
+def test_top_shows_nan(size: int) -> None:
+    scores = torch.randn(3, size)
+    scores[1, 5] = math.nan
+    values, _ = top(scores, 2)
+    assert values.isnan().any(dim=-1).tolist() == [False, True, False]
+
+
+def test_top_reads_views_without_order() -> None:
+    """Logits come as slices and expanded views."""
+    scores = torch.randn(11, 2, 5 * BLOCK).transpose(0, 1)
+    values, ids = top(scores, 3)
+    assert torch.equal(values, scores.gather(-1, ids))
+    assert torch.equal(values[..., 0], scores.amax(dim=-1))
