@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -376,11 +377,26 @@ def test_samples_do_not_depend_on_the_batch() -> None:
     assert other_stream[1:] == first[1:]
 
 
-def test_more_samples_begin_with_the_same_ones() -> None:
-    few = run(DecodeConfig(sample=True, n_best=2), [0], [7])[0]
-    many = run(DecodeConfig(sample=True, n_best=5), [0], [7])[0]
-    assert len(many) == 5
-    assert set(few) <= set(many)
+def drawn_on_lists(source: int, limit: int, numbers: np.random.Generator) -> tuple[int, ...]:
+    ids: list[int] = []
+    while True:
+        number, after = numbers.random(), log_probs_after(source, ids)
+        upto = [sum(math.exp(log_prob) for log_prob in after[: token + 1]) for token in range(VOCABULARY)]
+        token = next(token for token in range(VOCABULARY) if upto[token] > number)
+        if token == END or len(ids) == limit:
+            return tuple(ids)
+        ids.append(token)
+
+
+def test_each_sample_has_its_own_stream_of_numbers() -> None:
+    """Also when other samples of the source end before it, and the rest moves up."""
+    sources, n = [0, 1, 2, 3, 5, 8], 7
+    found = run(DecodeConfig(sample=True, n_best=n, seed=11), sources, [13] * 6, streams=sources)
+    for source, hypotheses in zip(sources, found, strict=True):
+        streams = [np.random.Generator(np.random.PCG64([11, source, sample])) for sample in range(n)]
+        expected = [drawn_on_lists(source, 13, numbers) for numbers in streams]
+        assert sorted(hypothesis.ids for hypothesis in hypotheses) == sorted(expected)
+        assert len({len(ids) for ids in expected}) > 1
 
 
 # -- use -------------------------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ class Dice:
         return None
 
     def _logits(self, rows: int, width: int) -> Tensor:
-        return (torch.tensor(PROBABILITIES).log() + 2.0).expand(rows, width, -1)  # logits are not normalised
+        return (torch.tensor(PROBABILITIES).log() + 2.0).repeat(rows, width, 1)  # logits are not normalised
 
 
 def first_tokens(**options: object) -> Counter[int]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import math
+from unittest import mock
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.decode.top import BLOCK, top
+from regard.decode.top import BLOCK, CACHED, log_norm, top
+
+module = importlib.import_module("regard.decode.top")
 
 
 def by_sorting(row: list[float], k: int) -> list[tuple[float, int]]:
@@ -19,13 +23,16 @@ def by_sorting(row: list[float], k: int) -> list[tuple[float, int]]:
 @settings(max_examples=120, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
-    size=st.sampled_from([1, 5, 67, 3 * BLOCK, 7 * BLOCK + 13, 11 * BLOCK]),
+    size=st.sampled_from([1, 5, 67, 7 * BLOCK + 13, 23 * BLOCK, 41 * BLOCK + 1]),
     k=st.sampled_from([1, 2, 3, 6, 11]),
     kinds=st.sampled_from([2, 5, 101, 10**6]),
+    small=st.sampled_from([0, 2**15]),
 )
-def test_top_is_the_head_of_a_stable_sort(seed: int, size: int, k: int, kinds: int) -> None:
+def test_top_is_the_head_of_a_stable_sort(seed: int, size: int, k: int, kinds: int, small: int) -> None:
+    """By blocks and without them: `small` 0 sends every row that is long enough for it through blocks."""
     scores = torch.randint(kinds, (2, 3, size), generator=torch.Generator().manual_seed(seed)).float()
-    values, ids = top(scores, k)
+    with mock.patch.object(module, "SMALL", small):
+        values, ids = top(scores, k)
     assert values.shape == ids.shape == (2, 3, min(k, size))
     for row in range(6):
         expected = by_sorting(scores.view(6, -1)[row].tolist(), k)
@@ -34,24 +41,35 @@ def test_top_is_the_head_of_a_stable_sort(seed: int, size: int, k: int, kinds: i
 
 
 def test_top_works_with_fewer_allowed_than_wanted() -> None:
-    scores = torch.full((1, 7 * BLOCK), -math.inf)
-    scores[0, 5], scores[0, 300] = 1.0, 2.0
-    values, ids = top(scores, 3)
-    assert values.tolist() == [[2.0, 1.0, -math.inf]]
-    assert ids[0, :2].tolist() == [300, 5]
+    for size in (7 * BLOCK, 701 * BLOCK):
+        scores = torch.full((1, size), -math.inf)
+        scores[0, 5], scores[0, 300] = 1.0, 2.0
+        values, ids = top(scores, 3)
+        assert values.tolist() == [[2.0, 1.0, -math.inf]]
+        assert ids[0, :2].tolist() == [300, 5]
 
 
-@pytest.mark.parametrize("size", [7, 7 * BLOCK])
-def test_top_shows_nan(size: int) -> None:
+@pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.parametrize("size", [7, 7 * BLOCK, 701 * BLOCK])
+def test_top_shows_nan(size: int, k: int) -> None:
     scores = torch.randn(3, size)
     scores[1, 5] = math.nan
-    values, _ = top(scores, 2)
+    values, _ = top(scores, k)
     assert values.isnan().any(dim=-1).tolist() == [False, True, False]
 
 
 def test_top_reads_views_without_order() -> None:
     """Logits come as slices and expanded views."""
-    scores = torch.randn(11, 2, 5 * BLOCK).transpose(0, 1)
+    scores = torch.randn(11, 2, 37 * BLOCK).transpose(0, 1)
     values, ids = top(scores, 3)
     assert torch.equal(values, scores.gather(-1, ids))
     assert torch.equal(values[..., 0], scores.amax(dim=-1))
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 5), (7, 5, CACHED // 11 + 3), (1, 2, CACHED + 1)])
+def test_log_norm_is_the_log_sum_exp(shape: tuple[int, ...]) -> None:
+    logits = torch.randn(shape, dtype=torch.float64) * 3
+    logits[0, 0, 1] = -math.inf
+    expected = logits.exp().sum(dim=-1).log()
+    assert log_norm(logits).shape == shape[:-1]
+    torch.testing.assert_close(log_norm(logits), expected, rtol=0, atol=1e-12)

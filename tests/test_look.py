@@ -192,6 +192,12 @@ def test_pixels_have_the_colour_of_their_weight():
     assert (np.diff(brightness) < 0).all()
 
 
+def test_the_first_row_is_above_and_the_first_column_on_the_left():
+    axes = AttentionMap(random_weights(T, S), words(S, "k"), words(T, "q")).figure().axes[0]
+    (left, top), (right, bottom) = axes.transData.transform([(0.5, 0.5), (S - 0.5, T - 0.5)])
+    assert left < right and top > bottom  # y upwards, as in figures
+
+
 def test_masked_cells_are_not_coloured():
     map = causal(11)
     (found,) = pixels(map)
@@ -265,6 +271,13 @@ def test_a_very_long_map_keeps_a_page_that_can_be_opened():
     figure = map.figure()
     assert max(figure.get_size_inches()) < 45
     assert 10 < len(labels_of(figure)[0]) < 1009
+
+
+def test_a_very_long_label_is_cut():
+    map = AttentionMap(np.array([[1.0]]), ("https://example.org/" + "x" * 200,), ("y" * 300,))
+    figure = map.figure()
+    assert max(figure.get_size_inches()) < 8
+    assert labels_of(figure)[1][0].get_text() == "y" * 25 + "…"
 
 
 def test_a_dollar_is_a_dollar():

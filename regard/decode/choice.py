@@ -1,7 +1,7 @@
 """How hypotheses go on: the most likely token, a random one, or the best of a beam.
 
-A choice sees the model's `logits` and the same after the filters, `allowed`, both (B, W, V), and proposes candidates.
-Where the length limit is reached the only candidate is the end token, at its own log-probability.
+A choice reads `Scores`, what the model and the filters say, and proposes candidates. Where the length limit is reached
+the only candidate is the end token, at its own log-probability.
 """
 
 from __future__ import annotations
@@ -18,6 +18,23 @@ from torch import Tensor
 from regard.decode.config import DecodeConfig
 from regard.decode.hypothesis import Bools, Floats, Ints, Live
 from regard.decode.top import top
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What the model says of the next token, and what the filters leave of it."""
+
+    logits: Tensor  # (B, W, V) the model's own where a token is allowed
+    norms: Tensor  # (B, W) their log-sum-exp before any filter
+    ends: Tensor  # (B, W) the end token's, before any filter
+    allowed: Tensor  # (B, W, V) after the filters
+    at_limit: Tensor | None  # (B,) sources that must end now; None: no source
+
+    def log_probs(self, chosen: Tensor) -> Floats:
+        """Chosen logits, (B, W) or (B, W, K), minus the norm of their row: no softmax over the vocabulary."""
+        norms = self.norms if chosen.dim() == 2 else self.norms[..., None]
+        log_probs = chosen.cpu().double() - norms.cpu().double()
+        return log_probs.clamp(max=0.0).numpy()  # rounding can put log 1 above 0, and a sum must only fall
 
 
 @dataclass(frozen=True)
@@ -38,7 +55,7 @@ class Choice(ABC):
         self.width, self.first, self.end = width, first, end
 
     @abstractmethod
-    def candidates(self, logits: Tensor, allowed: Tensor, live: Live, at_limit: Bools) -> Candidates: ...
+    def candidates(self, scores: Scores, live: Live) -> Candidates: ...
 
 
 class Alone(Choice):
@@ -48,14 +65,15 @@ class Alone(Choice):
     def pick(self, allowed: Tensor, live: Live) -> tuple[Tensor, Tensor]:
         """The token of each hypothesis and its allowed logit, both (B, W)."""
 
-    def candidates(self, logits: Tensor, allowed: Tensor, live: Live, at_limit: Bools) -> Candidates:
-        values, ids = self.pick(allowed, live)
-        possible, willing = values > -math.inf, (ids == self.end).cpu().numpy()  # (B, W)
-        if at_limit.any():
-            forced = torch.from_numpy(at_limit)[:, None].to(ids.device)  # (B, 1)
-            ids, possible = ids.masked_fill(forced, self.end), possible | forced
-        own = logits.gather(-1, ids[..., None]).squeeze(-1)  # (B, W)
-        log_probs = _log_probs(own.masked_fill(~possible, -math.inf), logits)
+    def candidates(self, scores: Scores, live: Live) -> Candidates:
+        values, ids = self.pick(scores.allowed, live)
+        willing = (ids == self.end).cpu().numpy()  # (B, W)
+        own = scores.logits.gather(-1, ids[..., None]).squeeze(-1)  # (B, W)
+        own = own.masked_fill(values == -math.inf, -math.inf)
+        if scores.at_limit is not None:
+            forced = scores.at_limit[:, None]  # (B, 1)
+            ids, own = ids.masked_fill(forced, self.end), torch.where(forced, scores.ends, own)
+        log_probs = scores.log_probs(own)
         parents = np.broadcast_to(np.arange(ids.size(1)), ids.shape)  # (B, W)
         return Candidates(parents, ids.cpu().numpy(), log_probs, live.totals + log_probs, willing)
 
@@ -102,12 +120,14 @@ class Beam(Choice):
     def __init__(self, width: int, end: int) -> None:
         super().__init__(width, first=1, end=end)
 
-    def candidates(self, logits: Tensor, allowed: Tensor, live: Live, at_limit: Bools) -> Candidates:
-        values, ids = top(allowed, min(self.width + 1, allowed.size(-1)))  # (B, W, K)
+    def candidates(self, scores: Scores, live: Live) -> Candidates:
+        values, ids = top(scores.allowed, min(self.width + 1, scores.allowed.size(-1)))  # (B, W, K)
         willing = (ids[..., 0] == self.end).cpu().numpy()  # (B, W)
-        if at_limit.any():
-            values, ids = self._only_end(values, ids, logits, torch.from_numpy(at_limit).to(ids.device))
-        log_probs = _log_probs(values, logits)  # (B, W, K)
+        if scores.at_limit is not None:
+            values[scores.at_limit] = -math.inf
+            values[scores.at_limit, :, 0] = scores.ends[scores.at_limit]
+            ids[scores.at_limit] = self.end
+        log_probs = scores.log_probs(values)  # (B, W, K)
         totals = (live.totals[..., None] + log_probs).reshape(len(log_probs), -1)  # (B, W * K)
         order = np.argsort(-totals, axis=1, kind="stable")  # of equals, the lower hypothesis, then its better token
         row, parents = np.arange(len(order))[:, None], order // ids.size(-1)
@@ -115,20 +135,6 @@ class Beam(Choice):
         return Candidates(
             parents, flat_ids[row, order], flat_log_probs[row, order], totals[row, order], willing[row, parents]
         )
-
-    def _only_end(self, values: Tensor, ids: Tensor, logits: Tensor, at_limit: Tensor) -> tuple[Tensor, Tensor]:
-        values, ids = values.clone(), ids.clone()
-        values[at_limit] = -math.inf
-        values[at_limit, :, 0] = logits[at_limit, :, self.end]
-        ids[at_limit] = self.end
-        return values, ids
-
-
-def _log_probs(chosen: Tensor, logits: Tensor) -> Floats:
-    """Chosen logits, (B, W) or (B, W, K), minus the log-sum-exp of their row: no softmax over the vocabulary."""
-    norms = logits.logsumexp(dim=-1).view(*logits.shape[:2], *[1] * (chosen.dim() - 2))
-    log_probs = chosen.cpu().double() - norms.cpu().double()
-    return log_probs.clamp(max=0.0).numpy()  # rounding can put log 1 above 0, and a sum must only fall
 
 
 def choice_of(options: DecodeConfig, end: int, streams: Sequence[int]) -> Choice:

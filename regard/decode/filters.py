@@ -20,7 +20,8 @@ HEAD = 256  # tokens looked at first for top-p; nearly always they have the prob
 class Filter(Protocol):
     """A rule about the next token. `live` tells the tokens so far and the source of each row.
 
-    It gives a new tensor (or the same, unchanged): the search still needs the model's own logits.
+    It writes nothing but -inf into the tensor it is given (a copy of all logits at each step would be slow), or gives
+    a new one: the search still needs the model's own logits of the tokens that are left.
     """
 
     def __call__(self, logits: Tensor, live: Live, /) -> Tensor: ...  # (B, W, V) -> (B, W, V)
@@ -33,7 +34,7 @@ class Forbid:
     ids: Tensor
 
     def __call__(self, logits: Tensor, live: Live, /) -> Tensor:
-        return logits.index_fill(-1, self.ids, -math.inf)
+        return logits.index_fill_(-1, self.ids, -math.inf)
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class MinLength:
     tokens: int
 
     def __call__(self, logits: Tensor, live: Live, /) -> Tensor:
-        return logits.index_fill(-1, self.end, -math.inf) if live.length < self.tokens else logits
+        return logits.index_fill_(-1, self.end, -math.inf) if live.length < self.tokens else logits
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.decode.choice import Candidates, Choice, choice_of
+from regard.decode.choice import Candidates, Choice, Scores, choice_of
 from regard.decode.config import DecodeConfig
 from regard.decode.filters import Filter, filters_of
 from regard.decode.hypothesis import Bools, Hypothesis, Ints, Live
 from regard.decode.ranking import Ranking
 from regard.decode.stepper import S, Stepper
+from regard.decode.top import log_norm
 from regard.errors import RegardError
 
 
@@ -80,11 +81,8 @@ class _Search:
     def advance(self, logits: Tensor) -> _Move | None:
         """Take in the logits after the last move; gives the next move, or None when every source is done."""
         width = logits.size(1)  # of the state; 1 at the start, also for several samples
-        allowed = logits = self._shaped(logits)  # (B, W, V)
-        for rule in self.filters:
-            allowed = rule(allowed, self.live)
         at_limit = self.live.length >= self.limits[self.live.sources]  # (B,)
-        found = self.choice.candidates(logits, allowed, self.live, at_limit)
+        found = self.choice.candidates(self._scores(self._shaped(logits), at_limit), self.live)
         self._check_numbers(found)
         self._collect(found, at_limit)
         move = self._go_on(found)
@@ -92,11 +90,19 @@ class _Search:
 
     def _shaped(self, logits: Tensor) -> Tensor:
         rows, width = self.live.totals.shape
-        if self.live.length == 0:
-            logits = logits.expand(-1, width, -1)  # (B, W, V)
+        if self.live.length == 0 and width > 1:
+            logits = logits.repeat(1, width, 1)  # (B, W, V)
         if logits.shape[:2] != (rows, width):
             raise RegardError(f"the stepper gave logits {tuple(logits.shape)}; expected ({rows}, {width}, vocabulary)")
         return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
+
+    def _scores(self, logits: Tensor, at_limit: Bools) -> Scores:
+        norms, ends = log_norm(logits), logits[..., self.choice.end].clone()  # both (B, W); filters write into logits
+        allowed = logits
+        for rule in self.filters:
+            allowed = rule(allowed, self.live)
+        forced = torch.from_numpy(at_limit).to(logits.device) if at_limit.any() else None
+        return Scores(logits, norms, ends, allowed, forced)
 
     def _check_numbers(self, found: Candidates) -> None:
         wrong = np.isnan(found.log_probs).any(axis=1)  # (B,) NaN or +inf anywhere in a row makes its norm NaN

@@ -12,8 +12,9 @@ S = TypeVar("S")
 class Stepper(Protocol[S]):
     """A model that continues sequences: B sources, each with W hypotheses (W may change from call to call).
 
-    Logits are raw (not normalised) and float; the search does not write into them. The state keeps what belongs to
-    a source (encoder memory) apart from what belongs to a hypothesis, so that the former is never tiled over the beam.
+    Logits are raw (not normalised), float, and a fresh tensor: the search writes -inf into them where a token is
+    forbidden. The state keeps what belongs to a source (encoder memory) apart from what belongs to a hypothesis, so
+    that the former is never tiled over the beam.
     """
 
     def start(self, source: Any, prefix: Tensor, /) -> tuple[Tensor, S]:

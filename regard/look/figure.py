@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 DPI = 160
 POINTS = 72  # to an inch
 LONGEST = 40.0  # inches: no page is longer, however many tokens there are
+LONGEST_LABEL = 26  # characters: an address or a run of dashes must not push the map off the screen
 MARGIN = 0.2  # inches around everything, and between the map and its colour bar
 GAP = 0.14  # inches between panels
 CAPTION = 0.24  # inches for the name of a head under its panel
@@ -150,7 +151,11 @@ def _draw_labels(axes: Axes, map: AttentionMap, layout: Layout, left: bool, abov
 def _prepared(labels: Sequence[str], stride: int) -> tuple[list[str], list[str]]:
     shown = [visible(label) for label in labels[::stride]]
     families = families_for(shown)
-    return [drawable(label, families) for label in shown], families
+    return [_cut(drawable(label, families)) for label in shown], families
+
+
+def _cut(label: str) -> str:
+    return label if len(label) <= LONGEST_LABEL else label[: LONGEST_LABEL - 1] + "…"
 
 
 def _turn(labels: Sequence[Text], layout: Layout) -> None:

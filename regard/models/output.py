@@ -29,6 +29,8 @@ def output_loss_reference(h: Tensor, weight: Tensor, target: Tensor, smoothing: 
 
 def output_loss(h: Tensor, weight: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
     """(Smoothed loss, negative log-likelihood), summed: h (N, D), weight (V, D), target (N,). Only the first has a gradient."""
+    if not torch.is_grad_enabled():  # a Function asks its inputs, not the mode, whether gradients are wanted
+        h, weight = h.detach(), weight.detach()
     with torch.autocast(h.device.type, enabled=False):  # sums over a vocabulary need float32
         return _ChunkedLoss.apply(h.to(weight.dtype), weight, target, smoothing)
 

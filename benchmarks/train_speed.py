@@ -1,0 +1,160 @@
+"""Training speed of the tiny Transformer against Hugging Face's MarianMTModel of the same shape, on the same batches.
+
+    REGARD_DATA=... python benchmarks/train_speed.py [--rounds 7] [--threads 2]
+
+Both train on the same Multi30k batches (the built-in dates when `REGARD_DATA` is not set) with the same optimiser,
+dropout, label smoothing and clipping, in turns: round by round, so that whatever else the machine does meets both alike.
+Prints target tokens per second of each, the ratio of each round, their median and spread.
+Needs the `hf` extra: pip install regard[hf].
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import transformers
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from transformers import MarianConfig, MarianMTModel
+
+from regard.data.batch import PairBatch
+from regard.data.batches import Batches
+from regard.data.pairs import load_pairs
+from regard.models.table import build_model
+from regard.noise import noise
+from regard.tasks.config import RunConfig, run_config
+from regard.tasks.learn import encode
+from regard.tokens import PAD, TokenizerPair
+from regard.training.optimiser import make_optimiser, set_rate
+
+CONFIG = Path(__file__).parent.parent / "configs" / "multi30k-en-de.toml"
+
+
+def configuration() -> RunConfig:
+    if os.environ.get("REGARD_DATA"):
+        return run_config(str(CONFIG))
+    return run_config("translate", {"preset": "tiny", "tokens": {"size": 10_000}})
+
+
+def regard_step(config: RunConfig, vocabulary: int) -> Callable[[PairBatch, int], Tensor]:
+    model = build_model(config.model, vocabulary, vocabulary, config.train.smoothing).train()
+    optimiser = make_optimiser(model, config.train)
+    set_rate(optimiser, 1e-4)
+
+    def step(batch: PairBatch, number: int) -> Tensor:
+        with noise(1, number):
+            loss = model(batch).objective(batch.counts)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), config.train.clip)
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+        return loss
+
+    return step
+
+
+def marian_step(config: RunConfig, vocabulary: int) -> Callable[[PairBatch, int], Tensor]:
+    model = MarianMTModel(marian_config(config, vocabulary)).train()
+    optimiser = make_optimiser(model, config.train)
+    set_rate(optimiser, 1e-4)
+
+    def step(batch: PairBatch, number: int) -> Tensor:
+        logits = model(
+            input_ids=batch.source,
+            attention_mask=(batch.source != PAD).long(),
+            decoder_input_ids=batch.target[:, :-1],
+            use_cache=False,
+        ).logits
+        wanted = batch.target[:, 1:].flatten()
+        loss = cross_entropy(
+            logits.flatten(0, 1), wanted, ignore_index=PAD, label_smoothing=config.train.smoothing
+        )
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), config.train.clip)
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+        return loss
+
+    return step
+
+
+def marian_config(config: RunConfig, vocabulary: int) -> MarianConfig:
+    model = config.model
+    return MarianConfig(
+        vocab_size=vocabulary,
+        d_model=model.width,
+        encoder_layers=model.encoder_layers,
+        decoder_layers=model.decoder_layers,
+        encoder_attention_heads=model.heads,
+        decoder_attention_heads=model.heads,
+        encoder_ffn_dim=model.feed_forward,
+        decoder_ffn_dim=model.feed_forward,
+        dropout=model.dropout,
+        attention_dropout=0.0,
+        activation_dropout=0.0,
+        activation_function=model.activation,
+        scale_embedding=True,
+        share_encoder_decoder_embeddings=True,
+        tie_word_embeddings=True,
+        max_position_embeddings=model.max_length,
+        pad_token_id=PAD,
+        bos_token_id=1,
+        eos_token_id=2,
+        decoder_start_token_id=1,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--batches", type=int, default=6, help="batches in a round")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    config = configuration()
+    pairs = load_pairs(config.data).train
+    tokenizers = TokenizerPair.train([a for a, _ in pairs], [b for _, b in pairs], config.tokens)
+    source = Batches(encode(pairs, tokenizers), config.train.batch_tokens, seed=1)
+    batches = [source.get(0, index) for index in range(options.batches)]
+    tokens = sum(batch.target_tokens for batch in batches)
+    vocabulary = tokenizers.target.size
+    steps = {"regard": regard_step(config, vocabulary), "marian": marian_step(config, vocabulary)}
+    speeds: dict[str, list[float]] = {name: [] for name in steps}
+    for turn in range(options.rounds + 1):
+        for name, step in steps.items():
+            started = time.perf_counter()
+            for number, batch in enumerate(batches):
+                step(batch, number)
+            if turn:  # the first round warms up
+                speeds[name].append(tokens / (time.perf_counter() - started))
+    report(speeds, options)
+
+
+def report(speeds: dict[str, list[float]], options: argparse.Namespace) -> None:
+    ratios = [ours / theirs for ours, theirs in zip(speeds["regard"], speeds["marian"], strict=True)]
+    figures = {
+        "tokens_per_second": {name: round(statistics.median(values)) for name, values in speeds.items()},
+        "ratio": round(statistics.median(ratios), 3),
+        "ratio_range": [round(min(ratios), 3), round(max(ratios), 3)],
+        "rounds": options.rounds,
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }
+    for name, values in speeds.items():
+        print(f"{name:8} {statistics.median(values):8,.0f} target tokens/s (from {min(values):,.0f} to {max(values):,.0f})")
+    print(f"ratio    {figures['ratio']:8.2f} (from {min(ratios):.2f} to {max(ratios):.2f}, {options.rounds} rounds in turns)")
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
