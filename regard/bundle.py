@@ -18,7 +18,7 @@ from regard import __version__
 from regard.config import StrictConfig, check
 from regard.decode.config import DecodeConfig
 from regard.errors import RegardError
-from regard.files import new_folder, read_json, settle, sha256, write_json, write_text
+from regard.files import new_folder, read_json, sha256, whole_folder, write_json, write_text
 from regard.models.config import ModelConfig
 from regard.models.table import build_model
 from regard.tensors import read_tensors, write_tensors
@@ -68,15 +68,17 @@ def save_bundle(folder: str | Path, bundle: Bundle) -> Path:
 
 def load_bundle(folder: str | Path, device: str | torch.device = "cpu") -> Bundle:
     """Read a bundle back, checked file by file, ready to run (in evaluation mode)."""
-    folder = settle(folder)
+    folder = whole_folder(folder)
     if not (folder / "config.json").exists():
         raise RegardError(f"{folder} is not a bundle: it has no config.json")
     config = read_config(folder)
     _check_files(folder, config)
+    tokenizers = TokenizerPair.load(folder)
+    _check_vocabulary(folder, config, tokenizers)
     model = build_model(config.model, *config.vocabulary)
     load_weights(model, folder / WEIGHTS)
     metrics = read_json(folder / "metrics.json") if (folder / "metrics.json").exists() else {}
-    return Bundle(config, model.to(device).eval(), TokenizerPair.load(folder), metrics)
+    return Bundle(config, model.to(device).eval(), tokenizers, metrics)
 
 
 def read_config(folder: Path) -> BundleConfig:
@@ -123,13 +125,23 @@ def card(bundle: Bundle) -> str:
 
 
 def _check_files(folder: Path, config: BundleConfig) -> None:
-    for name, digest in config.files.items():
-        if Path(name).name != name:
-            raise RegardError(f"{folder}/config.json names a file outside the bundle: {name}")
-        if not (folder / name).exists():
+    """Every file the bundle is made of is named in config.json, is there, and has the SHA-256 written there."""
+    for name in config.files:
+        if name in ("", "..") or Path(name).name != name:
+            raise RegardError(f"{folder}/config.json names a file outside the bundle: {name!r}")
+        if not (folder / name).is_file():
             raise RegardError(f"{folder} has no {name}; the bundle is not whole, copy it again")
-    if WEIGHTS in config.files and sha256(folder / WEIGHTS) != config.files[WEIGHTS]:
+    for name in [WEIGHTS, *TokenizerPair.files(folder)]:
+        if name not in config.files:
+            raise RegardError(f"{folder}/config.json has no SHA-256 of {name}; the bundle was altered, copy it again")
+    if sha256(folder / WEIGHTS) != config.files[WEIGHTS]:
         read_tensors(folder / WEIGHTS)  # a pickle or a truncated file says so itself
     for name, digest in config.files.items():
         if sha256(folder / name) != digest:
             raise RegardError(f"{folder}/{name} is not the file this bundle was saved with (SHA-256 differs); copy it again")
+
+
+def _check_vocabulary(folder: Path, config: BundleConfig, tokenizers: TokenizerPair) -> None:
+    sizes = (tokenizers.source.size, tokenizers.target.size)
+    if sizes != config.vocabulary:
+        raise RegardError(f"{folder}: the tokenizers have {sizes} tokens, config.json says {config.vocabulary}; copy it again")

@@ -6,6 +6,7 @@ A file is written under a temporary name, synced, and renamed; a folder likewise
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -20,17 +21,19 @@ from regard.errors import RegardError
 def write_bytes(path: str | Path, data: bytes) -> Path:
     """Write a whole file or nothing: temporary name, sync, rename."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with open(temporary, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise RegardError(f"cannot write {path}: {error.strerror or error}; nothing was changed") from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)  # it is still there only if something went wrong
     sync_folder(path.parent)
     return path
 
@@ -50,7 +53,9 @@ def read_json(path: str | Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise RegardError(f"there is no {path}") from error
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except OSError as error:
+        raise RegardError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:  # not UTF-8, not JSON, nested without end
         raise RegardError(f"{path} is not whole JSON ({error}); restore it from where you copied it") from error
 
 
@@ -73,7 +78,8 @@ def sync_folder(folder: Path) -> None:
 def new_folder(path: str | Path) -> Iterator[Path]:
     """Fill a temporary folder; when the block ends well it takes the place of `path`, which is whole at every moment.
 
-    Between the two renames at the end only `path.old` exists: `settle` puts it back after a crash there.
+    Between the two renames at the end only `path.old` exists: whoever reads asks `whole_folder` where it is, and whoever
+    writes next calls `settle`, which puts it back after a crash there.
     """
     path = Path(path)
     temporary, old = path.with_name(path.name + ".tmp"), path.with_name(path.name + ".old")
@@ -90,24 +96,65 @@ def new_folder(path: str | Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
-    settle(path)
-    if path.exists():
-        os.rename(path, old)
-    os.rename(temporary, path)
+    try:
+        settle(path)
+        if path.exists():
+            os.rename(path, old)
+        os.rename(temporary, path)
+    except OSError as error:
+        raise RegardError(f"cannot write {path}: {error.strerror or error}; the last good one is untouched") from error
     sync_folder(path.parent)
     shutil.rmtree(old, ignore_errors=True)
 
 
-def settle(path: str | Path) -> Path:
-    """Undo what a crash left of `new_folder`: the old folder comes back if the new one never took its place."""
-    path = Path(path)
+def settle(path: Path) -> None:
+    """For who writes: undo what a crash left of `new_folder`. The old folder comes back if the new one never came."""
     old = path.with_name(path.name + ".old")
     if old.exists():
         if path.exists():
             shutil.rmtree(old, ignore_errors=True)
         else:
             os.rename(old, path)
-    return path
+
+
+def whole_folder(path: str | Path) -> Path:
+    """For who reads: where a folder of `new_folder` stands now, which between its two renames is `path.old`."""
+    path = Path(path)
+    old = path.with_name(path.name + ".old")
+    return old if old.exists() and not path.exists() else path
+
+
+def clear_leftovers(folder: Path) -> None:
+    """Remove what killed writers left in `folder`: half-written files and folders, and folders already replaced."""
+    for left in [*folder.glob("*.old"), *folder.glob("*.tmp"), *folder.glob(".*.tmp")]:
+        if left.suffix == ".old":
+            settle(left.with_suffix(""))
+        elif left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Only one process at a time is inside this block for a folder; the lock goes with the process, however it ends."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        if not _lock(descriptor):
+            raise RegardError(f"another process is training in {folder}; wait until it ends, or stop it first")
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system that has no locks
+        return True
+    return True
 
 
 def _sync_file(file: Path) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regard.errors import RegardError, UsageError
-from regard.files import read_json, settle
+from regard.files import read_json, whole_folder
 
 RUNS = Path("runs")
 CONFIG = "run.json"
@@ -18,7 +18,7 @@ class Run:
 
     @property
     def best(self) -> Path:
-        return settle(self.folder / "best")
+        return whole_folder(self.folder / "best")
 
     @property
     def number(self) -> int:
@@ -60,8 +60,9 @@ def bundle_folder(path: str | Path) -> Path:
     path = Path(path)
     if not path.exists():
         raise UsageError(f"there is no {path}; regard runs lists the runs here")
-    if (path / "best" / "config.json").exists() or (path / "best.old").exists():
-        return settle(path / "best")
+    best = whole_folder(path / "best")
+    if (best / "config.json").exists():
+        return best
     if (path / CONFIG).exists():
         raise RegardError(f"the run {path} has no bundle yet; go on with: regard train --resume {path}")
     return path
@@ -73,6 +74,6 @@ def read_run(folder: str | Path) -> dict[str, object]:
     if not (folder / CONFIG).exists():
         raise UsageError(f"{folder} is not a run: it has no {CONFIG}; regard runs lists the runs here")
     values = read_json(folder / CONFIG)
-    if not isinstance(values, dict):
+    if not isinstance(values, dict) or not isinstance(values.get("config"), dict):
         raise RegardError(f"{folder / CONFIG} does not hold a configuration")
     return values

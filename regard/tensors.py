@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -10,15 +9,12 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from regard.errors import RegardError
+from regard.files import write_bytes
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    """Write and sync a safetensors file (inside a folder that is renamed as a whole, see `files.new_folder`)."""
-    data = save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
-    with open(path, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    """Write a safetensors file, whole or not at all."""
+    write_bytes(path, save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}))
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -26,6 +22,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         data = path.read_bytes()
     except FileNotFoundError as error:
         raise RegardError(f"there is no {path}; copy the folder again") from error
+    except OSError as error:
+        raise RegardError(f"cannot read {path}: {error.strerror or error}") from error
     if data[:2] in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK"):
         raise RegardError(
             f"{path} is a pickle, whatever its name says; loading one can run any program, so it is refused. Convert it "

@@ -34,9 +34,12 @@ class TokenizerPair:
         self.target.save(folder / TARGET)
         return [SOURCE, TARGET]
 
+    @staticmethod
+    def files(folder: Path) -> list[str]:
+        """Names of the files that `load` reads."""
+        return [SOURCE, TARGET] if (folder / SOURCE).exists() else [JOINT]
+
     @classmethod
     def load(cls, folder: Path) -> TokenizerPair:
-        if (folder / SOURCE).exists():
-            return cls(TextTokenizer.load(folder / SOURCE), TextTokenizer.load(folder / TARGET))
-        both = TextTokenizer.load(folder / JOINT)
-        return cls(both, both)
+        loaded = [TextTokenizer.load(folder / name) for name in cls.files(folder)]
+        return cls(loaded[0], loaded[-1])
