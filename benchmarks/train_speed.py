@@ -73,9 +73,7 @@ def marian_step(config: RunConfig, vocabulary: int) -> Callable[[PairBatch, int]
             use_cache=False,
         ).logits
         wanted = batch.target[:, 1:].flatten()
-        loss = cross_entropy(
-            logits.flatten(0, 1), wanted, ignore_index=PAD, label_smoothing=config.train.smoothing
-        )
+        loss = cross_entropy(logits.flatten(0, 1), wanted, ignore_index=PAD, label_smoothing=config.train.smoothing)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), config.train.clip)
         optimiser.step()
@@ -150,8 +148,12 @@ def report(speeds: dict[str, list[float]], options: argparse.Namespace) -> None:
         "transformers": transformers.__version__,
     }
     for name, values in speeds.items():
-        print(f"{name:8} {statistics.median(values):8,.0f} target tokens/s (from {min(values):,.0f} to {max(values):,.0f})")
-    print(f"ratio    {figures['ratio']:8.2f} (from {min(ratios):.2f} to {max(ratios):.2f}, {options.rounds} rounds in turns)")
+        print(
+            f"{name:8} {statistics.median(values):8,.0f} target tokens/s (from {min(values):,.0f} to {max(values):,.0f})"
+        )
+    print(
+        f"ratio    {figures['ratio']:8.2f} (from {min(ratios):.2f} to {max(ratios):.2f}, {options.rounds} rounds in turns)"
+    )
     if options.json:
         options.json.write_text(json.dumps(figures, indent=2) + "\n")
 

@@ -138,10 +138,14 @@ def _check_files(folder: Path, config: BundleConfig) -> None:
         read_tensors(folder / WEIGHTS)  # a pickle or a truncated file says so itself
     for name, digest in config.files.items():
         if sha256(folder / name) != digest:
-            raise RegardError(f"{folder}/{name} is not the file this bundle was saved with (SHA-256 differs); copy it again")
+            raise RegardError(
+                f"{folder}/{name} is not the file this bundle was saved with (SHA-256 differs); copy it again"
+            )
 
 
 def _check_vocabulary(folder: Path, config: BundleConfig, tokenizers: TokenizerPair) -> None:
     sizes = (tokenizers.source.size, tokenizers.target.size)
     if sizes != config.vocabulary:
-        raise RegardError(f"{folder}: the tokenizers have {sizes} tokens, config.json says {config.vocabulary}; copy it again")
+        raise RegardError(
+            f"{folder}: the tokenizers have {sizes} tokens, config.json says {config.vocabulary}; copy it again"
+        )

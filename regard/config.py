@@ -80,7 +80,7 @@ def _explain(kind: type[BaseModel], problem: Any) -> str:
     where = ".".join(path)
     if problem["type"] == "extra_forbidden":
         owner = _field_owner(kind, path[:-1])
-        known = owner.model_fields if owner else ()
+        known = [field.alias or name for name, field in owner.model_fields.items()] if owner else []
         return f"no key {where}{nearest(path[-1], known)}"
     message = problem["msg"].removeprefix("Value error, ")
     return f"{where}: {message}" if where else message
@@ -90,9 +90,10 @@ def _field_owner(kind: type[BaseModel], path: list[str]) -> type[BaseModel] | No
     """The model class that the tables of `path` lead to (the tag of a union stands in the path as well)."""
     owner: type[BaseModel] | None = kind
     for part in path:
-        if owner is None or part not in owner.model_fields:
+        fields = {field.alias or name: field for name, field in owner.model_fields.items()} if owner else {}
+        if part not in fields:
             continue
-        annotation = owner.model_fields[part].annotation
+        annotation = fields[part].annotation
         choices = [annotation, *get_args(annotation)]
         models = [choice for choice in choices if isinstance(choice, type) and issubclass(choice, BaseModel)]
         owner = models[0] if models else None

@@ -126,13 +126,13 @@ def whole_folder(path: str | Path) -> Path:
 
 def clear_leftovers(folder: Path) -> None:
     """Remove what killed writers left in `folder`: half-written files and folders, and folders already replaced."""
-    for left in [*folder.glob("*.old"), *folder.glob("*.tmp"), *folder.glob(".*.tmp")]:
-        if left.suffix == ".old":
-            settle(left.with_suffix(""))
-        elif left.is_dir():
+    for file in folder.glob(".*.tmp"):
+        file.unlink(missing_ok=True)
+    for left in [path for path in folder.iterdir() if path.is_dir()] if folder.exists() else []:
+        if left.suffix == ".tmp":
             shutil.rmtree(left, ignore_errors=True)
-        else:
-            left.unlink(missing_ok=True)
+        elif left.suffix == ".old":
+            settle(left.with_suffix(""))
 
 
 @contextlib.contextmanager

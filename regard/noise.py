@@ -66,7 +66,7 @@ def add_dropped(x: Tensor, y: Tensor, rate: float) -> Tensor:
 
 def keep_mask(stream: Noise, x: Tensor, rate: float) -> Tensor:
     """Zero where dropped, 1 / (true keep probability) where kept, with the shape and type of `x`."""
-    threshold = min(255, round(rate * 256))
+    threshold = min(255, max(1, round(rate * 256)))
     kept = stream.bytes(x.numel()) >= threshold
     return kept.to(x.dtype).mul_(256 / (256 - threshold)).view(x.shape)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable
 
@@ -26,11 +27,18 @@ from regard.noise import dropout, noise
 
 B, H, T, S, E = 2, 6, 5, 7, 11
 ATTENDS = pytest.mark.parametrize("function", [attend, attend_reference])
+PATHS = pytest.mark.parametrize("path", ["products", "fused"])
 DTYPES = pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
 
 
 def random(*shape: int, seed: int, dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def take(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make `attend` go one of its two ways, whatever the sizes."""
+    module = importlib.import_module("regard.attention.attend")  # as an attribute, the name is the function
+    monkeypatch.setattr(module, "SHORT", {"products": 10**9, "fused": 0}[path])
 
 
 # --- Numbers computed by hand
@@ -94,11 +102,15 @@ def attend_loops(q: Tensor, k: Tensor, v: Tensor, *, allowed: Tensor, bias: Tens
     return out
 
 
+@PATHS
 @ATTENDS
 @pytest.mark.parametrize("groups", [1, 2, 3, 6])
 @pytest.mark.parametrize("scale", [None, 0.29])
-def test_attention_is_its_formula(function: Callable[..., Tensor], groups: int, scale: float | None) -> None:
+def test_attention_is_its_formula(
+    function: Callable[..., Tensor], groups: int, scale: float | None, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Values may be of another width than keys; a row of the mask is empty."""
+    take(path, monkeypatch)
     q, k = random(B, H, T, E, seed=1), random(B, groups, S, E, seed=2)
     v, bias = random(B, groups, S, 13, seed=3), random(B, H, T, S, seed=4)
     allowed = random(B, H, T, S, seed=5) > 0.3
@@ -119,13 +131,14 @@ def some_cells(*shape: int) -> Tensor:
     return allowed
 
 
+KEYS_IN = torch.tensor([[0, 1, 0, 1, 0, 1, 0], [2, 0, 2, 0, 2, 0, 1]])
 MASKS: dict[str, Mask | Tensor | None] = {
     "none": None,
     "causal": Causal(),
     "causal after two": Causal(2),
     "window": Window(1, 2),
     "lengths": Lengths(torch.tensor([4, 7])),
-    "blocks": Blocks(torch.tensor([[0, 0, 1, 1, 1], [2, 2, 2, 0, 0]]), torch.tensor([[0, 0, 0, 0, 1, 1, 1], [0, 2] * 3 + [2]])),
+    "blocks": Blocks(torch.tensor([[0, 0, 1, 1, 1], [2, 2, 0, 0, 0]]), KEYS_IN),
     "causal and lengths": Causal(1) & Lengths(torch.tensor([2, 6])),
     "tensor (T, S)": some_cells(T, S),
     "tensor (H, T, S)": some_cells(H, T, S),
@@ -135,7 +148,7 @@ MASKS: dict[str, Mask | Tensor | None] = {
     "nowhere for one row": Lengths(torch.tensor([0, 5])),
     "nowhere for early queries": Causal(-2),
     "nowhere here and there": random(B, H, T, S, seed=7) > 1.0,
-}  # fmt: skip
+}
 BIASES: dict[str, tuple[int, ...] | None] = {
     "no bias": None,
     "(T, S)": (T, S),
@@ -164,71 +177,114 @@ def both_ways(
         assert torch.allclose(fast, reference, rtol=tolerance, atol=tolerance)
 
 
+@PATHS
 @DTYPES
-@pytest.mark.parametrize("scale", [None, 0.3])
 @pytest.mark.parametrize("bias", BIASES)
 @pytest.mark.parametrize("mask", MASKS)
-def test_the_fast_path_is_the_reference(
-    mask: str, bias: str, scale: float | None, dtype: torch.dtype, tolerance: float
+def test_the_fast_paths_are_the_reference(
+    mask: str, bias: str, dtype: torch.dtype, tolerance: float, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    take(path, monkeypatch)
     for groups in (6, 2, 1):
-        both_ways(dtype, tolerance, MASKS[mask], BIASES[bias], scale, groups=groups)
+        for scale in (None, 0.3):
+            both_ways(dtype, tolerance, MASKS[mask], BIASES[bias], scale, groups=groups)
 
 
+@PATHS
 @DTYPES
 @pytest.mark.parametrize("bias", [None, (T, T)])
 @pytest.mark.parametrize("offset", [-1, 0, 1])
 def test_the_kernel_s_own_causality_is_the_reference(
-    offset: int, bias: tuple[int, int] | None, dtype: torch.dtype, tolerance: float
-) -> None:
-    """With as many keys as queries `Causal()` never becomes a matrix."""
-    both_ways(dtype, tolerance, Causal(offset), bias, None, groups=3, keys=T)
+    offset: int, bias: tuple[int, int] | None, dtype: torch.dtype, tolerance: float, path: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """With as many keys as queries `Causal()` need not become a matrix."""
+    take(path, monkeypatch)
+    for scale in (None, 0.3):
+        both_ways(dtype, tolerance, Causal(offset), bias, scale, groups=3, keys=T)
 
 
-def test_causal_is_never_made_dense_where_the_kernel_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    q = random(B, H, T, E, seed=1)
+@DTYPES
+@pytest.mark.parametrize("mask", [None, Causal(), Lengths(torch.tensor([13, 47]))], ids=str)
+def test_long_and_short_sequences_are_the_reference(mask: Mask | None, dtype: torch.dtype, tolerance: float) -> None:
+    """Sizes on both sides of the one that chooses the path, without forcing it."""
+    for length in (1, 37, 47):
+        q, k, v = (random(B, H, length, E, seed=i, dtype=dtype) for i in range(3))
+        assert torch.allclose(
+            attend(q, k, v, mask=mask), attend_reference(q, k, v, mask=mask), rtol=tolerance, atol=tolerance
+        )
+
+
+def test_a_long_causal_mask_never_becomes_a_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+    q = random(B, 1, 211, E, seed=1)
     expected = attend_reference(q, q, q, mask=Causal())
     monkeypatch.setattr(Causal, "dense", lambda *_: pytest.fail("a (T, T) matrix was made"))
     assert torch.allclose(attend(q, q, q, mask=Causal()), expected, rtol=0, atol=1e-12)
 
 
+@PATHS
+@ATTENDS
+@pytest.mark.parametrize("floor", [-math.inf, torch.finfo(torch.float64).min])
+def test_no_bias_brings_a_blocked_key_back(
+    function: Callable[..., Tensor], floor: float, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Additive masks are biases too: the first keys are ruled out by the bias, so early queries are left with nothing.
+
+    What such a query gives is its own affair (NaN, zeros, a mean of what it may see), but no future key may be in it.
+    """
+    take(path, monkeypatch)
+    q, k, v = (random(B, H, T, E, seed=i) for i in range(3))
+    bias = torch.zeros(T, T, dtype=torch.float64)
+    bias[:, :2] = floor
+    later = v.clone()
+    later[:, :, 3:] += 100.0
+    first, second = (function(q, k, x, mask=Causal(), bias=bias)[:, :, :3] for x in (v, later))
+    assert torch.equal(first.nan_to_num(), second.nan_to_num())
+
+
 # --- Queries that may look nowhere, and NaN
 
 
+@PATHS
 @ATTENDS
-@DTYPES
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("bias", [False, True])
 def test_a_query_that_may_look_nowhere_gives_zeros_and_no_gradient(
-    function: Callable[..., Tensor], dtype: torch.dtype, tolerance: float, bias: bool
+    function: Callable[..., Tensor], dtype: torch.dtype, bias: bool, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    take(path, monkeypatch)
     allowed = random(B, 1, T, S, seed=6) > 0
     allowed[1, 0, 3] = False
-    inputs = [random(*shape, seed=i, dtype=dtype).requires_grad_() for i, shape in enumerate([(B, H, T, E)] + [(B, H, S, E)] * 2)]  # fmt: skip
-    added = random(T, S, seed=8, dtype=dtype).requires_grad_()
-    out = function(*inputs, mask=allowed, bias=added if bias else None)
+    shapes = {"q": (B, H, T, E), "k": (B, H, S, E), "v": (B, H, S, E), "bias": (T, S)}
+    inputs = {name: random(*shapes[name], seed=i, dtype=dtype).requires_grad_() for i, name in enumerate(shapes)}
+    if not bias:
+        del inputs["bias"]
+    out = function(**inputs, mask=allowed)
     assert not out[1, :, 3].any()
     assert out[0].abs().min() > 0
-    (alone,) = torch.autograd.grad(out[1, :, 3].sum(), inputs[0], retain_graph=True)
-    assert not alone.any()
-    gradients = torch.autograd.grad(out.square().sum(), inputs + ([added] if bias else []))
+    for gradient in torch.autograd.grad(out[1, :, 3].sum(), list(inputs.values()), retain_graph=True):
+        assert not gradient.any()
+    gradients = torch.autograd.grad(out.square().sum(), list(inputs.values()))
     assert all(torch.isfinite(gradient).all() for gradient in gradients)
     assert not gradients[0][1, :, 3].any()
 
 
 @ATTENDS
-@pytest.mark.parametrize("mask", [None, Causal(), Window(9, 9), Lengths(torch.tensor([S, S]))], ids=str)
+@pytest.mark.parametrize("length", [7, 43])  # by plain products, and through the fused kernel
+@pytest.mark.parametrize("mask", ["none", "causal", "window", "lengths"])
 @pytest.mark.parametrize("where", ["queries", "keys", "values"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_a_genuine_nan_stays_visible(
-    function: Callable[..., Tensor], mask: Mask | None, where: str, dtype: torch.dtype
+    function: Callable[..., Tensor], mask: str, where: str, dtype: torch.dtype, length: int
 ) -> None:
     """Zeros are for queries with nothing to see; a NaN that a query sees, or is, must reach its output.
 
-    torch's CPU kernel itself turns a NaN query into zeros when there are fewer than eight keys (pytorch #141128).
+    (torch's fused CPU kernel turns a NaN query into zeros when there are fewer than eight keys, pytorch #141128.)
     """
-    q, k, v = (random(B, H, S, E, seed=i, dtype=dtype) for i in range(3))
+    masks = {"none": None, "causal": Causal(), "window": Window(9, 9), "lengths": Lengths(torch.tensor([5, length]))}
+    q, k, v = (random(B, H, length, E, seed=i, dtype=dtype) for i in range(3))
     {"queries": q, "keys": k, "values": v}[where][0, 2, 1, 5] = math.nan
-    out = function(q, k, v, mask=mask)
+    out = function(q, k, v, mask=masks[mask])
     assert out[0, 2, 1].isnan().any()
     assert torch.isfinite(out[1]).all()
     assert torch.isfinite(out[0, [0, 1, 3, 4, 5]]).all()
@@ -321,7 +377,9 @@ def test_multi_head_attention_is_torch_s(heads: int, mask: str) -> None:
     expected, weights = torch_twin(module)(x, memory, memory, average_attn_weights=False, **theirs[mask])
     assert torch.allclose(out, expected, rtol=0, atol=1e-12)
     assert torch.allclose(seen.calls[0].weights(), weights, rtol=0, atol=1e-12)
-    for gradient, other in zip(*(torch.autograd.grad(y.sin().sum(), (x, memory)) for y in (out, expected)), strict=True):
+    for gradient, other in zip(
+        *(torch.autograd.grad(y.sin().sum(), (x, memory)) for y in (out, expected)), strict=True
+    ):
         assert torch.allclose(gradient, other, rtol=0, atol=1e-12)
 
 

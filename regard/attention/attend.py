@@ -1,7 +1,8 @@
 """Scaled dot-product attention (Vaswani et al. 2017, eq. 1): softmax(Q Kᵀ / √E) V.
 
-`attend_reference` is written to be read; `attend` is the same, fast, and a test holds them equal over every argument. Queries are (B, H, T, E), keys and values (B, G, S, E), where G divides H: with G < H, groups of
-query heads share a key-value head (Ainslie et al. 2023).
+`attend_reference` is written to be read; `attend` is the same, fast, and a test holds them equal over every argument.
+Queries are (B, H, T, E), keys and values (B, G, S, E), where G divides H: with G < H, groups of query heads share a
+key-value head (Ainslie et al. 2023).
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from torch.nn.functional import scaled_dot_product_attention
 from regard.attention.masks import Causal, Mask, as_mask
 from regard.noise import dropout as drop
 
-SHORT = 40 * 40  # on a CPU, below this many scores a head, plain products beat the fused kernel (10 ms to 6 ms at 15 x 15)
+SHORT = (
+    40 * 40
+)  # on a CPU, below this many scores a head, plain products beat the fused kernel (10 ms to 6 ms at 15 x 15)
 
 
 def attention_weights(
@@ -64,19 +67,26 @@ def attend(
     Dropout on the weights needs the weights, so it takes the reference.
     """
     _check_shapes(q, k, v)
+    bias = bias[None] if bias is not None and bias.dim() == 1 else bias  # torch's kernel wants two dimensions
     if dropout:
         return attend_reference(q, k, v, mask=mask, bias=bias, scale=scale, dropout=dropout)
     mask = as_mask(mask)
     k, v = _for_each_head(k, q.size(1)), _for_each_head(v, q.size(1))
-    short = q.device.type == "cpu" and q.size(-2) * k.size(-2) <= SHORT
+    plain = _products_are_better(q, k)
     causal = isinstance(mask, Causal) and mask.offset == 0 and q.size(-2) == k.size(-2) and bias is None
-    if causal and not short:
+    if causal and not plain:
         return scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
     allowed = None if mask is None else mask.dense(q.size(-2), k.size(-2), q.device)
-    out = (_products if short else _fused)(q, k, v, allowed, bias, _scale(q, scale))
+    kernel = _products if plain else _fused
     if mask is None or allowed is None or mask.always_somewhere:
-        return out
-    return out.masked_fill(~allowed.any(dim=-1, keepdim=True), 0.0)
+        return kernel(q, k, v, allowed, bias, _scale(q, scale))
+    nowhere = ~allowed.any(dim=-1, keepdim=True)  # an empty row would be NaN: let it see everything, then make it zeros
+    return kernel(q, k, v, allowed | nowhere, bias, _scale(q, scale)).masked_fill(nowhere, 0.0)
+
+
+def _products_are_better(q: Tensor, k: Tensor) -> bool:
+    """On a CPU, for short sequences; also for under 8 keys, where torch's kernel turns a NaN query into zeros."""
+    return q.device.type == "cpu" and (q.size(-2) * k.size(-2) <= SHORT or k.size(-2) < 8)
 
 
 def _products(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, bias: Tensor | None, scale: float) -> Tensor:
@@ -84,19 +94,16 @@ def _products(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, bias: Ten
     if bias is not None:
         scores = scores + bias
     if allowed is not None:
-        scores = scores + _blocked(allowed, scores)
+        scores = scores.masked_fill(~allowed, -math.inf)
     return scores.softmax(dim=-1) @ v
 
 
 def _fused(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, bias: Tensor | None, scale: float) -> Tensor:
-    if allowed is not None and bias is not None:
-        bias, allowed = bias + _blocked(allowed, bias), None
-    return scaled_dot_product_attention(q, k, v, attn_mask=bias if allowed is None else allowed, scale=scale)
-
-
-def _blocked(allowed: Tensor, like: Tensor) -> Tensor:
-    """0 where a query may look, a score that no softmax notices where it may not (never -inf: its row may be empty)."""
-    return torch.zeros_like(allowed, dtype=like.dtype).masked_fill_(~allowed, torch.finfo(like.dtype).min / 2)
+    if bias is None:
+        return scaled_dot_product_attention(q, k, v, attn_mask=allowed, scale=scale)
+    if allowed is not None:
+        bias = bias.masked_fill(~allowed, -math.inf)
+    return scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scale)
 
 
 def _scale(q: Tensor, scale: float | None) -> float:

@@ -24,9 +24,9 @@ class MultiHead(nn.Module):
         super().__init__()
         if width % heads:
             raise ValueError(f"a width of {width} cannot be split into {heads} heads; choose a divisor of {width}")
-        self.heads, self.groups, self.role, self.dropout = heads, groups or heads, role, dropout
+        self.heads, self.groups, self.role, self.dropout = heads, heads if groups is None else groups, role, dropout
         self.head_width = width // heads
-        if heads % self.groups:
+        if self.groups < 1 or heads % self.groups:
             raise ValueError(f"{heads} heads cannot share {self.groups} key-value heads; choose a divisor of {heads}")
         self.query = nn.Linear(width, width, bias=bias)
         self.key_value = nn.Linear(width, 2 * self.groups * self.head_width, bias=bias)

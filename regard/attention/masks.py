@@ -98,7 +98,8 @@ class Dense(Mask):
             raise ValueError(f"a mask is boolean, True where a query may attend; this one is {self.allowed.dtype}")
 
     def dense(self, queries: int, keys: int, device: torch.device | str = "cpu") -> Tensor:
-        return self.allowed.to(device)
+        allowed = self.allowed[None] if self.allowed.dim() == 1 else self.allowed  # (S,) holds for every query
+        return allowed.to(device)
 
     def keep(self, rows: Tensor) -> Mask:
         return Dense(self.allowed[rows]) if self.allowed.dim() == 4 and len(self.allowed) > 1 else self

@@ -48,11 +48,16 @@ def filter_lengths(pairs: TokenPairs, max_length: int, max_ratio: float) -> tupl
     unlike = ~too_long & (longer > 10) & (longer > max_ratio * shorter)
     kept = np.flatnonzero(~too_long & ~unlike)
     reasons = Counter(
-        {f"a side over {max_length} tokens": int(too_long.sum()), f"a length ratio over {max_ratio:g}": int(unlike.sum())}
+        {
+            f"a side over {max_length} tokens": int(too_long.sum()),
+            f"a length ratio over {max_ratio:g}": int(unlike.sum()),
+        }
     )
     reasons += Counter()  # drops the zeros
     if not len(kept):
-        raise RegardError(f"no training pair is left: {dropped('training', len(pairs), reasons)}; raise data.max_length")
+        raise RegardError(
+            f"no training pair is left: {dropped('training', len(pairs), reasons)}; raise data.max_length"
+        )
     if not reasons:
         return pairs, None
     return pairs.keep(kept), dropped("training", len(pairs), reasons)

@@ -13,7 +13,7 @@ from regard.config import find_file
 from regard.data.config import PairsConfig
 from regard.data.dates import as_pairs, date_pairs
 from regard.data.lines import LONGEST_LINE, read_lines
-from regard.errors import RegardError, UsageError
+from regard.errors import RegardError, UsageError, nearest
 
 Pair = tuple[str, str]
 BUILTIN = "builtin/dates"
@@ -30,16 +30,20 @@ class PairSets:
 
 def load_pairs(config: PairsConfig, beside: Path | None = None) -> PairSets:
     """Training and validation pairs as the configuration names them."""
-    if config.train == (BUILTIN,):
-        return PairSets(builtin_pairs("train", config.builtin_size), builtin_pairs("valid", 500), ())
     notes: list[str] = []
-    train = without_empty(read_pairs(config.train, config.fields, beside), "training", notes)
-    if config.valid:
+    builtin = config.train == (BUILTIN,)
+    train = builtin_pairs("train", config.builtin_size) if builtin else read_pairs(config.train, config.fields, beside)
+    train = without_empty(train, "training", notes)
+    if builtin and not config.valid:
+        valid = builtin_pairs("valid", 500)
+    elif config.valid:
         valid = without_empty(read_pairs(config.valid, config.fields, beside), "validation", notes)
         notes += overlap(train, valid, "validation")
     else:
         train, valid = hold_out(train, config.hold_out)
-        notes.append(f"no validation set: held out {len(valid):,} of {len(train) + len(valid):,} pairs (by source text)")
+        notes.append(
+            f"no validation set: held out {len(valid):,} of {len(train) + len(valid):,} pairs (by source text)"
+        )
     if config.test:
         notes += overlap(train, read_pairs(config.test, config.fields, beside), "test")
     return PairSets(train, valid, tuple(notes))
@@ -61,7 +65,9 @@ def read_pairs(names: Sequence[str], fields: tuple[str, str], beside: Path | Non
         return _tsv(paths[0])
     if kind in (".jsonl", ".json"):
         return _jsonl(paths[0], fields)
-    raise UsageError(f"{paths[0]}: pairs come as one .tsv or .jsonl file, or as two parallel files (each may end in .gz)")
+    raise UsageError(
+        f"{paths[0]}: pairs come as one .tsv or .jsonl file, or as two parallel files (each may end in .gz)"
+    )
 
 
 def without_empty(pairs: list[Pair], which: str, notes: list[str]) -> list[Pair]:
@@ -134,14 +140,24 @@ def _jsonl(path: Path, fields: tuple[str, str]) -> list[Pair]:
     for number, line in enumerate(read_lines(path), start=1):
         try:
             row = json.loads(line) if line.strip() else dict.fromkeys(fields, "")
-            source, target = row[fields[0]], row[fields[1]]
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            pairs.append((_text(row, fields[0]), _text(row, fields[1])))
+        except (ValueError, RecursionError) as error:  # JSONDecodeError is a ValueError
             wanted = f'{{"{fields[0]}": "…", "{fields[1]}": "…"}}'
-            raise RegardError(f"{path}, line {number}: {error!r}; each line should be {wanted} (see data.fields)") from error
-        if not isinstance(source, str) or not isinstance(target, str):
-            raise RegardError(f"{path}, line {number}: {fields[0]} and {fields[1]} must be texts")
-        pairs.append((source, target))
+            raise RegardError(f"{path}, line {number}: {error}; each line should be {wanted} (see data.fields)") from error
     return pairs
+
+
+def _text(row: object, key: str) -> str:
+    if not isinstance(row, dict):
+        raise ValueError(f"a {type(row).__name__}, not an object")
+    if key not in row:
+        raise ValueError(f"no key {key!r}{nearest(key, map(str, row))}")
+    text = row[key]
+    if not isinstance(text, str):
+        raise ValueError(f"{key} is {text!r}, not a text")
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise ValueError(f"{key} holds a lone surrogate, which is not Unicode text")
+    return text
 
 
 def _suffix(path: Path) -> str:

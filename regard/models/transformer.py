@@ -5,6 +5,7 @@ Also the stepper that decoding uses: `start`, `step`, `reorder`, `keep`. Nothing
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -27,12 +28,15 @@ class TransformerState:
 
     blocks: list[BlockState]
     read: int = 0
+    hypotheses: int = 1  # of each source: W
 
 
 class Transformer(nn.Module):
     """`model(batch)` is the loss; `encode` and `decode` are its two halves."""
 
-    def __init__(self, config: TransformerConfig, source_vocabulary: int, target_vocabulary: int, smoothing: float = 0.0):
+    def __init__(
+        self, config: TransformerConfig, source_vocabulary: int, target_vocabulary: int, smoothing: float = 0.0
+    ):
         super().__init__()
         if config.tied == "all" and source_vocabulary != target_vocabulary:
             raise UsageError(
@@ -82,10 +86,15 @@ class Transformer(nn.Module):
             x = block(x, Causal(), memory.vectors, memory.mask)
         return self.decoder_norm(x)
 
+    def decoder_blocks(self) -> Iterator[Block]:
+        for block in self.decoder:
+            assert isinstance(block, Block)
+            yield block
+
     def start(self, source: tuple[Tensor, Tensor], prefix: Tensor) -> tuple[Tensor, TransformerState]:
         """Read the sources (ids, lengths) and the prefix (B, P): logits (B, 1, V) of what follows."""
         memory = self.encode(*source)
-        blocks = [block.start(memory.vectors, memory.mask, memory.vectors) for block in self.decoder]
+        blocks = [block.start(memory.vectors, memory.mask, memory.vectors) for block in self.decoder_blocks()]
         state = TransformerState(blocks)
         for column in prefix.split(1, dim=1):
             logits, state = self.step(column, state)
@@ -94,28 +103,26 @@ class Transformer(nn.Module):
     def step(self, ids: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
         """The newest token of each hypothesis (B, W) -> logits (B, W, V). The state is consumed."""
         x = self.target(ids.reshape(-1, 1), start=state.read).view(*ids.shape, -1)  # (B, W, D)
-        for block, block_state in zip(self.decoder, state.blocks, strict=True):
+        for block, block_state in zip(self.decoder_blocks(), state.blocks, strict=True):
             x = block.step(x, block_state)
-        return self.output(self.decoder_norm(x)), TransformerState(state.blocks, state.read + 1)
+        return self.output(self.decoder_norm(x)), TransformerState(state.blocks, state.read + 1, state.hypotheses)
 
     def reorder(self, state: TransformerState, parents: Tensor) -> TransformerState:
         """New hypotheses from old ones: `parents` (B, W') index into W. The source's part stays as it is."""
-        rows = len(parents)
-        before = len(state.blocks[0].own.keys) // rows  # W
-        flat = (parents + before * torch.arange(rows, device=parents.device)[:, None]).flatten()  # (B * W',)
+        first = state.hypotheses * torch.arange(len(parents), device=parents.device)[:, None]
+        flat = (parents + first).flatten()  # (B * W',)
         blocks = [BlockState(block.own.select(flat), block.memory) for block in state.blocks]
-        return TransformerState(blocks, state.read)
+        return TransformerState(blocks, state.read, parents.size(1))
 
     def keep(self, state: TransformerState, rows: Tensor) -> TransformerState:
         """Only the sources `rows` go on."""
-        sources = len(state.blocks[0].memory.keys) if state.blocks[0].memory else len(state.blocks[0].own.keys)
-        before = len(state.blocks[0].own.keys) // sources  # W
-        flat = (rows[:, None] * before + torch.arange(before, device=rows.device)).flatten()  # (B' * W,)
+        places = torch.arange(state.hypotheses, device=rows.device)
+        flat = (rows[:, None] * state.hypotheses + places).flatten()  # (B' * W,)
         blocks = [
             BlockState(block.own.select(flat), None if block.memory is None else block.memory.keep(rows))
             for block in state.blocks
         ]
-        return TransformerState(blocks, state.read)
+        return TransformerState(blocks, state.read, state.hypotheses)
 
 
 def _positions(config: TransformerConfig) -> nn.Module:

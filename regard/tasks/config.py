@@ -16,6 +16,7 @@ from regard.tokens.config import TokensConfig
 from regard.training.config import TrainConfig
 
 TASKS = ("translate",)
+_A_KEY = {"model": "width", "train": "lr", "tokens": "size"}
 
 
 class ValidateConfig(StrictConfig):
@@ -50,11 +51,28 @@ def run_config(what: str, over: dict[str, Any] | None = None, assignments: list[
         raise UsageError(f"no task {what}{nearest(what, TASKS)} (or name a .toml file)")
     values = merge(values, over or {})
     values = merge(values, from_assignments(assignments or []))
+    _check_tables(values, what)
     size = values.pop("preset", "tiny")
     values["model"] = merge(preset(size), values.get("model", {}))
-    if "train" not in values or "select" not in values["train"]:
-        values = merge(values, {"train": {"select": "bleu"}})
+    if "select" not in values.get("train", {}):
+        values = merge(values, {"train": {"select": "bleu" if _translates(values) else "loss"}})
     return check(RunConfig, _separate(values), what)
+
+
+def _check_tables(values: dict[str, Any], origin: str) -> None:
+    """What is looked into before the whole is checked."""
+    for name in ("model", "train", "tokens"):
+        if not isinstance(values.get(name, {}), dict):
+            hint = f"set a key of it, such as {name}.{_A_KEY[name]}"
+            raise UsageError(f"{origin}: {name} is a table, not {values[name]!r}; {hint}")
+    if not isinstance(values.get("preset", ""), str):
+        raise UsageError(f"{origin}: preset is a name, not {values['preset']!r}")
+
+
+def _translates(values: dict[str, Any]) -> bool:
+    """Whether validations translate at all; without, only the loss can select."""
+    validate = values.get("validate")
+    return not (isinstance(validate, dict) and validate.get("sentences") == 0)
 
 
 def _separate(values: dict[str, Any]) -> dict[str, Any]:

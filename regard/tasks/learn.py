@@ -35,11 +35,11 @@ class Prepared:
     notes: tuple[str, ...]
 
 
-def prepare(
-    config: RunConfig, folder: Path, *, beside: Path | None, resume: bool, device: str = "cpu"
-) -> Prepared:
+def prepare(config: RunConfig, folder: Path, *, beside: Path | None, resume: bool, device: str = "cpu") -> Prepared:
     """Read the data, make or reload the tokenizers, build the model. Nothing is trained yet."""
     pairs = load_pairs(config.data, beside)
+    if not resume:  # before anything else, so that a run killed at any later moment can be resumed
+        write_json(folder / CONFIG, {"config": config.dump(), "beside": None if beside is None else str(beside)})
     tokenizers = _tokenizers(config, folder, pairs.train, resume)
     train, note = filter_lengths(encode(pairs.train, tokenizers), config.data.max_length, config.data.max_ratio)
     torch.manual_seed(config.train.seed)
@@ -53,9 +53,6 @@ def prepare(
         model=config.model,
         decode=config.decode,
     )
-    if not resume:
-        origin = {"config": config.dump(), "beside": None if beside is None else str(beside)}
-        write_json(folder / CONFIG, origin)
     job = Job(
         folder=folder,
         config=config.train,
@@ -67,7 +64,11 @@ def prepare(
         fingerprint={"the training data": fingerprint(train), "the model": config.model.model_dump(mode="json")},
         device=torch.device(device),
     )
-    notes = (*pairs.notes, *([note] if note else []), f"{len(train):,} training and {len(pairs.valid):,} validation pairs")
+    notes = (
+        *pairs.notes,
+        *([note] if note else []),
+        f"{len(train):,} training and {len(pairs.valid):,} validation pairs",
+    )
     return Prepared(job, notes)
 
 

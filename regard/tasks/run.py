@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from regard.config import check
 from regard.errors import RegardError, UsageError
+from regard.files import alone_in
 from regard.look.curves import training_curves
-from regard.runs import new_run, read_run
+from regard.runs import CONFIG, new_run, read_run
 from regard.tasks.config import RunConfig
 from regard.tasks.learn import prepare
 from regard.tasks.translate import Translator
 from regard.training.log import RunLog
 from regard.training.loop import Outcome, train
 from regard.training.show import Show
+from regard.training.state import has_checkpoint
 
 
 @dataclass(frozen=True)
@@ -48,32 +51,48 @@ def start_run(
     place = new_run(config.task) if folder is None else Path(folder)
     if folder is not None:
         if place.exists() and any(place.iterdir()):
-            raise UsageError(f"{place} is not empty; choose another folder, or go on with: regard train --resume {place}")
+            raise UsageError(
+                f"{place} is not empty; choose another folder, or go on with: regard train --resume {place}"
+            )
         place.mkdir(parents=True, exist_ok=True)
     return _run(config, place, beside, resume=False, device=device, show=show or Show())
 
 
 def resume_run(folder: str | Path, *, device: str = "cpu", show: Show | None = None, **train_over: object) -> RunResult:
-    """Go on with a run that was stopped; `train_over` may lengthen it (`steps`, `max_time`)."""
+    """Go on with a run that was stopped; `train_over` may lengthen it (`steps`, `max_time`).
+
+    A run that was stopped before its first checkpoint starts over.
+    """
     values = read_run(folder)
     config = check(RunConfig, values["config"], f"{folder}")  # type: ignore[arg-type]
     if train_over:
         longer = check(type(config.train), {**config.train.model_dump(), **train_over}, "train")
         config = config.model_copy(update={"train": longer})
     beside = Path(str(values["beside"])) if values.get("beside") else None
-    return _run(config, Path(folder), beside, resume=True, device=device, show=show or Show())
+    started = has_checkpoint(Path(folder) / "checkpoints")
+    return _run(config, Path(folder), beside, resume=started, device=device, show=show or Show())
 
 
 def _run(config: RunConfig, folder: Path, beside: Path | None, *, resume: bool, device: str, show: Show) -> RunResult:
-    try:
-        prepared = prepare(config, folder, beside=beside, resume=resume, device=device)
-    except RegardError:
-        if not resume and not any(folder.iterdir()):
-            folder.rmdir()  # a run that never started leaves nothing behind
-        raise
-    for note in prepared.notes:
-        show.note(note)
-    outcome = train(prepared.job, show, resume=resume)
-    if outcome.reason != "interrupted":
-        training_curves(RunLog(folder).rows(), folder / "curves.png")
+    with alone_in(folder):
+        began = (folder / CONFIG).exists()
+        try:
+            prepared = prepare(config, folder, beside=beside, resume=resume, device=device)
+        except RegardError:
+            if not began:
+                _leave_nothing(folder)
+            raise
+        for note in prepared.notes:
+            show.note(note)
+        outcome = train(prepared.job, show, resume=resume)
+        if outcome.reason != "interrupted":
+            training_curves(RunLog(folder).rows(), folder / "curves.png")
     return RunResult(folder, outcome)
+
+
+def _leave_nothing(folder: Path) -> None:
+    """Of a run that could not start."""
+    shutil.rmtree(folder / "tokens", ignore_errors=True)
+    (folder / CONFIG).unlink(missing_ok=True)
+    if not any(folder.iterdir()):
+        folder.rmdir()

@@ -182,5 +182,7 @@ class Translator:
 
 def check_text(text: str) -> str:
     if len(text) > LONGEST_LINE:
-        raise RegardError(f"a text of {len(text):,} characters is over the limit of {LONGEST_LINE:,}; split it into sentences")
+        raise RegardError(
+            f"a text of {len(text):,} characters is over the limit of {LONGEST_LINE:,}; split it into sentences"
+        )
     return text

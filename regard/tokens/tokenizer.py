@@ -39,7 +39,9 @@ class TextTokenizer:
         try:
             encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         except (UnicodeEncodeError, TypeError):
-            raise RegardError("the text holds a lone surrogate, which is not Unicode text; decode it as UTF-8") from None
+            raise RegardError(
+                "the text holds a lone surrogate, which is not Unicode text; decode it as UTF-8"
+            ) from None
         return [encoding.ids for encoding in encodings]
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -52,7 +54,7 @@ class TextTokenizer:
     def _label(self, index: int) -> str:
         if index < len(SPECIAL):
             return SPECIAL[index]
-        token = self._tokenizer.id_to_token(index)
+        token = self._tokenizer.id_to_token(index) or ""
         if not isinstance(self._tokenizer.decoder, decoders.Sequence):
             return token
         return bytes(_BYTE_OF[character] for character in token).decode("utf-8", errors="replace")

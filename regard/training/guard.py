@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -26,8 +27,8 @@ def check_update(loss: float, norm: float, first_loss: float | None) -> str:
     return ""
 
 
-def locate(model: nn.Module, batch: Any) -> str:
-    """The first module whose output is not finite on this batch, or the first parameter whose gradient is not."""
+def locate(model: nn.Module, forwards: Iterable[Callable[[], Any]]) -> str:
+    """The first module whose output is not finite in these forward passes, or the first parameter whose gradient is not."""
     found: list[str] = []
     names = {module: name for name, module in model.named_modules()}
 
@@ -38,7 +39,8 @@ def locate(model: nn.Module, batch: Any) -> str:
     hooks = [module.register_forward_hook(look) for module in model.modules() if not list(module.children())]
     try:
         with torch.no_grad():
-            model(batch)
+            for forward in forwards:
+                forward()
     finally:
         for hook in hooks:
             hook.remove()

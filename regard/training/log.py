@@ -27,18 +27,21 @@ class RunLog:
 
     def sizes(self) -> dict[str, int]:
         """How long the files are, once they are safely on disk."""
-        for path in self._paths.values():
-            with open(path, "ab") as file:
-                os.fsync(file.fileno())
+        try:
+            for path in self._paths.values():
+                with open(path, "ab") as file:
+                    os.fsync(file.fileno())
+        except OSError as error:
+            raise RegardError(f"cannot write {path}: {error.strerror or error}") from error
         return {name: path.stat().st_size for name, path in self._paths.items()}
 
     def cut_back(self, sizes: dict[str, int]) -> None:
         for name, path in self._paths.items():
             if path.exists():
-                os.truncate(path, sizes.get(name, 0))
+                os.truncate(path, min(sizes.get(name, 0), path.stat().st_size))  # truncating never lengthens
 
     def rows(self) -> list[dict[str, Any]]:
         path = self._paths[LOG]
         if not path.exists():
             return []
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        return [json.loads(line) for line in path.read_bytes().splitlines()]  # bytes: only a line feed ends a row

@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,6 +14,7 @@ import torch
 from torch import nn
 
 from regard.errors import RegardError
+from regard.files import clear_leftovers
 from regard.models.loss import Loss
 from regard.noise import noise
 from regard.tensors import write_tensors
@@ -59,7 +61,7 @@ class Job:
     validate: Callable[[nn.Module], Validation]
     save: Callable[[nn.Module, str, dict[str, Any]], None]  # write the bundle `name` with these metrics
     fingerprint: dict[str, Any] = field(default_factory=dict)  # what must not change between a stop and a resume
-    device: torch.device = torch.device("cpu")
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
 
 @dataclass(frozen=True)
@@ -89,21 +91,34 @@ class Trainer:
 
     def run(self, resume: bool) -> Outcome:
         """Train until a limit, early stopping or a signal; then average, choose and save."""
+        clear_leftovers(self.job.folder)
+        clear_leftovers(self.checkpoints)
         if resume:
             self.restore()
         else:
             self.show.forecast(forecast(self.model, self.job.batches, self.config.accumulate), self.config)
             self.checkpoint()
+        if self.progress.finished and self.reason_to_stop():  # nothing is left to do
+            return Outcome(self.progress.finished, self.progress, self.progress.chosen, self.progress.best)
+        self.progress.finished = ""
         with stop_requests() as asked:
-            while not (reason := self.reason_to_stop()):
-                self.update()
+            while True:
                 if asked:
                     self.checkpoint()
                     return Outcome("interrupted", self.progress)
-                if self.progress.step % self.every == 0:
+                if self.validation_is_due():
                     self.validate()
                     self.checkpoint()
+                elif reason := self.reason_to_stop():
+                    break
+                else:
+                    self.update()
         return self.finish(reason)
+
+    def validation_is_due(self) -> bool:
+        """Once for each multiple of `every`, also when the run was stopped or went back just there."""
+        step = self.progress.step
+        return step > 0 and step % self.every == 0 and self.progress.validated != step
 
     def reason_to_stop(self) -> str:
         if self.progress.step >= self.config.steps:
@@ -130,15 +145,18 @@ class Trainer:
         norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit))
         trouble = check_update(means["loss"], norm, self.progress.first_loss)
         if trouble:
-            self.go_back(trouble, batches[0])
+            self.go_back(trouble, batches)
             return
         self.apply(norm, sums, totals)
 
     def backward(self, batch: Any, number: int, totals: dict[str, int]) -> dict[str, float]:
-        with noise(self.config.seed, self.progress.step, number), autocast(self.config.precision, self.job.device):
-            loss: Loss = self.model(batch)
+        loss = self.forward(batch, number)
         loss.objective(totals).backward()
         return {name: float(part.sum.detach()) for name, part in loss.parts.items()}
+
+    def forward(self, batch: Any, number: int) -> Loss:
+        with noise(self.config.seed, self.progress.step, number), autocast(self.config.precision, self.job.device):
+            return self.model(batch)
 
     def next_batches(self) -> list[Any]:
         """The batches of this update, and the place in the data behind them."""
@@ -193,6 +211,7 @@ class Trainer:
             self.keep_snapshot()
         if better:
             progress.best, progress.best_step, progress.waited = found.metrics, progress.step, 0
+            progress.chosen = f"step {progress.step}"
         else:
             progress.waited += 1
         progress.validated = progress.step
@@ -224,7 +243,6 @@ class Trainer:
         if progress.validated != progress.step:
             self.validate()
         self.job.save(self.model, "last", {"weights": f"step {progress.step}"})
-        chosen, metrics = f"step {progress.best_step}", progress.best
         if len(progress.snapshots) > 1:
             mean = mean_of([self.snapshot(step) for step in progress.snapshots])
             with weights_in_place(self.model, mean):
@@ -232,13 +250,13 @@ class Trainer:
                 better = is_better(found.metrics, progress.best, self.config.select)
                 name = f"average of steps {progress.snapshots[0]}..{progress.snapshots[-1]}"
                 if better:
-                    chosen, metrics = name, found.metrics
-                    self.job.save(self.model, "best", {"weights": chosen, **metrics})
+                    self.job.save(self.model, "best", {"weights": name, **found.metrics})
+                    progress.best, progress.best_step, progress.chosen = found.metrics, progress.step, name
             self.log.write({"kind": "average", "step": progress.step, **found.metrics, "best": better})
             self.show.average(name, found, better)
         progress.finished = reason
         self.checkpoint()
-        return Outcome(reason, progress, chosen, metrics)
+        return Outcome(reason, progress, progress.chosen, progress.best)
 
     def checkpoint(self) -> None:
         progress = self.progress
@@ -260,16 +278,20 @@ class Trainer:
         self.drop_snapshots()
         self.started = time.monotonic()
 
-    def go_back(self, trouble: str, batch: Any) -> None:
+    def go_back(self, trouble: str, batches: list[Any]) -> None:
         """After a divergence: back to the last checkpoint with half the rate, once; then stop with advice."""
-        with noise(self.config.seed, self.progress.step, 0), contextlib.suppress(RuntimeError):
-            trouble += f" at step {self.progress.step + 1}, {locate(self.model, batch)}"
+        trouble += f" at step {self.progress.step + 1}"
+        with contextlib.suppress(RuntimeError):
+            trouble += f", {locate(self.model, (partial(self.forward, each, n) for n, each in enumerate(batches)))}"
         self.learner.optimiser.zero_grad(set_to_none=True)
-        went_back = self.progress.went_back
+        went_back, spent = self.progress.went_back, self.spent()
         self.restore()
+        self.progress.seconds = spent
         if went_back:
             self.job.save(self.model, "last", {"weights": f"step {self.progress.step}"})
-            raise RegardError(f"{trouble}; it happened before, so the run stops at step {self.progress.step}. Now {ADVICE}")
+            raise RegardError(
+                f"{trouble}; it happened before, so the run stops at step {self.progress.step}. Now {ADVICE}"
+            )
         self.progress.went_back, self.progress.rate_factor = 1, self.progress.rate_factor / 2
         self.log.write({"kind": "went back", "step": self.progress.step, "why": trouble})
         self.checkpoint()
@@ -283,6 +305,8 @@ def is_better(found: dict[str, float], best: dict[str, float], select: str) -> b
     if not best:
         return True
     sign = -1 if select in LOWER_IS_BETTER else 1
+    if found[select] == best[select]:  # as when BLEU is still zero
+        return found["loss"] < best["loss"]
     return sign * found[select] > sign * best[select]
 
 

@@ -38,7 +38,7 @@ def forecast(model: nn.Module, batches: Any, accumulate: int, tries: int = 3) ->
     """Time forward and backward passes over the first batches. Weights do not change, and gradients are dropped."""
     times, tokens = [], []
     for index in range(min(tries, batches.count(0))):
-        batch = batches.get(0, index)
+        batch = batches.get(0, index).to(next(model.parameters()).device)
         started = time.perf_counter()
         with noise(0, index):
             model(batch).objective(batch.counts).backward()

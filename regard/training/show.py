@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console, Group
 from rich.live import Live
 from rich.markup import escape
+from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -32,7 +33,9 @@ class Show:
     def __enter__(self) -> Show:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         return None
 
 
@@ -80,7 +83,9 @@ class LiveTable(Lines):
         self._live.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._live.update(self._render(), refresh=True)
         self._live.stop()
 
@@ -113,7 +118,7 @@ class LiveTable(Lines):
             parts.append(Text.from_markup(f"{mark} {escape(source)} [dim]→[/] {escape(output)}"))
             if not right:
                 parts.append(Text.from_markup(f"  [dim]reference: {escape(reference)}[/]"))
-        parts.append(ProgressBar(total=1.0, completed=self._done, width=60))
+        parts.append(Padding(ProgressBar(total=1.0, completed=self._done, width=60), 0))  # a bar alone ends no line
         parts.append(Text(self._status or "first batches …", style="dim"))
         return Group(*parts)
 

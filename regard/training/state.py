@@ -21,6 +21,7 @@ from regard.training.averages import MovingAverage, set_weights, weights_of
 from regard.training.optimiser import load_optimiser, optimiser_tensors
 
 FORMAT = 1
+STATE, LATEST = "state.json", "latest.json"
 
 
 @dataclass
@@ -35,8 +36,9 @@ class Progress:
     rate_factor: float = 1.0  # halved when the run went back after a divergence
     went_back: int = 0
     first_loss: float | None = None
-    best: dict[str, float] = field(default_factory=dict)  # metrics of the best validation
+    best: dict[str, float] = field(default_factory=dict)  # metrics of the best weights so far
     best_step: int = 0
+    chosen: str = ""  # which weights those are: "step 800", "average of steps 400..800"
     waited: int = 0  # validations since the best
     snapshots: list[int] = field(default_factory=list)  # steps whose weights are kept for averaging
     interval: dict[str, float] = field(default_factory=dict)  # sums since the last row of the log
@@ -64,20 +66,23 @@ def save_checkpoint(folder: Path, learner: Learner, fingerprint: dict[str, Any])
         if learner.ema is not None:
             write_tensors(inside / "ema.safetensors", learner.ema.tensors)
         state = {"format": FORMAT, "progress": asdict(learner.progress), "fingerprint": fingerprint}
-        write_json(inside / "state.json", state)
-    write_json(folder / "latest.json", {"checkpoint": name})
-    for old in folder.glob("step-*"):
-        if old.name != name:
-            shutil.rmtree(old, ignore_errors=True)
+        write_json(inside / STATE, state)
+    write_json(folder / LATEST, {"checkpoint": name})
+    _drop_others(folder, name)
     return folder / name
+
+
+def has_checkpoint(folder: Path) -> bool:
+    return (folder / LATEST).exists()
 
 
 def load_checkpoint(folder: Path, learner: Learner, fingerprint: dict[str, Any]) -> None:
     """Put the latest checkpoint back into `learner`, bit for bit."""
-    if not (folder / "latest.json").exists():
+    if not has_checkpoint(folder):
         raise RegardError(f"{folder} holds no checkpoint; the run was stopped before its first one, start it again")
-    inside = folder / str(read_json(folder / "latest.json")["checkpoint"])
-    state = read_json(inside / "state.json")
+    name = _value(folder / LATEST, "checkpoint")
+    inside = folder / str(name)
+    state = {key: _value(inside / STATE, key) for key in ("format", "progress", "fingerprint")}
     if state["format"] > FORMAT:
         raise RegardError(f"{inside} has format {state['format']}, this Regard reads up to {FORMAT}; upgrade Regard")
     changed = [name for name, value in fingerprint.items() if state["fingerprint"].get(name) != value]
@@ -89,3 +94,17 @@ def load_checkpoint(folder: Path, learner: Learner, fingerprint: dict[str, Any])
         ema: dict[str, Tensor] = read_tensors(inside / "ema.safetensors")
         learner.ema.tensors = {name: ema[name].to(old.device) for name, old in learner.ema.tensors.items()}
     learner.progress = Progress(**state["progress"])
+    _drop_others(folder, inside.name)
+
+
+def _drop_others(folder: Path, name: str) -> None:
+    for other in folder.glob("step-*"):
+        if other.name != name:
+            shutil.rmtree(other, ignore_errors=True)
+
+
+def _value(file: Path, key: str) -> Any:
+    values = read_json(file)
+    if not isinstance(values, dict) or key not in values:
+        raise RegardError(f"{file} has no {key}; the checkpoint is not whole, restore it from where you copied it")
+    return values[key]

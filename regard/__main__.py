@@ -1,0 +1,7 @@
+"""`python -m regard` is `regard`."""
+
+import sys
+
+from regard.cli.main import run
+
+sys.exit(run())

@@ -1,0 +1,38 @@
+"""What people type, made into what typer reads: `--data a.en a.de`, and `--debug` anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+FILE_OPTIONS = ("--data", "--valid", "--on")  # each takes one file of pairs or two parallel ones
+
+
+def take_debug(words: Sequence[str]) -> tuple[bool, list[str]]:
+    """Whether --debug stands among the options, and the words without it."""
+    options, texts = _before_texts(words)
+    return "--debug" in options, [word for word in options if word != "--debug"] + texts
+
+
+def spread_files(words: Sequence[str]) -> list[str]:
+    """`--data a.en a.de` as `--data a.en --data a.de`: typer's options take one value at a time."""
+    options, texts = _before_texts(words)
+    spread: list[str] = []
+    for place, word in enumerate(options):
+        if place >= 2 and options[place - 2] in FILE_OPTIONS and _is_second_file(word):
+            spread.append(options[place - 2])
+        spread.append(word)
+    return spread + texts
+
+
+def _is_second_file(word: str) -> bool:
+    """Not an option, nor what may follow one file of pairs: a task, a configuration, a run's folder."""
+    from regard.tasks.config import TASKS
+
+    return not (word.startswith("-") or word in TASKS or word.endswith(".toml") or Path(word).is_dir())
+
+
+def _before_texts(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words before a lone `--`, and the rest, which is text and never an option."""
+    end = list(words).index("--") if "--" in words else len(words)
+    return list(words[:end]), list(words[end:])

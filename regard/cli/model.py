@@ -1,0 +1,58 @@
+"""Which model and which device the person means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from regard.cli.output import say
+from regard.errors import UsageError, nearest
+
+if TYPE_CHECKING:
+    from regard.tasks.translate import Translator
+
+DEVICES = ("auto", "cpu", "cuda", "mps")
+
+
+def choose_device(name: str) -> str:
+    """A device that torch has here: `auto` is cuda, then mps, then cpu."""
+    kind = name.split(":")[0]  # "cuda:1"
+    if kind not in DEVICES:
+        raise UsageError(f"no device {name}{nearest(name, DEVICES)}")
+    import torch
+
+    has: dict[str, Callable[[], bool]] = {
+        "cuda": torch.cuda.is_available,
+        "mps": torch.backends.mps.is_available,
+        "cpu": lambda: True,
+    }
+    if kind == "auto":
+        return next(each for each, there in has.items() if there())
+    if not has[kind]():
+        raise UsageError(f"torch finds no {kind} on this machine; use --device auto (regard doctor says what there is)")
+    return name
+
+
+def load_translator(run: str | Path, device: str) -> Translator:
+    """The model of a run's or a bundle's folder."""
+    from regard.runs import bundle_folder
+
+    folder = bundle_folder(run)  # a wrong name is told before torch is imported
+    from regard.tasks.translate import Translator
+
+    return Translator.load(folder, choose_device(device))
+
+
+def newest_run(task: str) -> Path:
+    """The newest run of a task in this folder that has a model; says which."""
+    from regard.runs import newest
+
+    run = newest(task)
+    if run is None:
+        raise UsageError(
+            f"there is no {task} run here (in runs/{task}); make one with: regard demo, or with: regard train {task} "
+            "--data pairs.tsv; or name a model with -m"
+        )
+    say(f"model: {run.folder} (the newest run here; -m takes another)")
+    return run.folder

@@ -1,0 +1,89 @@
+"""Results go to stdout, everything else to stderr."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+WIDE = 1000  # columns of a table that no terminal shows: nothing is cut or wrapped in a file
+
+
+def say(text: str) -> None:
+    """A line for the person, out of the way of results."""
+    print(text, file=sys.stderr)
+
+
+def results() -> Console:
+    return Console(highlight=False)
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(finite(value), ensure_ascii=False, indent=2))
+
+
+def finite(value: Any) -> Any:
+    """The value as strict JSON can hold it: infinity and NaN become null."""
+    if isinstance(value, dict):
+        return {key: finite(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def print_table(
+    columns: Sequence[str], rows: Sequence[Sequence[str | Text]], right: Sequence[str] = (), fold: Sequence[str] = ()
+) -> None:
+    """A plain table; the columns in `right` hold numbers, those in `fold` take several lines where room is short."""
+    table = Table(box=None, pad_edge=False, header_style="bold", show_header=any(name.strip() for name in columns))
+    for name in columns:
+        table.add_column(name, justify="right" if name in right else "left", no_wrap=name not in fold, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+    console = results()
+    if not console.is_terminal:
+        console.width = WIDE
+    console.print(table)
+
+
+def one_line(text: str) -> str:
+    """The text without line ends, so that line n of the output answers line n of the input."""
+    return re.sub(r"\r\n|\r|\n", " ", text)
+
+
+def size_on_disk(bytes: int) -> str:
+    """In thousands, as disks are sold: 812 B, 5.3 kB, 24.8 MB, 1.2 GB."""
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if bytes >= factor:
+            return f"{bytes / factor:.1f} {unit}"
+    return f"{bytes} B"
+
+
+Advance = Callable[[int, int], None]
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Advance]:
+    """A line on the terminal that says how many of how many are done; nothing where stderr is no terminal."""
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        yield lambda done, total: None
+        return
+    started = time.monotonic()
+    with console.status(f"{what} …") as status:
+
+        def advance(done: int, total: int) -> None:
+            rate = done / max(1e-9, time.monotonic() - started)
+            of = f" of {total:,}" if total else ""
+            status.update(f"{what}: {done:,}{of}, {rate:,.0f} a second")
+
+        yield advance

@@ -1,0 +1,180 @@
+"""`regard train`: a model from a task and data, from a TOML file, or on from where a run was stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regard.cli.model import choose_device
+from regard.cli.options import AsJson, Device, given
+from regard.cli.output import print_json, print_table, say
+from regard.errors import UsageError
+
+if TYPE_CHECKING:
+    from regard.tasks.config import RunConfig
+    from regard.tasks.run import RunResult
+
+REASONS = {
+    "steps": "all steps done",
+    "time": "the time is up",
+    "patience": "validations no longer got better",
+}
+LENGTHEN = ("steps", "max_time", "patience")  # what may change when a run goes on
+
+
+def train(
+    what: Annotated[
+        str | None, typer.Argument(metavar="WHAT", help="A task (translate), or a TOML file.", show_default=False)
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE...", help="Training pairs: one .tsv or .jsonl file, or two parallel files."),
+    ] = None,
+    valid: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE...", help="Validation pairs; without, some of the data is held out."),
+    ] = None,
+    languages: Annotated[str | None, typer.Option(metavar="A,B", help="Language codes, such as en,de.")] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Size of the model: demo, tiny, base or big.", show_default="tiny"),
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="A.B=C", help="Any key of the configuration, as train.lr=1e-3.")
+    ] = None,
+    max_time: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Most training time, as 45s, 30m or 1h30m (all resumes together)."),
+    ] = None,
+    steps: Annotated[int | None, typer.Option(metavar="N", help="Most updates of the weights.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(metavar="N", help="Everything random follows from it.", show_default="1")
+    ] = None,
+    device: Device = "auto",
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of the run.", show_default="runs/TASK/NUMBER")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Go on with a run; --steps and --max-time lengthen it.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train a model from your own pairs.
+
+    Ctrl-C stops a run so that it can go on: regard train --resume RUN.
+    """
+    changes = given(steps=steps, max_time=max_time)
+    if resume is not None:
+        fixed = given(WHAT=what, data=data, valid=valid, languages=languages, preset=preset, seed=seed, out=out)
+        result = go_on(resume, fixed, {**changes, **_train_settings(settings or [])}, device)
+    else:
+        from regard.tasks.config import data_folder, run_config
+
+        over = given(preset=preset, train=given(**changes, seed=seed), data=_data(data, valid, languages))
+        if what is None:
+            raise UsageError("name a task or a configuration: regard train translate --data pairs.tsv")
+        config = run_config(what, over, settings)
+        result = start(config, data_folder(what) or Path.cwd(), out, choose_device(device))
+    print_json(summary(result)) if as_json else print_summary(result)
+
+
+def start(config: RunConfig, beside: Path, out: Path | None, device: str) -> RunResult:
+    """A new run, shown while it learns."""
+    from regard.runs import new_run
+    from regard.tasks.run import start_run
+    from regard.training.show import make_show
+
+    folder = out or new_run(config.task)
+    say(f"run: {folder}")
+    return watch(lambda: start_run(config, beside=beside, folder=folder, device=device, show=make_show()), folder)
+
+
+def go_on(folder: Path, fixed: dict[str, Any], changes: dict[str, Any], device: str) -> RunResult:
+    """A run that was stopped, from its last checkpoint."""
+    if fixed:
+        names = ", ".join(name if name.isupper() else f"--{name}" for name in fixed)
+        raise UsageError(f"a run goes on as it began: leave out {names}, or start a new run without --resume")
+    from regard.runs import read_run
+    from regard.training.summary import read_progress
+
+    read_run(folder)  # a wrong name is told before torch is imported
+    if read_progress(folder).get("finished") and not changes:
+        say(f"{folder} had come to its end; --steps N or --max-time TIME lengthen it")
+    from regard.tasks.run import resume_run
+    from regard.training.show import make_show
+
+    device = choose_device(device)
+    return watch(lambda: resume_run(folder, device=device, show=make_show(), **changes), folder)
+
+
+def watch(work: Callable[[], RunResult], folder: Path) -> RunResult:
+    """Do the work; if the person interrupts it, say how to go on, and exit 130."""
+    try:
+        result = work()
+    except KeyboardInterrupt:
+        result = None
+    if result is not None and result.outcome.reason != "interrupted":
+        return result
+    if (folder / "run.json").exists():
+        say(f"interrupted; go on with: regard train --resume {folder}")
+    else:
+        say("interrupted before training began; start it again")
+        if folder.exists() and not any(folder.iterdir()):
+            folder.rmdir()
+    raise typer.Exit(130)
+
+
+def summary(result: RunResult) -> dict[str, Any]:
+    outcome = result.outcome
+    return {
+        "run": str(result.folder),
+        "reason": outcome.reason,
+        "step": outcome.progress.step,
+        "seconds": outcome.progress.seconds,
+        "tokens": outcome.progress.tokens,
+        "weights": outcome.chosen,
+        "metrics": outcome.metrics,
+        "bundle": str(result.best),
+        "curves": str(result.curves),
+    }
+
+
+def print_summary(result: RunResult) -> None:
+    from regard.training.probe import duration
+    from regard.training.show import metrics_line
+
+    outcome = result.outcome
+    took = f"{outcome.progress.step:,} steps in {duration(outcome.progress.seconds)}"
+    rows = [
+        ("run", str(result.folder)),
+        ("ended", f"{REASONS.get(outcome.reason, outcome.reason)} ({took})"),
+        ("weights", outcome.chosen),
+        ("metrics", f"{metrics_line(outcome.metrics)} (validation)"),
+        ("bundle", str(result.best)),
+        ("curves", str(result.curves)),
+        ("try it", f'regard translate -m {result.folder} "a sentence"'),
+        ("score it", f"regard eval {result.folder} --on test.tsv"),
+    ]
+    print_table(("", " "), rows, fold=(" ",))
+
+
+def _data(data: list[str] | None, valid: list[str] | None, languages: str | None) -> dict[str, Any]:
+    codes = None if languages is None else [code.strip() for code in languages.split(",")]
+    if codes is not None and (len(codes) != 2 or not all(codes)):
+        raise UsageError(f"--languages {languages}: name two codes with a comma between them, as --languages en,de")
+    return given(train=data or None, valid=valid or None, languages=codes)
+
+
+def _train_settings(settings: list[str]) -> dict[str, Any]:
+    """The `--set` assignments of a run that goes on: only its length may change."""
+    from regard.config import from_assignments
+
+    tables = from_assignments(settings)
+    over = tables.pop("train", {})
+    if tables or not isinstance(over, dict) or not over.keys() <= set(LENGTHEN):
+        allowed = ", ".join(f"train.{name}" for name in LENGTHEN)
+        raise UsageError(f"a run goes on as it began: with --resume, --set may only change {allowed}")
+    return over

@@ -1,0 +1,90 @@
+"""Score a translation model on pairs it has not seen: quality with its uncertainty, and speed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from regard.data.pairs import BUILTIN, Pair, read_pairs
+from regard.errors import UsageError
+from regard.evaluate.exact import exact_match
+from regard.evaluate.translation import Score, score_translations
+from regard.runs import CONFIG, read_run
+from regard.tasks.translate import Translator
+
+FIELDS = ("source", "target")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a model scored on a test set."""
+
+    scores: dict[str, Score]  # bleu, chrf, ter
+    exact: float | None  # percentage right to the last character, for data with one right answer
+    sentences: int
+    seconds: float  # of decoding, loading not counted
+    outputs: tuple[str, ...]
+
+    @property
+    def sentences_per_second(self) -> float:
+        return self.sentences / max(1e-9, self.seconds)
+
+    def data(self) -> dict[str, Any]:
+        """All but the outputs, for JSON."""
+        return {
+            "scores": {name: asdict(score) for name, score in self.scores.items()},
+            "exact": self.exact,
+            "sentences": self.sentences,
+            "seconds": self.seconds,
+            "sentences_per_second": self.sentences_per_second,
+        }
+
+
+def evaluate(
+    translator: Translator,
+    pairs: Sequence[Pair],
+    *,
+    lowercase: bool = False,
+    one_answer: bool = False,
+    metrics: Sequence[str] = ("bleu", "chrf", "ter"),
+    progress: Callable[[int, int], None] | None = None,
+    **options: Any,
+) -> Evaluation:
+    """Translate the sources and score the outputs; `options` are of decoding, `one_answer` asks for exact match."""
+    sources, references = [source for source, _ in pairs], [target for _, target in pairs]
+    options = {**options, "n_best": 1}
+    translator.translate(sources[:1], **options)  # the first call also warms up
+    started = time.perf_counter()
+    found = translator.translate(sources, progress=progress, **options)
+    seconds = time.perf_counter() - started
+    outputs = [each.text for each in found]
+    return Evaluation(
+        score_translations(outputs, references, lowercase=lowercase, metrics=metrics),
+        exact_match(outputs, references) if one_answer else None,
+        len(pairs),
+        seconds,
+        tuple(outputs),
+    )
+
+
+def has_one_answer(names: Sequence[str]) -> bool:
+    """Built-in dates have one right answer each; a sentence has many good translations."""
+    return len(names) == 1 and names[0].startswith(BUILTIN)
+
+
+def read_test_set(names: Sequence[str], run: str | Path) -> list[Pair]:
+    """The pairs of a test set; the keys of JSONL are those that the run was trained with."""
+    if len(names) > 2:
+        raise UsageError(f"name one file of pairs or two parallel files, not {len(names)}")
+    return read_pairs(names, _fields(Path(run)))
+
+
+def _fields(run: Path) -> tuple[str, str]:
+    if not (run / CONFIG).exists():
+        return FIELDS  # a bundle does not say what its training data looked like
+    config: Any = read_run(run).get("config", {})
+    first, second = config.get("data", {}).get("fields", FIELDS)
+    return str(first), str(second)

@@ -1,0 +1,354 @@
+"""The verbs as a person types them: exit codes, what goes to stdout, and numbers held against the Python side."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sacrebleu
+
+import regard.verify
+from regard.cli import main, translate
+from regard.cli.output import finite, one_line, size_on_disk
+from regard.data.dates import as_pairs, date_pairs
+from regard.tasks import load, run_config
+from regard.tasks.run import start_run
+from regard.tasks.translate import Translator
+from regard.verify import Check
+
+SMALL: dict[str, Any] = {
+    "preset": "demo",
+    "model": {"encoder_layers": 1, "decoder_layers": 1, "width": 16, "heads": 2, "feed_forward": 32},
+    "tokens": {"kind": "character"},
+    "data": {"builtin_size": 500},
+    "train": {"steps": 40, "warmup": 10, "lr": 1e-2, "batch_tokens": 1024, "validate_every": 20, "average": 0},
+    "validate": {"sentences": 20},
+}
+
+
+@dataclass(frozen=True)
+class Done:
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Type = Callable[..., Done]
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a trained run, runs/translate/1, and a small test set, test.tsv."""
+    folder = tmp_path_factory.mktemp("home")
+    start_run(run_config("translate", SMALL), folder=folder / "runs" / "translate" / "1")
+    (folder / "test.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in as_pairs(date_pairs("test", 23))))
+    return folder
+
+
+@pytest.fixture
+def type_(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Type:
+    """Type a command in the home folder."""
+    monkeypatch.chdir(home)
+    capsys.readouterr()
+
+    def type_(*words: str, stdin: bytes = b"") -> Done:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
+        code = main.run(words)
+        return Done(code, *capsys.readouterr())
+
+    return type_
+
+
+@pytest.fixture
+def empty(type_: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Type:
+    """Type a command in a folder that has nothing."""
+    monkeypatch.chdir(tmp_path)
+    return type_
+
+
+@pytest.fixture(scope="session")
+def model(home: Path) -> Translator:
+    return load(home / "runs" / "translate" / "1")
+
+
+# --- Mistakes
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ("transalte", 2, "no command transalte; did you mean translate?"),
+        ("train transalte", 2, "no task transalte; did you mean translate?"),
+        ("train", 2, "regard train translate --data pairs.tsv"),
+        ("train translate --preset tinny", 2, "no preset tinny; did you mean tiny?"),
+        ("train translate --set train.lrr=1", 2, "no key train.lrr; did you mean lr?"),
+        ("train translate --max-time soon", 2, "'soon' is not a duration; write 45s, 30m or 1h30m"),
+        ("train translate --steps few", 2, "--steps"),
+        ("train translate --languages en", 2, "--languages en,de"),
+        ("train translate --device gpu", 2, "no device gpu; did you mean cpu?"),
+        ("train translate --data nowhere.tsv", 1, "there is no nowhere.tsv"),
+        ("train nowhere.toml", 2, "there is no file nowhere.toml"),
+        ("train translate --resume runs/translate/1", 2, "leave out WHAT"),
+        ("train --resume runs/translate/1 --preset tiny --seed 3", 2, "leave out --preset, --seed"),
+        ("train --resume runs/translate/1 --set train.lr=1", 2, "may only change train.steps"),
+        ("train --resume runs/translate/8", 2, "runs/translate/8 is not a run"),
+        ("train translate --out runs/translate/1", 2, "is not empty"),
+        ("eval", 2, "missing argument 'RUN'; see regard eval --help"),
+        ("eval runs/translate/8 --on test.tsv", 2, "there is no runs/translate/8"),
+        ("eval runs/translate/1 --on nowhere.tsv", 1, "there is no nowhere.tsv"),
+        ("eval runs/translate/1 --on builtin/dates/tset", 2, "did you mean test?"),
+        ("compare runs/translate/1 --on test.tsv", 2, "two runs or more"),
+        ("score runs/translate/1 a b c", 2, "not 3"),
+        ("translate x --bem 3", 2, "--beam"),
+        ("translate x -m runs/translate/8", 2, "there is no runs/translate/8"),
+        ("translate x --temperature 0.5", 2, "set sample = true"),
+        ("translate x --length-penalty long", 2, "'gnmt', 'power' or 'none'"),
+        ("translate --attention", 2, "attention needs a TEXT"),
+        ("translate x -o map.gif", 2, "saved as .png, .svg, .json, .csv"),
+        ("translate x y -o map.png", 2, "there are 2"),
+    ],
+)
+def test_a_mistake_is_one_line_on_stderr(type_: Type, words: str, code: int, message: str) -> None:
+    done = type_(*words.split())
+    assert done.code == code
+    last = done.err.splitlines()[-1]
+    assert last.startswith("regard: ") and message in last
+    assert done.out == "" and "Traceback" not in done.err
+
+
+def test_a_run_that_could_not_start_leaves_nothing(empty: Type, tmp_path: Path) -> None:
+    assert empty("train", "translate", "--data", "nowhere.tsv").code == 1
+    assert not [*tmp_path.rglob("run.json")] and not (tmp_path / "runs" / "translate" / "1").exists()
+
+
+def test_without_any_run_it_says_how_to_make_one(empty: Type) -> None:
+    done = empty("translate", "x")
+    assert done.code == 2 and "regard demo" in done.err and "regard train translate" in done.err
+    done = empty("runs")
+    assert (done.code, done.out) == (0, "") and "regard demo" in done.err
+    assert empty("runs", "--json").json() == []
+
+
+def test_an_unforeseen_error_offers_debug(type_: Type, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(folder: Path) -> list[Check]:
+        raise RuntimeError("boom\nand more")
+
+    monkeypatch.setattr(regard.verify, "verify_bundle", fail)
+    done = type_("verify", "runs/translate/1")
+    assert (done.code, done.err) == (
+        1,
+        "regard: RuntimeError: boom and more; run again with --debug for the traceback\n",
+    )
+    done = type_("verify", "runs/translate/1", "--debug")
+    assert done.code == 1 and "Traceback" in done.err and done.err.endswith("regard: RuntimeError: boom and more\n")
+
+
+def test_an_interrupt_exits_130(type_: Type, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(folder: Path) -> list[Check]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(regard.verify, "verify_bundle", interrupt)
+    assert type_("verify", "runs/translate/1").code == 130
+
+
+def test_no_words_are_help(type_: Type) -> None:
+    done = type_()
+    assert done.code == 0 and all(verb in done.out for verb in main.VERBS)
+    assert type_("--version").out == f"regard {regard.__version__}\n"
+
+
+# --- translate
+
+LINES = ["mardi 3 mars 1998", "", "3. März 1998", "   ", "1998年3月3日", "</s>", "March 3rd, 1998"]
+
+
+def test_texts_and_standard_input_give_what_python_gives(type_: Type, model: Translator) -> None:
+    expected = [each.text for each in model.translate(LINES)]
+    done = type_("translate", *LINES)
+    assert (done.code, done.out.split("\n")) == (0, [*expected, ""])
+    assert "runs/translate/1" in done.err  # which model it took
+    done = type_("translate", "-m", "runs/translate/1", stdin="\r\n".join(LINES).encode())
+    assert (done.code, done.out.split("\n"), done.err) == (0, [*expected, ""], "")
+    assert expected[1] == expected[3] == "" and all(expected[0::2])
+
+
+def test_chunks_change_nothing(type_: Type, monkeypatch: pytest.MonkeyPatch) -> None:
+    stdin = "".join(f"{line}\n" for line in LINES).encode()
+    whole = type_("translate", stdin=stdin).out
+    monkeypatch.setattr(translate, "CHUNK", 3)
+    assert type_("translate", stdin=stdin).out == whole
+    assert whole.count("\n") == len(LINES)
+
+
+def test_each_chunk_is_sampled_with_its_own_numbers(type_: Type, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(translate, "CHUNK", 1)
+    words = ("translate", "--sample", "--seed", "5", "--max-length", "10")
+    first, second = type_(*words, stdin=b"3 mars\n3 mars\n").out.splitlines()
+    assert first != second
+    assert type_(*words, "3 mars").out.splitlines() == [first]
+
+
+def test_standard_input_that_is_not_utf8(type_: Type) -> None:
+    done = type_("translate", stdin=b"ok\nb\xe9d\n")
+    assert (done.code, done.out) == (1, "") and "stdin, line 2: byte 2 (0xe9)" in done.err
+
+
+def test_a_wrong_option_is_told_before_anything_is_read(type_: Type) -> None:
+    assert "n_best 9 is more than beam 2" in type_("translate", "--n-best", "9", "--beam", "2", stdin=b"\xff").err
+
+
+def test_scores_and_alternatives(type_: Type, model: Translator) -> None:
+    best = model.translate("3 mars 1998", n_best=3, beam=4)
+    rows = [line.split("\t") for line in type_("translate", "3 mars 1998", "--n-best=3", "--beam=4").out.splitlines()]
+    assert [row[0] for row in rows] == ["1", "1", "1"]
+    assert [row[3] for row in rows] == [each.text for each in (best, *best.alternatives)]
+    assert [float(row[1]) for row in rows] == pytest.approx([a.score for a in (best, *best.alternatives)], abs=1e-4)
+    row = type_("translate", "3 mars 1998", "--scores", "--beam=4").out.strip().split("\t")
+    assert [float(cell) for cell in row[:2]] == pytest.approx([best.score, best.log_probability], abs=1e-4)
+
+
+def test_json_is_one_object_a_line(type_: Type, model: Translator) -> None:
+    done = type_("translate", "--json", "--n-best=2", stdin=b"3 mars 1998\n4 mai 2004\n")
+    first, second = map(json.loads, done.out.splitlines())
+    expected = model.translate("3 mars 1998", n_best=2)
+    assert (first["text"], first["score"]) == (expected.text, pytest.approx(expected.score))
+    assert first["alternatives"][0]["text"] == expected.alternatives[0].text
+    assert second["source"] == "4 mai 2004"
+    assert sum(first["token_log_probabilities"]) == pytest.approx(first["log_probability"], rel=1e-5)
+
+
+def test_attention_is_shown_and_saved(type_: Type, model: Translator, tmp_path: Path) -> None:
+    expected = model.translate("3 mai 2004", attention=True)
+    assert expected.attention is not None
+    done = type_("translate", "3 mai 2004", "--attention", "-o", str(tmp_path / "map.json"))
+    assert done.out == f"{expected.text}\n{expected.attention.map().text(width=80)}\n"
+    assert json.loads((tmp_path / "map.json").read_text()) == expected.attention.data()
+    assert str(tmp_path / "map.json") in done.err
+    done = type_("translate", "3 mai 2004", "-o", str(tmp_path / "map.png"))
+    assert done.out == f"{expected.text}\n" and (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
+    shown = type_("translate", "3 mai 2004", "--attention", "--json").json()
+    assert shown["attention"] == expected.attention.data()
+
+
+# --- eval, score, compare
+
+
+def test_eval_agrees_with_sacrebleu(type_: Type, tmp_path: Path) -> None:
+    saved = tmp_path / "out.txt"
+    found = type_("eval", "runs/translate/1", "--on", "test.tsv", "--beam=1", "--json", "--save", str(saved)).json()
+    pairs = as_pairs(date_pairs("test", 23))
+    outputs = saved.read_text().splitlines()
+    references = [target for _, target in pairs]
+    scores = {name: score["value"] for name, score in found["scores"].items()}
+    assert scores["bleu"] == pytest.approx(sacrebleu.corpus_bleu(outputs, [references]).score)
+    assert scores["chrf"] == pytest.approx(sacrebleu.corpus_chrf(outputs, [references]).score)
+    assert scores["ter"] == pytest.approx(sacrebleu.corpus_ter(outputs, [references]).score)
+    assert all(score["low"] <= score["value"] <= score["high"] for score in found["scores"].values())
+    assert (found["sentences"], found["exact"], found["decode"]["beam"]) == (23, None, 1)
+
+
+def test_eval_counts_right_dates(type_: Type, monkeypatch: pytest.MonkeyPatch) -> None:
+    def right_but_for_the_first(self: Translator, texts: list[str], **options: Any) -> list[Any]:
+        answers = dict(as_pairs(date_pairs("test", 1000)))
+        wrong = date_pairs("test", 1)[0].source
+        return [type("Found", (), {"text": "?" if text == wrong else answers[text]}) for text in texts]
+
+    monkeypatch.setattr(Translator, "translate", right_but_for_the_first)
+    assert type_("eval", "runs/translate/1", "--on", "builtin/dates/test", "--json").json()["exact"] == pytest.approx(
+        99.9
+    )
+    done = type_("eval", "runs/translate/1", "--on", "builtin/dates")
+    assert "999 of 1,000 right" in done.out and "nrefs:1|bs:1000" in done.out
+
+
+def test_score_prints_a_line_for_each_pair(type_: Type, model: Translator) -> None:
+    expected = model.score(as_pairs(date_pairs("test", 23)))
+    done = type_("score", "runs/translate/1", "test.tsv")
+    rows = [line.split("\t") for line in done.out.splitlines()]
+    assert [float(row[0]) for row in rows] == pytest.approx([each.log_probability for each in expected], abs=1e-3)
+    assert [int(row[1]) for row in rows] == [each.tokens for each in expected]
+    assert [math.exp(-float(row[0]) / int(row[1])) for row in rows] == pytest.approx(
+        [float(r[2]) for r in rows], rel=1e-3
+    )
+    found = type_("score", "runs/translate/1", "test.tsv", "--json").json()
+    total = -sum(each.log_probability for each in expected) / sum(each.tokens for each in expected)
+    assert found["perplexity"] == pytest.approx(math.exp(total), rel=1e-4)
+    assert f"perplexity {math.exp(total):.4g}" in done.err
+
+
+def test_a_model_does_not_differ_from_itself(type_: Type, model: Translator) -> None:
+    words = ("compare", "runs/translate/1", "runs/translate/1/best", "--on", "test.tsv", "--beam=1")
+    first, second = type_(*words, "--json").json()["runs"]
+    assert first["against_first"] is None and first["bleu"] == second["bleu"]
+    assert (second["against_first"]["difference"], second["against_first"]["p_value"]) == (0.0, 1.0)
+    assert first["parameters"] == sum(parameter.numel() for parameter in model.model.parameters())
+    assert first["size"] > 4 * first["parameters"]  # float32, and the tokenizer
+    table = type_(*words).out
+    assert "+0.0  1.000" in table and "differences are to runs/translate/1" in table
+
+
+# --- runs, verify, doctor
+
+
+def test_runs_tells_what_there_is(type_: Type, model: Translator) -> None:
+    (run,) = type_("runs", "--json").json()
+    assert (run["folder"], run["state"], run["reason"], run["steps"]) == ("runs/translate/1", "finished", "steps", 40)
+    assert run["parameters"] == sum(parameter.numel() for parameter in model.model.parameters())
+    assert run["best"] == pytest.approx(model.bundle.metrics["bleu"])
+    assert "all steps done" in type_("runs").out
+
+
+def test_a_damaged_run_does_not_hide_the_others(type_: Type, home: Path) -> None:
+    broken = home / "runs" / "translate" / "7"
+    broken.mkdir()
+    try:
+        (broken / "run.json").write_text('{"config": {')
+        states = {run["folder"]: run["state"] for run in type_("runs", "--json").json()}
+        assert states == {"runs/translate/1": "finished", "runs/translate/7": "damaged"}
+        (broken / "run.json").write_text('{"config": {}}')
+        assert "damaged" in type_("runs").out
+    finally:
+        (broken / "run.json").unlink()
+        broken.rmdir()
+
+
+@pytest.mark.parametrize(("passed", "code"), [(True, 0), (None, 0), (False, 1)])
+def test_verify_fails_if_a_check_does(
+    type_: Type, monkeypatch: pytest.MonkeyPatch, passed: bool | None, code: int
+) -> None:
+    monkeypatch.setattr(regard.verify, "verify_bundle", lambda folder: [Check("cached = uncached", passed, "3e-16")])
+    done = type_("verify", "runs/translate/1")
+    assert done.code == code and "cached = uncached" in done.out and "3e-16" in done.out
+    done = type_("verify", "runs/translate/1", "--json")
+    assert done.code == code and done.json()["checks"][0]["passed"] is passed
+
+
+def test_doctor_examines(type_: Type) -> None:
+    found = type_("doctor", "--json").json()
+    facts = {fact["name"]: fact["value"] for fact in found["facts"]}
+    assert float(facts["matrix products"].split()[0].replace(",", "")) > 0
+    assert found["versions"]["typer"] and "torch" in facts
+
+
+# --- What goes out
+
+
+def test_small_things() -> None:
+    assert one_line("a\r\nb\rc\nd\u2028e") == "a b c d\u2028e"
+    assert finite({"a": [1.5, math.inf], "b": (math.nan, "x")}) == {"a": [1.5, None], "b": [None, "x"]}
+    assert [size_on_disk(n) for n in (812, 5_300, 24_800_000, 1_200_000_000)] == [
+        "812 B",
+        "5.3 kB",
+        "24.8 MB",
+        "1.2 GB",
+    ]
