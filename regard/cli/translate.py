@@ -143,9 +143,8 @@ def _from_stdin(translator: Translator, decode: dict[str, Any]) -> Iterator[Tran
 def _in_chunks(
     translator: Translator, lines: Iterable[str], decode: dict[str, Any], size: int
 ) -> Iterator[Translation]:
-    lines = iter(lines)
-    seed = translator.options(decode).seed
+    lines, done = iter(lines), 0
     while chunk := list(islice(lines, size)):
-        yield from translator.translate(chunk, **{**decode, "seed": seed})
-        seed += 1  # or equal lines at equal places of two chunks would be sampled alike
+        yield from translator.translate(chunk, first=done, **decode)
+        done += len(chunk)
         sys.stdout.flush()

@@ -35,7 +35,7 @@ def decode_lines(file: IO[bytes], name: str) -> Iterator[str]:
         except UnicodeDecodeError as error:
             raise RegardError(
                 f"{name}, line {number}: byte {error.start + 1} ({raw[error.start]:#04x}) is not UTF-8; "
-                f"convert the file, for example with: iconv -f latin1 -t utf-8 {name}"
+                f"convert it first, for example with: iconv -f latin1 -t utf-8{'' if name == 'stdin' else ' ' + name}"
             ) from error
         if number == 1:
             line = line.removeprefix("\ufeff")

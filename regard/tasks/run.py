@@ -8,7 +8,7 @@ from pathlib import Path
 
 from regard.config import check
 from regard.errors import RegardError, UsageError
-from regard.files import alone_in
+from regard.files import alone_in, write_json
 from regard.look.curves import training_curves
 from regard.runs import CONFIG, new_run, read_run
 from regard.tasks.config import RunConfig
@@ -68,6 +68,7 @@ def resume_run(folder: str | Path, *, device: str = "cpu", show: Show | None = N
     if train_over:
         longer = check(type(config.train), {**config.train.model_dump(), **train_over}, "train")
         config = config.model_copy(update={"train": longer})
+        write_json(Path(folder) / CONFIG, {**values, "config": config.dump()})  # the next resume knows it too
     beside = Path(str(values["beside"])) if values.get("beside") else None
     started = has_checkpoint(Path(folder) / "checkpoints")
     return _run(config, Path(folder), beside, resume=started, device=device, show=show or Show())

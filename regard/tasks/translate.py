@@ -83,12 +83,16 @@ class Translator:
         *,
         attention: bool = False,
         progress: Callable[[int, int], None] | None = None,
+        first: int = 0,
         **options: Any,
     ) -> Translation | list[Translation]:
-        """Translate a text, or several; `options` are those of decoding (beam, n_best, sample, seed, ...)."""
+        """Translate a text, or several; `options` are those of decoding (beam, n_best, sample, seed, ...).
+
+        `first` is the place of the first text in a longer input that comes in parts: samples depend on the place.
+        """
         texts = [text] if isinstance(text, str) else list(text)
         decode = self.options(options)
-        found = self._search(texts, decode, progress)
+        found = self._search(texts, decode, progress, first)
         out = [self._translation(source, hypotheses) for source, hypotheses in zip(texts, found, strict=True)]
         if attention:
             out = [replace(each, attention=self.attention(each.source, each.ids)) for each in out]
@@ -128,7 +132,7 @@ class Translator:
         )
 
     def _search(
-        self, texts: Sequence[str], options: DecodeConfig, progress: Callable[[int, int], None] | None
+        self, texts: Sequence[str], options: DecodeConfig, progress: Callable[[int, int], None] | None, first: int
     ) -> list[list[Hypothesis]]:
         ids = as_arrays(self.tokenizers.source.encode_all([check_text(text) for text in texts]), begin=False)
         found: list[list[Hypothesis]] = [[] for _ in texts]
@@ -143,7 +147,7 @@ class Translator:
                 limits=[options.limit_for(int(length)) for length in lengths],
                 options=options,
                 forbidden=(PAD, BEGIN, UNKNOWN),
-                streams=group,
+                streams=[first + place for place in group],
             )
             for place, hypotheses in zip(group, results, strict=True):
                 found[place] = hypotheses
