@@ -189,3 +189,13 @@ def test_a_pickle_may_be_spoken_of() -> None:
     assert not pickling(
         ast.parse("'torch.load(x)'\nsafetensors.torch.load(data)\nnumpy.load(x, allow_pickle=False)"), ""
     )
+
+
+def test_architecture_names_every_file() -> None:
+    page = (ROOT.parent / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    tree = [line.split()[0] for line in page.splitlines() if line.startswith("    ") and line.split()]
+    files = [path.relative_to(ROOT.parent) for path in FILES if not path.stem.startswith("__")]
+    missing = [str(file) for file in files if tree.count(file.name) + tree.count(str(file)) == 0]
+    assert not missing, f"ARCHITECTURE.md does not name {missing}"
+    named = [name for name in tree if name.endswith(".py")]
+    assert len(named) == len(files), f"ARCHITECTURE.md names {len(named)} files, the package has {len(files)}"

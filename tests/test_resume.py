@@ -210,7 +210,7 @@ def test_a_full_disk_at_any_write_loses_nothing(tmp_path: Path, monkeypatch: pyt
         monkeypatch.setattr(regard.files, "open", FullDisk(chosen))
         with pytest.raises(RegardError, match=r"^cannot write .*: No space left on device; nothing was changed$"):
             train(toy_job(folder), Show())
-        assert [file for file in folder.rglob("*.tmp")] == []  # the space is given back
+        assert list(folder.rglob("*.tmp")) == []  # the space is given back
         resume_or_start(folder)
         assert Contents.of(whole).unlike(Contents.of(folder)) == []
     assert chosen > 30
@@ -222,7 +222,7 @@ def test_a_full_disk_under_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     train(toy_job(tmp_path / "whole"), Show())
-    openers = {"a": lambda path, **_: NoRoom(), "ab": lambda path: open(path, "ab")}  # a row; a sync
+    openers = {"a": lambda path, **_: NoRoom(), "ab": lambda path: open(path, "ab")}  # noqa: SIM115
     monkeypatch.setattr("regard.training.log.open", lambda path, mode, **_: openers[mode](path), raising=False)
     with pytest.raises(RegardError, match=r"^cannot write .*log.jsonl: No space left on device"):
         train(toy_job(tmp_path / "run"), Show())

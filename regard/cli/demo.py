@@ -26,7 +26,7 @@ LOOKED_AT = "mardi 3 mars 1998"
 
 def demo(
     seed: Annotated[int, typer.Option(metavar="N", help="Everything random follows from it.")] = 1,
-    max_time: Annotated[str, typer.Option(metavar="TIME", help="Most training time.")] = "60s",
+    max_time: Annotated[str, typer.Option(metavar="TIME", help="Most training time.")] = "3m",
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the picture goes.")] = Path("demo"),
     device: Device = "auto",
 ) -> None:
@@ -57,7 +57,7 @@ def introduce(pairs: list[DatePair], max_time: str) -> None:
     console.print(Padding(table, (0, 2)))
     console.print(
         "The pairs are made on this machine from CLDR's names of days and months; a token is a character.\n"
-        f"Training takes at most {escape(max_time)}; Ctrl-C stops it so that it can go on later."
+        f"Training takes about a minute (at most {escape(max_time)}); Ctrl-C stops it so that it can go on later."
     )
 
 

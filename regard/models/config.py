@@ -40,7 +40,7 @@ class TransformerConfig(StrictConfig):
 ModelConfig = TransformerConfig  # becomes a union, discriminated by `kind`, when a second family joins
 
 PRESETS: dict[str, dict[str, Any]] = {
-    "demo": {"encoder_layers": 2, "decoder_layers": 2, "width": 64, "heads": 4, "feed_forward": 256, "dropout": 0.0},
+    "demo": {"encoder_layers": 2, "decoder_layers": 2, "width": 64, "heads": 4, "feed_forward": 128, "dropout": 0.0},
     "tiny": {"encoder_layers": 4, "decoder_layers": 4, "width": 128, "heads": 4, "feed_forward": 256, "dropout": 0.3},
     "base": {
         "encoder_layers": 6,

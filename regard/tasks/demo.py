@@ -19,9 +19,7 @@ DEMO: dict[str, Any] = {
     "preset": "demo",
     "data": {"train": "builtin/dates", "builtin_size": 40_000},
     "tokens": {"kind": "character"},
-    "model": {"feed_forward": 128},
     "train": {
-        "max_time": "3m",
         "steps": 1500,
         "batch_tokens": 2048,
         "lr": 7e-3,

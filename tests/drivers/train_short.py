@@ -31,6 +31,7 @@ from toy_run import Contents, toy_job
 from regard.data.pairs import builtin_pairs
 from regard.tasks.config import run_config
 from regard.tasks.run import RunResult, resume_run, start_run
+from regard.training.config import TrainConfig
 from regard.training.loop import train
 from regard.training.show import Show
 from regard.training.state import has_checkpoint
@@ -111,12 +112,12 @@ def _is_file(name: str, target: Any) -> bool:
     return temporary if name == "fsync" else not temporary
 
 
-def start_or_resume(folder: Path) -> RunResult:
+def start_or_resume(folder: Path, show: Show | None = None) -> RunResult:
     torch.set_num_threads(1)
     if (folder / "run.json").exists():
-        return resume_run(folder)
+        return resume_run(folder, show=show)
     shutil.rmtree(folder, ignore_errors=True)  # nothing had begun
-    return start_run(run_config("translate", SETTINGS), folder=folder, beside=folder.parent)
+    return start_run(run_config("translate", SETTINGS), folder=folder, beside=folder.parent, show=show)
 
 
 def kills(place: Path) -> dict[str, Any]:
@@ -136,6 +137,7 @@ def kills(place: Path) -> dict[str, Any]:
             kind, ended = "at a moment", _at_a_moment(folder, draw.uniform(0.05, 0.5) * span)
         died[kind] += ended == signal.SIGKILL
         if ended == 0:
+            span *= 0.8  # the machine has become faster
             unlike.append(whole.unlike(Contents.of(folder)))
             folder = place / f"killed-{len(unlike)}"
     wait(fork(lambda: start_or_resume(folder)))
@@ -161,27 +163,32 @@ def _inside_a_save(folder: Path, chosen: int) -> int:
 def signals(place: Path) -> dict[str, Any]:
     """SIGTERM and SIGINT to the same run: it says "interrupted", and goes on to the same end."""
     reasons: list[str] = []
-    for number in (signal.SIGTERM, signal.SIGINT):
-        child = fork(lambda: _say_reason(place))
-        rows = len(_lines(place / "stopped" / "clock.jsonl"))
-        while len(_lines(place / "stopped" / "clock.jsonl")) < rows + 2:
-            time.sleep(0.01)
+    for number, step in ((signal.SIGTERM, 6), (signal.SIGINT, 16)):  # 16 is due for a validation
+        ready, reason = place / f"ready-{step}", place / f"reason-{step}"
+        child = fork(lambda: reason.write_text(_stopped(place, step, ready)))  # noqa: B023
+        while not ready.exists():
+            time.sleep(0.005)
         os.kill(child, number)
         wait(child)
-        reasons.append((place / "reason").read_text())
+        reasons.append(reason.read_text())
     wait(fork(lambda: start_or_resume(place / "stopped")))
     unlike = Contents.of(place / "whole").unlike(Contents.of(place / "stopped"))
     return {"reasons": reasons, "unlike": unlike}
 
 
-def _say_reason(place: Path) -> None:
-    folder = place / "stopped"
-    result = start_or_resume(folder)
-    (place / "reason").write_text(result.outcome.reason)
+def _stopped(place: Path, step: int, ready: Path) -> str:
+    """Train; at `step` wait for a signal. Why the run ended."""
 
+    class Waits(Show):
+        def train(self, row: dict[str, Any], spent: float, config: TrainConfig) -> None:
+            if row["step"] == step:
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+                ready.touch()
+                while not signal.sigpending():
+                    time.sleep(0.005)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT})
 
-def _lines(file: Path) -> list[bytes]:
-    return file.read_bytes().splitlines() if file.exists() else []
+    return start_or_resume(place / "stopped", Waits()).outcome.reason
 
 
 def crash_points(place: Path) -> dict[str, Any]:
