@@ -268,7 +268,9 @@ def reloaded(subject: Subject) -> tuple[bool, str]:
         if not torch.equal(again.model.logits(batch), copy.deepcopy(bundle.model).eval().logits(batch)):  # type: ignore[operator]
             return False, "the weights are equal, but the logits are not"
     for side in ("source", "target"):
-        if getattr(again.tokenizers, side).encode_all(ODD_TEXTS) != getattr(bundle.tokenizers, side).encode_all(ODD_TEXTS):
+        if getattr(again.tokenizers, side).encode_all(ODD_TEXTS) != getattr(bundle.tokenizers, side).encode_all(
+            ODD_TEXTS
+        ):
             return False, f"the {side} tokenizer gives other ids"
     return True, f"{len(before)} tensors, logits and token ids are bit-equal"
 
@@ -287,7 +289,10 @@ def resumed(subject: Subject) -> tuple[bool, str]:
         other = [str(file) for file in files if (whole / file).read_bytes() != (broken / file).read_bytes()]
     if other:
         return False, f"stopped at step 3 of 5 and resumed, these differ: {', '.join(other)}"
-    return True, f"stopped at step 3 of 5 and resumed: {len(files)} files (weights, optimiser, average, log) are bit-equal"
+    return (
+        True,
+        f"stopped at step 3 of 5 and resumed: {len(files)} files (weights, optimiser, average, log) are bit-equal",
+    )
 
 
 class _Stopped(Exception):

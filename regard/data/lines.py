@@ -33,9 +33,10 @@ def decode_lines(file: IO[bytes], name: str) -> Iterator[str]:
         try:
             line = raw.decode("utf-8")
         except UnicodeDecodeError as error:
+            likely = "utf-16" if raw.startswith((b"\xff\xfe", b"\xfe\xff")) else "latin1"
             raise RegardError(
                 f"{name}, line {number}: byte {error.start + 1} ({raw[error.start]:#04x}) is not UTF-8; "
-                f"convert it first, for example with: iconv -f latin1 -t utf-8{'' if name == 'stdin' else ' ' + name}"
+                f"convert it first, for example with: iconv -f {likely} -t utf-8{'' if name == 'stdin' else ' ' + name}"
             ) from error
         if number == 1:
             line = line.removeprefix("\ufeff")

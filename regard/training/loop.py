@@ -240,7 +240,7 @@ class Trainer:
     def finish(self, reason: str) -> Outcome:
         """Choose between the best weights and the average of the last ones; write `last` and the best as bundles."""
         progress = self.progress
-        if progress.validated != progress.step:
+        if progress.validated != progress.step or not progress.best:
             self.validate()
         self.job.save(self.model, "last", {"weights": f"step {progress.step}"})
         if len(progress.snapshots) > 1:

@@ -1,0 +1,534 @@
+"""The training loop against plain loops written here: schedules, optimiser, accumulation, averages, stopping, guards."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from toy_run import CONFIG, ToyBatch, ToyBatches, ToyModel, toy_job
+
+import regard.training.loop
+from regard.errors import RegardError, UsageError
+from regard.models.loss import Loss, Part
+from regard.tasks.config import run_config
+from regard.tasks.run import start_run
+from regard.training.averages import MovingAverage, mean_of, set_weights, weights_in_place, weights_of
+from regard.training.config import TrainConfig
+from regard.training.log import RunLog
+from regard.training.loop import Validation, is_better, train
+from regard.training.optimiser import load_optimiser, make_optimiser, optimiser_tensors, set_rate
+from regard.training.probe import duration, forecast
+from regard.training.schedule import learning_rate
+from regard.training.show import Show
+
+
+def rows(folder: Path, kind: str) -> list[dict[str, Any]]:
+    return [row for row in RunLog(folder).rows() if row["kind"] == kind]
+
+
+# -- schedules ---------------------------------------------------------------------------------------------------------
+
+
+def rate(step: int, schedule: str, *, lr: float = 0.7, warmup: int = 13, steps: int = 101, width: int = 29) -> float:
+    config = TrainConfig(schedule=schedule, lr=lr, warmup=warmup, steps=steps)  # type: ignore[arg-type]
+    return learning_rate(step, config, width)
+
+
+def test_noam_is_equation_3_of_the_paper() -> None:
+    for step in range(1, 200):
+        wanted = 29**-0.5 * min(step**-0.5, step * 13**-1.5)
+        assert rate(step, "noam", lr=1.0) == pytest.approx(wanted, rel=1e-14)
+        assert rate(step, "noam", lr=2.0) == pytest.approx(2 * wanted, rel=1e-14)
+    assert rate(4000, "noam", lr=1.0, warmup=4000, width=512) == pytest.approx(6.987712429686844e-4)  # base model, peak
+
+
+@pytest.mark.parametrize("schedule", ["noam", "inverse_sqrt", "cosine", "linear", "constant"])
+def test_a_linear_warm_up_to_the_peak(schedule: str) -> None:
+    rates = [rate(step, schedule) for step in range(1, 102)]
+    assert max(rates) == rates[12]  # the 13th update
+    assert rates[:13] == pytest.approx([rates[12] * step / 13 for step in range(1, 14)])
+    assert all(after <= before for before, after in itertools.pairwise(rates[12:]))
+
+
+def test_after_the_peak() -> None:
+    assert rate(13, "inverse_sqrt") == 0.7 and rate(52, "inverse_sqrt") == pytest.approx(0.35)  # 4 times the steps
+    assert rate(57, "linear") == pytest.approx(0.35) and rate(101, "linear") == 0.0  # 57 is half way from 13 to 101
+    assert rate(57, "cosine") == pytest.approx(0.35) and rate(101, "cosine") == pytest.approx(0.0, abs=1e-16)
+    assert rate(35, "cosine") == pytest.approx(0.7 * (1 + math.cos(math.pi / 4)) / 2)
+    assert rate(101, "constant") == 0.7
+
+
+def test_no_warm_up() -> None:
+    assert rate(1, "constant", warmup=0) == rate(1, "inverse_sqrt", warmup=0) == 0.7
+    assert rate(1, "noam", warmup=0) == pytest.approx(0.7 * 29**-0.5)
+
+
+def test_a_warm_up_longer_than_the_run_is_refused() -> None:
+    with pytest.raises(ValueError, match="warmup 101 is not shorter than steps 101"):
+        TrainConfig(schedule="linear", warmup=101, steps=101)
+
+
+# -- optimiser ---------------------------------------------------------------------------------------------------------
+
+
+def adamw_by_hand(
+    tensor: Tensor, gradients: list[Tensor], rates: list[float], decay: float, config: TrainConfig
+) -> Tensor:
+    """Loshchilov & Hutter 2019, algorithm 2, line by line."""
+    (b1, b2), m, v = config.betas, torch.zeros_like(tensor), torch.zeros_like(tensor)
+    for step, (gradient, lr) in enumerate(zip(gradients, rates, strict=True), start=1):
+        m = b1 * m + (1 - b1) * gradient
+        v = b2 * v + (1 - b2) * gradient**2
+        tensor = tensor - lr * decay * tensor
+        tensor = tensor - lr * (m / (1 - b1**step)) / ((v / (1 - b2**step)).sqrt() + config.epsilon)
+    return tensor
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.3])
+def test_the_optimiser_is_adamw_and_only_matrices_decay(decay: float) -> None:
+    config = CONFIG.model_copy(update={"weight_decay": decay, "betas": (0.7, 0.9)})
+    model = ToyModel().double()
+    before = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
+    optimiser, rates = make_optimiser(model, config), [0.1, 0.03, 0.2, 0.07]
+    gradients: dict[str, list[Tensor]] = {name: [] for name in before}
+    for lr in rates:
+        for name, parameter in model.named_parameters():
+            parameter.grad = torch.randn(parameter.shape, dtype=torch.float64)
+            gradients[name].append(parameter.grad.clone())
+        set_rate(optimiser, lr)
+        optimiser.step()
+    for name, parameter in model.named_parameters():
+        own = decay if parameter.dim() > 1 else 0.0
+        wanted = adamw_by_hand(before[name], gradients[name], rates, own, config)
+        torch.testing.assert_close(parameter.detach(), wanted, rtol=1e-12, atol=1e-12)
+
+
+def test_the_optimisers_memory_comes_back() -> None:
+    def steps(model: nn.Module, optimiser: torch.optim.Optimizer, count: int, seed: int) -> None:
+        draw = torch.Generator().manual_seed(seed)
+        for _ in range(count):
+            for parameter in model.parameters():
+                parameter.grad = torch.randn(parameter.shape, generator=draw)
+            set_rate(optimiser, 0.01)
+            optimiser.step()
+
+    first, second = ToyModel(), ToyModel()
+    one, two = make_optimiser(first, CONFIG), make_optimiser(second, CONFIG)
+    assert optimiser_tensors(one, first) == {}  # it has not stepped yet
+    steps(first, one, 3, seed=5)
+    kept = {name: tensor.clone() for name, tensor in optimiser_tensors(one, first).items()}
+    assert set(kept) == {f"{name}.{kind}" for name in weights_of(first) for kind in ("exp_avg", "exp_avg_sq", "step")}
+    set_weights(second, weights_of(first))
+    load_optimiser(two, second, kept)
+    steps(first, one, 2, seed=6)
+    steps(second, two, 2, seed=6)
+    assert all(torch.equal(tensor, weights_of(second)[name]) for name, tensor in weights_of(first).items())
+
+
+# -- the loop against a plain loop -------------------------------------------------------------------------------------
+
+
+class ExactBatches(ToyBatches):
+    """In float64, where only rounding is left between one large batch and two small ones."""
+
+    def get(self, epoch: int, index: int) -> ToyBatch:
+        batch = super().get(epoch, index)
+        return ToyBatch(batch.x.double(), batch.y.double())
+
+
+def places() -> Iterator[tuple[int, int]]:
+    return ((epoch, index) for epoch in itertools.count() for index in range(5))
+
+
+@dataclass
+class PlainLoop:
+    """What the loop should do, with one batch where the loop has two, and torch's own Adam."""
+
+    config: TrainConfig
+    model: ToyModel = field(default_factory=lambda: ToyModel(rate=0.0).double())
+    losses: list[float] = field(default_factory=list)
+    norms: list[float] = field(default_factory=list)
+    history: list[dict[str, Tensor]] = field(default_factory=list)  # weights after each update
+
+    def run(self) -> PlainLoop:
+        where, batches = places(), ExactBatches()
+        decayed = [p for p in self.model.parameters() if p.dim() > 1]
+        others = [p for p in self.model.parameters() if p.dim() <= 1]
+        groups = [
+            {"params": decayed, "weight_decay": self.config.weight_decay},
+            {"params": others, "weight_decay": 0.0},
+        ]
+        adam = torch.optim.AdamW(groups, betas=self.config.betas, eps=self.config.epsilon)
+        for step in range(1, self.config.steps + 1):
+            parts = [batches.get(*place) for place in itertools.islice(where, self.config.accumulate)]
+            x, y = torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts])
+            outputs = self.model.outer(torch.tanh(self.model.inner(x))).squeeze(1)
+            loss = (outputs - y).pow(2).mean()
+            adam.zero_grad()
+            loss.backward()
+            gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+            norm = float(torch.cat([gradient.flatten() for gradient in gradients]).norm())
+            for gradient in gradients:
+                gradient.mul_(min(1.0, self.config.clip / norm))
+            for group in adam.param_groups:
+                group["lr"] = self.config.lr * min(step / self.config.warmup, math.sqrt(self.config.warmup / step))
+            adam.step()
+            self.losses.append(float(loss.detach()))
+            self.norms.append(norm)
+            self.history.append({name: p.detach().clone() for name, p in self.model.named_parameters()})
+        return self
+
+
+def exact_validate(model: nn.Module) -> Validation:
+    part = model(ExactBatches().get(77, 3)).parts["nll"]
+    return Validation({"loss": float(part.sum) / part.count})
+
+
+EXACT = CONFIG.model_copy(update={"log_every": 1, "clip": 0.5})
+
+
+@pytest.fixture(scope="module")
+def exact(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, PlainLoop]:
+    folder = tmp_path_factory.mktemp("exact")
+    model = ToyModel(rate=0.0).double()
+    train(toy_job(folder, EXACT, model, exact_validate, batches=ExactBatches()), Show())
+    return folder, PlainLoop(EXACT).run()
+
+
+def close(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
+    assert found.keys() == wanted.keys()
+    for name in wanted:
+        torch.testing.assert_close(found[name], wanted[name], rtol=1e-6, atol=1e-12)  # clipping adds 1e-6 to the norm
+
+
+def test_two_batches_added_up_are_one_large_batch(exact: tuple[Path, PlainLoop]) -> None:
+    folder, plain = exact
+    close(load_file(folder / "checkpoints" / "step-5" / "model.safetensors"), plain.history[-1])
+    close(load_file(folder / "last" / "model.safetensors"), plain.history[-1])
+
+
+def test_the_log_has_loss_norm_and_rate_of_every_step(exact: tuple[Path, PlainLoop]) -> None:
+    folder, plain = exact
+    found = rows(folder, "train")
+    assert [row["step"] for row in found] == [1, 2, 3, 4, 5]
+    assert [row["loss"] for row in found] == pytest.approx(plain.losses, rel=1e-6)
+    assert [row["gradient_norm"] for row in found] == pytest.approx(plain.norms, rel=1e-6)
+    assert [row["learning_rate"] for row in found] == pytest.approx([learning_rate(s, EXACT, 5) for s in range(1, 6)])
+    assert [row["tokens"] for row in found] == [5, 14, 22, 29, 40]  # batches of 2, 3, 4, 5, 6 items, two at a time
+    assert [row["epoch"] for row in found] == [0, 0, 1, 1, 1]
+
+
+def test_a_row_is_the_mean_since_the_last_one(tmp_path: Path) -> None:
+    config = EXACT.model_copy(update={"log_every": 3})
+    train(toy_job(tmp_path, config, ToyModel(rate=0.0).double(), exact_validate, batches=ExactBatches()), Show())
+    losses, sizes = PlainLoop(EXACT).run().losses, [5, 9, 8, 7, 11]
+    totals = [loss * size for loss, size in zip(losses, sizes, strict=True)]
+    found = {row["step"]: row["loss"] for row in rows(tmp_path, "train")}  # rows at validations too: 2 and 4
+    assert found == pytest.approx({2: sum(totals[:2]) / 14, 3: losses[2], 4: losses[3]}, rel=1e-6)
+
+
+def test_the_moving_average_by_a_loop(exact: tuple[Path, PlainLoop]) -> None:
+    folder, plain = exact
+    ema = dict(ToyModel(rate=0.0).double().named_parameters())
+    average = {name: tensor.detach().clone() for name, tensor in ema.items()}
+    for step, weights in enumerate(plain.history, start=1):
+        decay = min(0.9, step / (step + 9))
+        average = {name: decay * average[name] + (1 - decay) * weights[name] for name in weights}
+    close(load_file(folder / "checkpoints" / "step-5" / "ema.safetensors"), average)
+    close(load_file(folder / "snapshots" / "step-5.safetensors"), average)  # validated, and so kept, is the average
+
+
+def test_the_final_average_is_the_mean_of_the_last_snapshots(exact: tuple[Path, PlainLoop], tmp_path: Path) -> None:
+    folder, _ = exact
+    files = sorted((folder / "snapshots").iterdir())
+    assert [file.name for file in files] == ["step-4.safetensors", "step-5.safetensors"]
+    snapshots = [load_file(file) for file in files]
+    mean = mean_of(files)
+    for name in mean:
+        torch.testing.assert_close(mean[name], (snapshots[0][name] + snapshots[1][name]) / 2)
+    model = ToyModel(rate=0.0).double()
+    set_weights(model, mean)
+    (row,) = rows(folder, "average")
+    assert row["loss"] == pytest.approx(exact_validate(model).metrics["loss"], rel=1e-12)
+
+
+def test_the_mean_of_float32_files_is_summed_in_float64(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    for number, value in enumerate([1.0, 2.0**-25, 2.0**-25]):  # the small ones vanish beside 1 in float32
+        save_file({"x": torch.tensor([value])}, tmp_path / str(number))
+    mean = mean_of([tmp_path / str(number) for number in range(3)])["x"]
+    assert mean.dtype == torch.float32 and float(mean) == float(torch.tensor((1 + 2.0**-24) / 3))
+
+
+def test_weights_in_place_come_back_bit_for_bit() -> None:
+    model = ToyModel()
+    before = {name: tensor.detach().clone() for name, tensor in weights_of(model).items()}
+    other = {name: torch.full_like(tensor, 7.0) for name, tensor in before.items()}
+    with pytest.raises(RuntimeError), weights_in_place(model, other):
+        assert all(bool((tensor == 7).all()) for tensor in weights_of(model).values())
+        raise RuntimeError
+    assert all(torch.equal(tensor, before[name]) for name, tensor in weights_of(model).items())
+
+
+def test_a_moving_average_starts_at_the_weights() -> None:
+    model = ToyModel()
+    average = MovingAverage(model, 0.9)
+    assert all(torch.equal(tensor, average.tensors[name]) for name, tensor in weights_of(model).items())
+    average.update(model, 1)
+    assert all(torch.allclose(tensor, average.tensors[name]) for name, tensor in weights_of(model).items())
+
+
+def test_equal_seeds_give_equal_runs_and_others_do_not(tmp_path: Path) -> None:
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        train(toy_job(tmp_path / name, CONFIG.model_copy(update={"seed": seed})), Show())
+    logs = [(tmp_path / name / "log.jsonl").read_bytes() for name in "abc"]
+    assert logs[0] == logs[1] != logs[2]  # dropout is the only noise here
+
+
+# -- stopping ----------------------------------------------------------------------------------------------------------
+
+
+def scripted(metrics: list[dict[str, float]]) -> Callable[[nn.Module], Validation]:
+    found = iter(metrics)
+    return lambda model: Validation(next(found))
+
+
+def test_patience_ends_a_run_and_the_best_is_kept(tmp_path: Path) -> None:
+    config = CONFIG.model_copy(update={"steps": 99, "patience": 2, "average": 0, "ema": 0.0})
+    losses = [5.0, 4.0, 4.5, 4.25, 1.0]  # the last is never asked for
+    outcome = train(toy_job(tmp_path, config, validate=scripted([{"loss": loss} for loss in losses])), Show())
+    assert (outcome.reason, outcome.progress.step, outcome.progress.best_step) == ("patience", 8, 4)
+    assert outcome.chosen == "step 4" and outcome.metrics == {"loss": 4.0}
+    assert json.loads((tmp_path / "best" / "metrics.json").read_text()) == {"weights": "step 4", "loss": 4.0}
+    assert [row["best"] for row in rows(tmp_path, "valid")] == [True, True, False, False]
+    shorter = train(toy_job(tmp_path / "4", config.model_copy(update={"steps": 4})), Show())
+    best, at_4 = (load_file(place / "model.safetensors") for place in (tmp_path / "best", tmp_path / "4" / "last"))
+    assert shorter.progress.step == 4 and all(torch.equal(best[name], at_4[name]) for name in best)
+
+
+def test_more_is_better_for_scores(tmp_path: Path) -> None:
+    config = CONFIG.model_copy(update={"select": "bleu", "average": 0})
+    metrics = [{"loss": 3.0, "bleu": 10.0}, {"loss": 2.0, "bleu": 30.0}, {"loss": 1.0, "bleu": 20.0}]
+    outcome = train(toy_job(tmp_path, config, validate=scripted(metrics)), Show())
+    assert outcome.metrics == {"loss": 2.0, "bleu": 30.0}
+
+
+def test_equal_scores_are_told_apart_by_the_loss() -> None:
+    """The bug: while BLEU was still 0.0, the first validation stayed the best, and patience ran out."""
+    assert is_better({"loss": 2.0, "bleu": 0.0}, {"loss": 3.0, "bleu": 0.0}, "bleu")
+    assert not is_better({"loss": 3.0, "bleu": 0.0}, {"loss": 3.0, "bleu": 0.0}, "bleu")
+    assert not is_better({"loss": 1.0, "bleu": 0.0}, {"loss": 3.0, "bleu": 0.1}, "bleu")
+    assert is_better({"loss": 2.0, "ter": 50.0}, {"loss": 1.0, "ter": 60.0}, "ter")
+
+
+def test_a_metric_that_no_validation_gives(tmp_path: Path) -> None:
+    with pytest.raises(RegardError, match=r"train\.select is bleu, but a validation gives loss"):
+        train(toy_job(tmp_path, CONFIG.model_copy(update={"select": "bleu"})), Show())
+
+
+class Clock:
+    """A second passes whenever somebody looks."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+def test_the_time_limit_counts_all_resumes_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(regard.training.loop, "time", Clock())
+    config = CONFIG.model_copy(update={"steps": 10_000, "max_time": 40.0})
+    first = train(toy_job(tmp_path, config), Show())
+    assert first.reason == "time" and 0 < first.progress.step < 40
+    assert first.progress.validated == first.progress.step and first.progress.seconds >= 40
+    again = train(toy_job(tmp_path, config), Show(), resume=True)
+    assert (again.reason, again.progress.step) == ("time", first.progress.step)
+    longer = train(toy_job(tmp_path, config.model_copy(update={"max_time": 80.0})), Show(), resume=True)
+    assert longer.reason == "time" and longer.progress.step > first.progress.step
+
+
+def test_no_time_at_all_still_leaves_a_bundle(tmp_path: Path) -> None:
+    """The bug: a run that ended before its first update had no best weights."""
+    outcome = train(toy_job(tmp_path, CONFIG.model_copy(update={"max_time": 1e-9})), Show())
+    assert (outcome.reason, outcome.progress.step, outcome.chosen) == ("time", 0, "step 0")
+    assert (tmp_path / "best" / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"), [("90", 90), ("45s", 45), ("30m", 1800), ("1h30m", 5400), ("1.5h", 5400), ("1d", 86400), (7, 7)]
+)
+def test_durations_as_people_write_them(text: object, wanted: float) -> None:
+    assert TrainConfig(max_time=text).max_time == wanted  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["soon", "3 weeks", "", "-5m"])
+def test_what_is_not_a_duration(text: str) -> None:
+    with pytest.raises(UsageError, match=r"train\.max_time: .*is not a duration; write 45s, 30m or 1h30m"):
+        run_config("translate", {"train": {"max_time": text}})
+
+
+# -- divergence --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Notes(Show):
+    said: list[str] = field(default_factory=list)
+
+    def note(self, text: str) -> None:
+        self.said.append(text)
+
+
+class OnceNaN(ToyModel):
+    """Its inner layer gives NaN in the training passes whose numbers are listed (the forecast makes the first three)."""
+
+    def __init__(self, *passes: int) -> None:
+        super().__init__()
+        self.left, self.count = set(passes), 0
+        self.inner.register_forward_hook(self.spoil)
+
+    def spoil(self, module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+        return output * float("nan") if self.broken else output
+
+    def forward(self, batch: ToyBatch) -> Loss:
+        self.count += self.training and torch.is_grad_enabled()
+        self.broken = self.count in self.left  # the pass that looks for the place sees the same
+        return super().forward(batch)
+
+
+class SpoiltBatches(ToyBatches):
+    """The fourth batch of the first epoch holds an infinity: the second of update 2."""
+
+    def get(self, epoch: int, index: int) -> ToyBatch:
+        batch = super().get(epoch, index)
+        return replace(batch, x=batch.x * math.inf) if (epoch, index) == (0, 3) else batch
+
+
+def test_once_not_a_number_goes_back_with_half_the_rate(tmp_path: Path) -> None:
+    show = Notes()
+    config = CONFIG.model_copy(update={"log_every": 1})
+    outcome = train(toy_job(tmp_path, config, OnceNaN(3 + 8)), show)  # two passes an update: update 4
+    assert outcome.reason == "steps" and outcome.progress.went_back == 1
+    why = "the loss is nan at step 4, first seen in the output of inner"
+    assert f"{why}; going back to step 2 with half the learning rate" in show.said
+    (row,) = rows(tmp_path, "went back")
+    assert (row["step"], row["why"]) == (2, why)
+    usual = [learning_rate(step, config, 5) for step in range(1, 6)]
+    found = {row["step"]: row["learning_rate"] for row in rows(tmp_path, "train")}
+    assert found == pytest.approx({1: usual[0], 2: usual[1], 3: usual[2] / 2, 4: usual[3] / 2, 5: usual[4] / 2})
+
+
+def test_going_back_validates_nothing_twice(tmp_path: Path) -> None:
+    """The bug: a run that went back to step 2 validated there again, and kept its weights twice for the average."""
+    outcome = train(toy_job(tmp_path, CONFIG, OnceNaN(3 + 5)), Show())
+    assert [row["step"] for row in rows(tmp_path, "valid")] == [2, 4, 5]
+    assert outcome.progress.snapshots == [4, 5]
+
+
+def test_going_back_to_the_start(tmp_path: Path) -> None:
+    outcome = train(toy_job(tmp_path, CONFIG, OnceNaN(3 + 1)), Show())
+    assert outcome.progress.went_back == 1 and [row["step"] for row in rows(tmp_path, "valid")] == [2, 4, 5]
+
+
+def test_again_not_a_number_stops_with_advice(tmp_path: Path) -> None:
+    """The place is found although only the second batch of the update is spoilt (the bug: the first was looked at)."""
+    with pytest.raises(RegardError) as caught:
+        train(toy_job(tmp_path, CONFIG, batches=SpoiltBatches()), Show())
+    message = str(caught.value)
+    assert message.startswith("the loss is nan at step 2, first seen in the output of inner; it happened before")
+    assert "the run stops at step 0. Now lower train.lr" in message and "lengthen train.warmup" in message
+    assert (tmp_path / "last" / "model.safetensors").exists()
+
+
+def test_a_loss_that_explodes(tmp_path: Path) -> None:
+    class Explodes(OnceNaN):
+        def spoil(self, module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+            return output
+
+        def forward(self, batch: ToyBatch) -> Loss:
+            parts = super().forward(batch).parts
+            factor = 1000.0 if self.broken else 1.0
+            return Loss({name: Part(part.sum * factor, part.count, part.weight) for name, part in parts.items()})
+
+    show = Notes()
+    outcome = train(toy_job(tmp_path, CONFIG, Explodes(3 + 6)), show)
+    assert outcome.progress.went_back == 1
+    assert any("more than 3 times the first" in said and "at step 3" in said for said in show.said)
+
+
+def test_a_gradient_that_is_not_finite(tmp_path: Path) -> None:
+    """√|x| at 0 has a finite value and an infinite slope."""
+
+    class Cusp(ToyModel):
+        def forward(self, batch: ToyBatch) -> Loss:
+            errors = (self.outer(torch.tanh(self.inner(batch.x))) * 0).abs().sqrt().sum() + 1.0
+            return Loss({"loss": Part(errors, len(batch.y))})
+
+    with pytest.raises(
+        RegardError, match=r"the gradient's norm is nan at step 1, first seen in the gradient of inner\.weight"
+    ):
+        train(toy_job(tmp_path, CONFIG, Cusp(), scripted([{"loss": 1.0}] * 9)), Show())
+
+
+def test_time_spent_before_going_back_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(regard.training.loop, "time", Clock())
+    usual = train(toy_job(tmp_path / "usual"), Show()).progress.seconds
+    longer = train(toy_job(tmp_path / "longer", CONFIG, OnceNaN(3 + 7)), Show()).progress.seconds
+    assert longer > usual
+
+
+# -- precision, forecast -----------------------------------------------------------------------------------------------
+
+
+def test_bf16_trains_and_its_loss_is_close(tmp_path: Path, tiny_settings: dict[str, Any]) -> None:
+    losses = {}
+    for precision in ("float32", "bf16"):
+        tiny_settings["train"] |= {"precision": precision, "log_every": 1, "steps": 2}
+        start_run(run_config("translate", tiny_settings), folder=tmp_path / precision)
+        losses[precision] = [row["loss"] for row in rows(tmp_path / precision, "train")]
+    assert losses["bf16"] == pytest.approx(losses["float32"], rel=0.01)
+    assert losses["bf16"] != losses["float32"]
+    best = load_file(tmp_path / "bf16" / "best" / "model.safetensors")
+    assert {tensor.dtype for tensor in best.values()} == {torch.float32}  # only products are rounded
+
+
+def test_a_forecast_changes_nothing() -> None:
+    model = ToyModel()
+    before = {name: tensor.detach().clone() for name, tensor in weights_of(model).items()}
+    found = forecast(model, ToyBatches(), accumulate=2)
+    assert found.parameters == 26 and found.seconds_per_step > 0 and found.peak_memory > 2**20
+    assert all(torch.equal(tensor, before[name]) for name, tensor in weights_of(model).items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert "at most 50 s (the time limit) for 10,000,000 steps" in found.sentence(10_000_000, 50.0)
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(45, "45 s"), (89, "89 s"), (720, "12 min"), (5400, "1 h 30 min")])
+def test_spans_of_time(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
+
+
+# -- the log -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_log_is_cut_back_and_never_lengthened(tmp_path: Path) -> None:
+    log = RunLog(tmp_path)
+    log.write({"kind": "train", "step": 1, "why": "a line separator \u2028 ends no row"})
+    sizes = log.sizes()
+    log.write({"kind": "train", "step": 2})
+    log.cut_back(sizes)
+    assert [row["step"] for row in log.rows()] == [1] and log.rows()[0]["why"].count("\u2028") == 1
+    log.cut_back({"log.jsonl": 10_000, "clock.jsonl": 0})
+    assert (tmp_path / "log.jsonl").stat().st_size == sizes["log.jsonl"]
+    log.cut_back({})
+    assert log.rows() == []
