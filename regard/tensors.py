@@ -33,9 +33,3 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         return load(data)
     except (SafetensorError, ValueError) as error:
         raise RegardError(f"{path} is not a whole safetensors file ({error}); copy it again") from error
-
-
-def unique_tensors(named: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Tied tensors once, under their first name (the others are found again when the model is built)."""
-    first: dict[int, str] = {}
-    return {name: tensor for name, tensor in named.items() if first.setdefault(id(tensor), name) == name}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,4 @@ def tiny_run(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
 @pytest.fixture
 def tiny_bundle(tiny_run: RunResult, tmp_path: Path) -> Path:
     """A copy of its best bundle, to be damaged at will."""
-    import shutil
-
     return shutil.copytree(tiny_run.best, tmp_path / "bundle")

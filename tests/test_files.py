@@ -24,7 +24,7 @@ from regard.files import (
     write_text,
 )  # fmt: skip
 from regard.runs import Run, all_runs, bundle_folder, new_run, newest
-from regard.tensors import read_tensors, unique_tensors, write_tensors
+from regard.tensors import read_tensors, write_tensors
 
 
 def listing(folder: Path) -> list[str]:
@@ -172,11 +172,6 @@ def test_tensors_there_and_back(tmp_path: Path) -> None:
     write_tensors(tmp_path / "t", tensors)
     again = read_tensors(tmp_path / "t")
     assert again.keys() == tensors.keys() and all(torch.equal(again[name], tensors[name]) for name in tensors)
-
-
-def test_a_tied_tensor_is_kept_once() -> None:
-    tensor = torch.ones(2)
-    assert list(unique_tensors({"a": tensor, "b": tensor, "c": tensor.clone()})) == ["a", "c"]
 
 
 class Bomb:

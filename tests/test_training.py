@@ -19,6 +19,7 @@ from toy_run import CONFIG, ToyBatch, ToyBatches, ToyModel, toy_job
 import regard.training.loop
 from regard.errors import RegardError, UsageError
 from regard.models.loss import Loss, Part
+from regard.noise import dropout
 from regard.tasks.config import run_config
 from regard.tasks.run import start_run
 from regard.training.averages import MovingAverage, mean_of, set_weights, weights_in_place, weights_of
@@ -293,6 +294,19 @@ def test_equal_seeds_give_equal_runs_and_others_do_not(tmp_path: Path) -> None:
         train(toy_job(tmp_path / name, CONFIG.model_copy(update={"seed": seed})), Show())
     logs = [(tmp_path / name / "log.jsonl").read_bytes() for name in "abc"]
     assert logs[0] == logs[1] != logs[2]  # dropout is the only noise here
+
+
+def test_every_batch_of_every_update_has_noise_of_its_own(tmp_path: Path) -> None:
+    masks: list[tuple[bool, ...]] = []
+
+    class Listens(ToyModel):
+        def forward(self, batch: ToyBatch) -> Loss:
+            if self.training:
+                masks.append(tuple((dropout(torch.ones(64), 0.5) == 0).tolist()))
+            return super().forward(batch)
+
+    train(toy_job(tmp_path, model=Listens()), Show())
+    assert len(masks) == 3 + 2 * 5 == len(set(masks))  # three passes of the forecast, two for each of five updates
 
 
 # -- stopping ----------------------------------------------------------------------------------------------------------

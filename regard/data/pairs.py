@@ -143,7 +143,9 @@ def _jsonl(path: Path, fields: tuple[str, str]) -> list[Pair]:
             pairs.append((_text(row, fields[0]), _text(row, fields[1])))
         except (ValueError, RecursionError) as error:  # JSONDecodeError is a ValueError
             wanted = f'{{"{fields[0]}": "…", "{fields[1]}": "…"}}'
-            raise RegardError(f"{path}, line {number}: {error}; each line should be {wanted} (see data.fields)") from error
+            raise RegardError(
+                f"{path}, line {number}: {error}; each line should be {wanted} (see data.fields)"
+            ) from error
     return pairs
 
 
