@@ -168,7 +168,7 @@ def test_the_demo_and_what_it_tells_to_type_next(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = {"encoder_layers": 1, "decoder_layers": 1, "width": 16, "heads": 2, "feed_forward": 32}
-    train = {**demo.DEMO["train"], "steps": 4, "validate_every": 2, "batch_tokens": 512}
+    train = {**demo.DEMO["train"], "steps": 4, "warmup": 2, "validate_every": 2, "batch_tokens": 512}
     changes = {"model": small, "train": train, "data": {"builtin_size": 300}, "validate": {"sentences": 5}}
     monkeypatch.setattr(demo, "DEMO", {**demo.DEMO, **changes})
     monkeypatch.setattr(demo, "TEST_PAIRS", 11)
