@@ -20,7 +20,7 @@ from pathlib import Path
 
 import torch
 import transformers
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from transformers import MarianConfig, MarianMTModel
 
@@ -43,29 +43,25 @@ def configuration() -> RunConfig:
     return run_config("translate", {"preset": "tiny", "tokens": {"size": 10_000}})
 
 
-def regard_step(config: RunConfig, vocabulary: int) -> Callable[[PairBatch, int], Tensor]:
+def regard_step(config: RunConfig, vocabulary: int) -> Callable[[PairBatch, int], None]:
     model = build_model(config.model, vocabulary, vocabulary, config.train.smoothing).train()
     optimiser = make_optimiser(model, config.train)
     set_rate(optimiser, 1e-4)
 
-    def step(batch: PairBatch, number: int) -> Tensor:
+    def step(batch: PairBatch, number: int) -> None:
         with noise(1, number):
             loss = model(batch).objective(batch.counts)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), config.train.clip)
-        optimiser.step()
-        optimiser.zero_grad(set_to_none=True)
-        return loss
+        update(model, optimiser, loss, config.train.clip)
 
     return step
 
 
-def marian_step(config: RunConfig, vocabulary: int) -> Callable[[PairBatch, int], Tensor]:
+def marian_step(config: RunConfig, vocabulary: int) -> Callable[[PairBatch, int], None]:
     model = MarianMTModel(marian_config(config, vocabulary)).train()
     optimiser = make_optimiser(model, config.train)
     set_rate(optimiser, 1e-4)
 
-    def step(batch: PairBatch, number: int) -> Tensor:
+    def step(batch: PairBatch, number: int) -> None:
         logits = model(
             input_ids=batch.source,
             attention_mask=(batch.source != PAD).long(),
@@ -74,13 +70,16 @@ def marian_step(config: RunConfig, vocabulary: int) -> Callable[[PairBatch, int]
         ).logits
         wanted = batch.target[:, 1:].flatten()
         loss = cross_entropy(logits.flatten(0, 1), wanted, ignore_index=PAD, label_smoothing=config.train.smoothing)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), config.train.clip)
-        optimiser.step()
-        optimiser.zero_grad(set_to_none=True)
-        return loss
+        update(model, optimiser, loss, config.train.clip)
 
     return step
+
+
+def update(model: nn.Module, optimiser: torch.optim.Optimizer, loss: Tensor, clip: float) -> None:
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
+    optimiser.step()
+    optimiser.zero_grad(set_to_none=True)
 
 
 def marian_config(config: RunConfig, vocabulary: int) -> MarianConfig:

@@ -6,19 +6,21 @@ sequences a (T, S) matrix. This is the only file that turns a mask into a tensor
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 
-class Mask:
+class Mask(ABC):
     """The base of every mask. `dense` broadcasts to (B, H, T, S)."""
 
     always_somewhere = False  # True when no query can be left with nothing to look at
 
+    @abstractmethod
     def dense(self, queries: int, keys: int, device: torch.device | str = "cpu") -> Tensor:
-        raise NotImplementedError
+        """The mask as booleans for this many queries and keys."""
 
     def __and__(self, other: Mask) -> Mask:
         return Both(self, other)

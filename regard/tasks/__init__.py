@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from regard.errors import UsageError
 from regard.tasks.config import RunConfig, data_folder, run_config
 
 
@@ -40,4 +39,4 @@ def train(
     return start_run(run_config(what, over), beside=data_folder(what), folder=folder, device=device, show=show)
 
 
-__all__ = ["RunConfig", "UsageError", "load", "run_config", "train"]
+__all__ = ["RunConfig", "load", "run_config", "train"]
