@@ -264,13 +264,13 @@ def reloaded(subject: Subject) -> tuple[bool, str]:
     if changed or before.keys() != after.keys():
         return False, f"{len(changed)} of {len(before)} tensors changed, the first is {changed[:1]}"
     batch = _take(bundle.model, subject.pairs, range(len(subject.pairs)))
+    models: list[Any] = [copy.deepcopy(bundle.model).eval(), again.model]
     with torch.no_grad():
-        if not torch.equal(again.model.logits(batch), copy.deepcopy(bundle.model).eval().logits(batch)):  # type: ignore[operator]
+        if not torch.equal(*(model.logits(batch) for model in models)):
             return False, "the weights are equal, but the logits are not"
     for side in ("source", "target"):
-        if getattr(again.tokenizers, side).encode_all(ODD_TEXTS) != getattr(bundle.tokenizers, side).encode_all(
-            ODD_TEXTS
-        ):
+        before_ids, after_ids = (getattr(each.tokenizers, side).encode_all(ODD_TEXTS) for each in (bundle, again))
+        if before_ids != after_ids:
             return False, f"the {side} tokenizer gives other ids"
     return True, f"{len(before)} tensors, logits and token ids are bit-equal"
 

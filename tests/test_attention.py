@@ -158,7 +158,7 @@ BIASES: dict[str, tuple[int, ...] | None] = {
 }
 
 
-def both_ways(
+def assert_same_both_ways(
     dtype: torch.dtype, tolerance: float, mask: Mask | Tensor | None, bias: tuple[int, ...] | None, scale: float | None,
     *, groups: int, keys: int = S,
 ) -> None:  # fmt: skip
@@ -187,7 +187,7 @@ def test_the_fast_paths_are_the_reference(
     take(path, monkeypatch)
     for groups in (6, 2, 1):
         for scale in (None, 0.3):
-            both_ways(dtype, tolerance, MASKS[mask], BIASES[bias], scale, groups=groups)
+            assert_same_both_ways(dtype, tolerance, MASKS[mask], BIASES[bias], scale, groups=groups)
 
 
 @PATHS
@@ -201,7 +201,7 @@ def test_the_kernel_s_own_causality_is_the_reference(
     """With as many keys as queries `Causal()` need not become a matrix."""
     take(path, monkeypatch)
     for scale in (None, 0.3):
-        both_ways(dtype, tolerance, Causal(offset), bias, scale, groups=3, keys=T)
+        assert_same_both_ways(dtype, tolerance, Causal(offset), bias, scale, groups=3, keys=T)
 
 
 @DTYPES

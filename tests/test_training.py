@@ -205,7 +205,7 @@ def exact(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, PlainLoop]:
     return folder, PlainLoop(EXACT).run()
 
 
-def close(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
+def assert_equal_tensors(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
     assert found.keys() == wanted.keys()
     for name in wanted:
         torch.testing.assert_close(found[name], wanted[name], rtol=1e-6, atol=1e-12)  # clipping adds 1e-6 to the norm
@@ -213,8 +213,8 @@ def close(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
 
 def test_two_batches_added_up_are_one_large_batch(exact: tuple[Path, PlainLoop]) -> None:
     folder, plain = exact
-    close(load_file(folder / "checkpoints" / "step-5" / "model.safetensors"), plain.history[-1])
-    close(load_file(folder / "last" / "model.safetensors"), plain.history[-1])
+    assert_equal_tensors(load_file(folder / "checkpoints" / "step-5" / "model.safetensors"), plain.history[-1])
+    assert_equal_tensors(load_file(folder / "last" / "model.safetensors"), plain.history[-1])
 
 
 def test_the_log_has_loss_norm_and_rate_of_every_step(exact: tuple[Path, PlainLoop]) -> None:
@@ -244,8 +244,10 @@ def test_the_moving_average_by_a_loop(exact: tuple[Path, PlainLoop]) -> None:
     for step, weights in enumerate(plain.history, start=1):
         decay = min(0.9, step / (step + 9))
         average = {name: decay * average[name] + (1 - decay) * weights[name] for name in weights}
-    close(load_file(folder / "checkpoints" / "step-5" / "ema.safetensors"), average)
-    close(load_file(folder / "snapshots" / "step-5.safetensors"), average)  # validated, and so kept, is the average
+    assert_equal_tensors(load_file(folder / "checkpoints" / "step-5" / "ema.safetensors"), average)
+    assert_equal_tensors(
+        load_file(folder / "snapshots" / "step-5.safetensors"), average
+    )  # validated, and so kept, is the average
 
 
 def test_the_final_average_is_the_mean_of_the_last_snapshots(exact: tuple[Path, PlainLoop], tmp_path: Path) -> None:
