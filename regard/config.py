@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -76,28 +77,36 @@ def _toml_value(text: str) -> Any:
 
 
 def _explain(kind: type[BaseModel], problem: Any) -> str:
-    path = [str(part) for part in problem["loc"]]
+    path, owner = _walk(kind, [str(part) for part in problem["loc"]])
     where = ".".join(path)
     if problem["type"] == "extra_forbidden":
-        owner = _field_owner(kind, path[:-1])
         known = [field.alias or name for name, field in owner.model_fields.items()] if owner else []
         return f"no key {where}{nearest(path[-1], known)}"
     message = problem["msg"].removeprefix("Value error, ")
     return f"{where}: {message}" if where else message
 
 
-def _field_owner(kind: type[BaseModel], path: list[str]) -> type[BaseModel] | None:
-    """The model class that the tables of `path` lead to (the tag of a union stands in the path as well)."""
+def _walk(kind: type[BaseModel], path: list[str]) -> tuple[list[str], type[BaseModel] | None]:
+    """The path as a person writes it, without the tags of unions, and the model class that holds its last key."""
     owner: type[BaseModel] | None = kind
-    for part in path:
+    plain, choices = path[:1], []
+    for before, part in pairwise(path):
         fields = {field.alias or name: field for name, field in owner.model_fields.items()} if owner else {}
-        if part not in fields:
-            continue
-        annotation = fields[part].annotation
-        choices = [annotation, *get_args(annotation)]
-        models = [choice for choice in choices if isinstance(choice, type) and issubclass(choice, BaseModel)]
-        owner = models[0] if models else None
-    return owner
+        if before in fields:
+            choices = _models(fields[before].annotation)
+            owner = choices[0] if choices else None
+        tagged = [choice for choice in choices if choice.model_fields["kind"].default == part] if len(choices) > 1 else []
+        if tagged:
+            owner = tagged[0]
+        else:
+            plain.append(part)
+    return plain, owner
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    """The configurations that a field may hold: one, or those of a union."""
+    choices = [annotation, *get_args(annotation)]
+    return [choice for choice in choices if isinstance(choice, type) and issubclass(choice, BaseModel)]
 
 
 def find_file(name: str, beside: Path | None = None) -> Path:

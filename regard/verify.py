@@ -111,9 +111,8 @@ class Subject:
 def random_pairs(config: BundleConfig, seed: int = 1) -> TokenPairs:
     """Pairs of random tokens of the bundle's vocabularies, of different lengths."""
     random = np.random.default_rng(seed)
-    room = math.inf  # learned positions end somewhere
-    if config.model.positions == "learned":
-        room = max(1, config.model.max_length - 1 - max(EXTRA_SOURCE, EXTRA_TARGET))
+    longest = math.inf if config.model.longest is None else config.model.longest  # learned positions end somewhere
+    room = max(1, longest - 1 - max(EXTRA_SOURCE, EXTRA_TARGET))
 
     def draw(lengths: Sequence[int], vocabulary: int) -> list[list[int]]:
         lowest = min(len(SPECIAL), vocabulary - 1)

@@ -333,7 +333,7 @@ def size(layers: int, width: int, inner: int, vocabulary: int, *, final_norms: b
 )
 def test_presets_have_the_sizes_of_the_papers(name: str, vocabulary: int, formula: int, number: int) -> None:
     with torch.device("meta"):
-        model = build_model(TransformerConfig(**preset(name)), vocabulary, vocabulary)
+        model = build_model(TransformerConfig(**preset(name, "transformer")), vocabulary, vocabulary)
     assert sum(parameter.numel() for parameter in model.parameters()) == formula == number
 
 

@@ -1,4 +1,4 @@
-"""The Transformer (Vaswani et al. 2017): encoder and decoder of the same blocks, from a batch to its loss.
+"""The Transformer (Vaswani et al. 2017): encoder and decoder of the same blocks.
 
 Also the stepper that decoding uses: `start`, `step`, `reorder`, `keep`. Nothing is stored on the module between calls.
 """
@@ -12,14 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import Causal, Lengths, Mask, MultiHead
-from regard.blocks import Block, BlockState, FeedForward, initialise
-from regard.data.batch import PairBatch
-from regard.embed import TokenEmbedding, embedding_table, positions
-from regard.errors import UsageError
+from regard.blocks import Block, BlockState, FeedForward
+from regard.embed import TokenEmbedding, positions
 from regard.models.config import TransformerConfig
-from regard.models.loss import Loss, Part
+from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.memory import Memory
-from regard.models.output import output_loss
 
 
 @dataclass
@@ -31,46 +28,21 @@ class TransformerState:
     hypotheses: int = 1  # of each source: W
 
 
-class Transformer(nn.Module):
+class Transformer(EncoderDecoder):
     """`model(batch)` is the loss; `encode` and `decode` are its two halves."""
 
     def __init__(
         self, config: TransformerConfig, source_vocabulary: int, target_vocabulary: int, smoothing: float = 0.0
     ):
-        super().__init__()
-        if config.tied == "all" and source_vocabulary != target_vocabulary:
-            raise UsageError(
-                f'tied = "all" needs one vocabulary, but there are {source_vocabulary} source and {target_vocabulary} '
-                'target tokens; set model.tied = "target" or tokens.joint = true'
-            )
-        self.config, self.smoothing = config, smoothing
-        target_table = embedding_table(target_vocabulary, config.width)
-        source_table = target_table if config.tied == "all" else embedding_table(source_vocabulary, config.width)
+        super().__init__(config, source_vocabulary, target_vocabulary, smoothing)
+        source_table, target_table = self.tables()
         self.source = TokenEmbedding(source_table, _positions(config), config.dropout)
         self.target = TokenEmbedding(target_table, _positions(config), config.dropout)
         self.encoder = nn.ModuleList(_block(config, decoder=False) for _ in range(config.encoder_layers))
         self.decoder = nn.ModuleList(_block(config, decoder=True) for _ in range(config.decoder_layers))
         last = nn.LayerNorm if config.norm == "pre" else nn.Identity
         self.encoder_norm, self.decoder_norm = last(config.width), last(config.width)
-        self.output = nn.Linear(config.width, target_vocabulary, bias=False)
-        initialise(self)
-        if config.tied != "none":
-            self.output.weight = target_table.weight
-
-    def forward(self, batch: PairBatch) -> Loss:
-        hidden = self.hidden(batch)  # (B, T, D)
-        real = torch.arange(hidden.size(1), device=hidden.device) < batch.target_lengths[:, None]  # (B, T)
-        wanted = batch.target[:, 1:][real]  # (N,)
-        smooth, plain = output_loss(hidden[real], self.output.weight, wanted, self.smoothing if self.training else 0.0)
-        count = batch.target_tokens
-        return Loss({"loss": Part(smooth, count), "nll": Part(plain, count, weight=0.0)})
-
-    def hidden(self, batch: PairBatch) -> Tensor:
-        """The decoder's last vectors before the output layer, for each target token to predict: (B, T, D)."""
-        return self.decode(batch.target[:, :-1], self.encode(batch.source, batch.source_lengths))
-
-    def logits(self, batch: PairBatch) -> Tensor:
-        return self.output(self.hidden(batch))  # (B, T, V)
+        self.finish(target_table)
 
     def encode(self, ids: Tensor, lengths: Tensor) -> Memory:
         mask: Mask | None = None if bool((lengths == ids.size(1)).all()) else Lengths(lengths)

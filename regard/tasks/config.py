@@ -11,7 +11,7 @@ from regard.config import StrictConfig, check, from_assignments, merge, read_tom
 from regard.data.config import PairsConfig
 from regard.decode.config import DecodeConfig
 from regard.errors import UsageError, nearest
-from regard.models.config import ModelConfig, preset
+from regard.models.config import ModelConfig, TransformerConfig, preset
 from regard.tokens.config import TokensConfig
 from regard.training.config import TrainConfig
 
@@ -32,7 +32,7 @@ class RunConfig(StrictConfig):
     task: Literal["translate"] = "translate"
     data: PairsConfig = PairsConfig()
     tokens: TokensConfig = TokensConfig()
-    model: ModelConfig = ModelConfig()
+    model: ModelConfig = TransformerConfig()
     train: TrainConfig = TrainConfig(select="bleu")
     validate_: ValidateConfig = Field(ValidateConfig(), alias="validate")
     decode: DecodeConfig = DecodeConfig()
@@ -53,7 +53,8 @@ def run_config(what: str, over: dict[str, Any] | None = None, assignments: list[
     values = merge(values, from_assignments(assignments or []))
     _check_tables(values, what)
     size = values.pop("preset", "tiny")
-    values["model"] = merge(preset(size), values.get("model", {}))
+    model = values.get("model", {})
+    values["model"] = merge(preset(size, model.get("kind", "transformer")), model)
     if "select" not in values.get("train", {}):
         values = merge(values, {"train": {"select": "bleu" if _translates(values) else "loss"}})
     return check(RunConfig, _separate(values), what)

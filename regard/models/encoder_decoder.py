@@ -1,0 +1,70 @@
+"""What every family that reads one sequence and writes another shares: tables of embeddings, output layer, loss.
+
+A family adds `encode` and `decode`, which see whole sequences in training, and the four methods of a stepper
+(`regard.decode.stepper`), which see one token after another.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.blocks import initialise
+from regard.data.batch import PairBatch
+from regard.embed import embedding_table
+from regard.errors import UsageError
+from regard.models.config import ModelConfig
+from regard.models.loss import Loss, Part
+from regard.models.output import output_loss
+
+
+class EncoderDecoder(nn.Module):
+    """`model(batch)` is the loss; `encode` and `decode` are its two halves."""
+
+    def __init__(self, config: ModelConfig, source_vocabulary: int, target_vocabulary: int, smoothing: float) -> None:
+        super().__init__()
+        if config.tied == "all" and source_vocabulary != target_vocabulary:
+            raise UsageError(
+                f'tied = "all" needs one vocabulary, but there are {source_vocabulary} source and {target_vocabulary} '
+                'target tokens; set model.tied = "target" or tokens.joint = true'
+            )
+        self.config, self.smoothing = config, smoothing
+        self.vocabularies = (source_vocabulary, target_vocabulary)
+
+    def tables(self) -> tuple[nn.Embedding, nn.Embedding]:
+        """The embeddings of source and target tokens: one table, or two."""
+        source, target = self.vocabularies
+        table = embedding_table(target, self.config.width)
+        return table if self.config.tied == "all" else embedding_table(source, self.config.width), table
+
+    def finish(self, target_table: nn.Embedding) -> None:
+        """When every other part is there: the output layer, which may be the target's table, and fresh weights."""
+        self.output = nn.Linear(self.config.width, self.vocabularies[1], bias=False)
+        initialise(self)
+        if self.config.tied != "none":
+            self.output.weight = target_table.weight
+
+    def forward(self, batch: PairBatch) -> Loss:
+        hidden = self.hidden(batch)  # (B, T, D)
+        real = torch.arange(hidden.size(1), device=hidden.device) < batch.target_lengths[:, None]  # (B, T)
+        wanted = batch.target[:, 1:][real]  # (N,)
+        smooth, plain = output_loss(hidden[real], self.output.weight, wanted, self.smoothing if self.training else 0.0)
+        count = batch.target_tokens
+        return Loss({"loss": Part(smooth, count), "nll": Part(plain, count, weight=0.0)})
+
+    def hidden(self, batch: PairBatch) -> Tensor:
+        """The decoder's last vectors before the output layer, for each target token to predict: (B, T, D)."""
+        return self.decode(batch.target[:, :-1], self.encode(batch.source, batch.source_lengths))
+
+    def logits(self, batch: PairBatch) -> Tensor:
+        return self.output(self.hidden(batch))  # (B, T, V)
+
+    def encode(self, ids: Tensor, lengths: Tensor) -> Any:
+        """What the decoder needs to know of the sources (B, S)."""
+        raise NotImplementedError
+
+    def decode(self, ids: Tensor, memory: Any) -> Tensor:
+        """Vectors (B, T, D) that predict the token after each of `ids` (B, T)."""
+        raise NotImplementedError
