@@ -95,7 +95,9 @@ def _walk(kind: type[BaseModel], path: list[str]) -> tuple[list[str], type[BaseM
         if before in fields:
             choices = _models(fields[before].annotation)
             owner = choices[0] if choices else None
-        tagged = [choice for choice in choices if choice.model_fields["kind"].default == part] if len(choices) > 1 else []
+        tagged = (
+            [choice for choice in choices if choice.model_fields["kind"].default == part] if len(choices) > 1 else []
+        )
         if tagged:
             owner = tagged[0]
         else:

@@ -9,6 +9,7 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import math
 import os
 import shutil
 from collections.abc import Iterator
@@ -44,6 +45,15 @@ def write_text(path: str | Path, text: str) -> Path:
 
 def write_json(path: str | Path, value: Any) -> Path:
     return write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def finite(value: Any) -> Any:
+    """The value as strict JSON can hold it: infinity and NaN become null."""
+    if isinstance(value, dict):
+        return {key: finite(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read_json(path: str | Path) -> Any:

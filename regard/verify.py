@@ -236,7 +236,7 @@ def _gradient(model: Any, batches: Sequence[PairBatch]) -> Tensor:
 
 
 def recorded(subject: Subject) -> tuple[bool, str]:
-    """The weights that the recorder gives, times the values, are what each attention gave; rows sum to one."""
+    """The weights that the recorder gives, times the values, are what each attention gave; rows sum to one where they must."""
 
     def measure(model: Any, pairs: TokenPairs) -> float:
         batch = _take(model, pairs, range(len(pairs)))
@@ -244,8 +244,11 @@ def recorded(subject: Subject) -> tuple[bool, str]:
             model.logits(batch)
             if hasattr(model, "start"):
                 _stepped(model, batch)
-        rows = [call.weights().sum(dim=-1)[call.allowed().any(dim=-1)] for call in seen.calls]
-        return max(seen.check(), *(difference(row, torch.ones_like(row)) for row in rows))
+        if not seen.calls:
+            raise NotApplicable(f"a {subject.bundle.config.model.kind} has no attention")
+        whole = [call for call in seen.calls if call.sums_to_one]
+        rows = [call.weights().sum(dim=-1)[call.allowed().any(dim=-1)] for call in whole]
+        return max([seen.check(), *(difference(row, torch.ones_like(row)) for row in rows)])
 
     return subject.compare(torch.no_grad()(measure))
 

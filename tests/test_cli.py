@@ -107,7 +107,7 @@ def model(home: Path) -> Translator:
         ("eval runs/translate/8 --on test.tsv", 2, "there is no runs/translate/8"),
         ("eval runs/translate/1 --on nowhere.tsv", 1, "there is no nowhere.tsv"),
         ("eval runs/translate/1 --on builtin/dates/tset", 2, "did you mean test?"),
-        ("compare runs/translate/1 --on test.tsv", 2, "two runs or more"),
+        ("compare runs/translate/1 --on test.tsv", 2, "two models or more"),
         ("score runs/translate/1 a b c", 2, "not 3"),
         ("translate x --bem 3", 2, "--beam"),
         ("translate x -m runs/translate/8", 2, "there is no runs/translate/8"),

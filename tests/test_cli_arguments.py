@@ -24,6 +24,8 @@ from regard.errors import UsageError
         ("eval run --on a.en a.de", "eval run --on a.en --on a.de"),
         ("eval --on a.tsv folder", "eval --on a.tsv folder"),
         ("compare --on a.en a.de folder folder", "compare --on a.en --on a.de folder folder"),
+        ("compare --data a.tsv seq2seq luong", "compare --data a.tsv seq2seq luong"),
+        ("compare --join 2 3 4 a.toml -o x", "compare --join 2 --join 3 --join 4 a.toml -o x"),
         ("translate -- --on a b", "translate -- --on a b"),
     ],
 )

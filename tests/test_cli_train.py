@@ -19,6 +19,7 @@ from regard.cli import main
 from regard.data.dates import DatePair, as_pairs, date_pairs
 from regard.look.sentence import SentenceAttention
 from regard.tasks import demo
+from regard.tasks.alignment import alignment_error, sure_links
 
 SETTINGS = {
     "model.encoder_layers": 1,
@@ -215,15 +216,15 @@ class Perfect:
 
 def test_alignment_error_of_perfect_and_of_wrong_attention() -> None:
     pairs = date_pairs("test", 50)
-    assert demo.alignment_error(Perfect(pairs), pairs) == 0.0  # type: ignore[arg-type]
+    assert alignment_error(Perfect(pairs), pairs) == 0.0  # type: ignore[arg-type]
     chinese = [pair for pair in pairs if pair.language == "zh" and "-" not in pair.source and "." not in pair.source]
-    assert chinese and demo.alignment_error(Perfect(chinese, shift=1), chinese) > 0.4  # type: ignore[arg-type]
+    assert chinese and alignment_error(Perfect(chinese, shift=1), chinese) > 0.4  # type: ignore[arg-type]
 
 
 def test_links_that_are_sure() -> None:
     """Of "3 mai 2004" the year and the day are sure; "mai" gives both digits of the month, letter by letter."""
     pair = DatePair("3 mai 2004", "2004-05-03", "fr", ((0, 8), (0, 9), (2, 5), (2, 6), (3, 5), (3, 6), (6, 0), (7, 1)))
-    assert demo.sure_links(pair) == {(0, 8), (0, 9), (6, 0), (7, 1)}
+    assert sure_links(pair) == {(0, 8), (0, 9), (6, 0), (7, 1)}
 
 
 def test_examples_say_which_days_were_seen() -> None:

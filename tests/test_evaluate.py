@@ -3,15 +3,23 @@
 import random
 import subprocess
 import sys
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.significance import PairedTest
 
+from regard.bundle import BundleConfig
 from regard.errors import RegardError, UsageError
 from regard.evaluate import alignment_error_rate, exact_match, hard_alignment, paired_bootstrap, score_translations
 from regard.evaluate import bootstrap as bootstrap_module
+from regard.models.table import build_model
+from regard.tasks.config import run_config
+from regard.tasks.learn import validation
+from regard.tasks.translate import Translator
+from regard.tokens import TokenizerPair
 
 SENTENCES = 307
 TEXT = "The man rides a red Bike through the old Town while two dogs sleep under trees ."
@@ -184,3 +192,22 @@ def test_exact_match_is_a_percentage():
 def test_scores_need_no_torch():
     code = "import sys, regard.evaluate; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_validation_of_lower_cased_tokens_ignores_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that only writes lower case once lost points at every validation for the capitals of the references."""
+    config = run_config(
+        "translate",
+        {"tokens": {"kind": "character", "lowercase": True}, "validate": {"sentences": 2}, "preset": "demo"},
+    )
+    pairs = [("Ein Hund", "A Dog Runs In The Snow"), ("Zwei Hunde", "Two Dogs Run In The Snow")]
+    tokenizers = TokenizerPair.train(*map(list, zip(*pairs, strict=True)), config.tokens)
+    sizes = (tokenizers.source.size, tokenizers.target.size)
+    bundle = BundleConfig(tokens=config.tokens, vocabulary=sizes, model=config.model)
+
+    def right(self: Translator, texts: list[str], **options: Any) -> list[SimpleNamespace]:
+        return [SimpleNamespace(text=dict(pairs)[text].lower()) for text in texts]
+
+    monkeypatch.setattr(Translator, "translate", right)
+    found = validation(bundle, tokenizers, pairs, config)(build_model(config.model, *sizes))
+    assert found.metrics["bleu"] == pytest.approx(100)

@@ -5,23 +5,33 @@ from regard.attention.cache import MemoryKeys, StepCache
 from regard.attention.heads import MultiHead
 from regard.attention.masks import Blocks, Both, Causal, Dense, Lengths, Mask, Window
 from regard.attention.record import AttentionCall, Role, Seen, record
+from regard.attention.scores import SCORES, Score, make_score
+from regard.attention.soft import AttentionPool, Look, SoftAttention
+from regard.attention.softness import softness
 
 __all__ = [
+    "SCORES",
     "AttentionCall",
+    "AttentionPool",
     "Blocks",
     "Both",
     "Causal",
     "Dense",
     "Lengths",
+    "Look",
     "Mask",
     "MemoryKeys",
     "MultiHead",
     "Role",
+    "Score",
     "Seen",
+    "SoftAttention",
     "StepCache",
     "Window",
     "attend",
     "attend_reference",
     "attention_weights",
+    "make_score",
     "record",
+    "softness",
 ]

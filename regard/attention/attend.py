@@ -25,15 +25,23 @@ def attention_weights(
     q: Tensor, k: Tensor, *, mask: Mask | Tensor | None = None, bias: Tensor | None = None, scale: float | None = None
 ) -> Tensor:
     """softmax(q kᵀ · scale + bias) over the keys each query may see; a query that may see nothing gets zeros."""
-    k = _for_each_head(k, q.size(1))
-    scores = q @ k.transpose(-2, -1) * _scale(q, scale)  # (B, H, T, S)
-    if bias is not None:
-        scores = scores + bias
-    mask = as_mask(mask)
+    return masked_softmax(attention_scores(q, k, bias=bias, scale=scale), as_mask(mask))
+
+
+def attention_scores(q: Tensor, k: Tensor, *, bias: Tensor | None = None, scale: float | None = None) -> Tensor:
+    """q kᵀ · scale + bias: (B, H, T, S)."""
+    scores = q @ for_each_head(k, q.size(1)).transpose(-2, -1) * _scale(q, scale)  # (B, H, T, S)
+    return scores if bias is None else scores + bias
+
+
+def masked_softmax(scores: Tensor, mask: Mask | None) -> Tensor:
+    """The softmax of each row of scores (B, H, T, S) over what its query may see; zeros where that is nothing."""
     if mask is None:
         return scores.softmax(dim=-1)
-    allowed = mask.dense(q.size(-2), k.size(-2), q.device)
+    allowed = mask.dense(scores.size(-2), scores.size(-1), scores.device)
     weights = scores.masked_fill(~allowed, -math.inf).softmax(dim=-1)
+    if mask.always_somewhere:
+        return weights
     return weights.masked_fill(~allowed.any(dim=-1, keepdim=True), 0.0)  # any other NaN stays visible
 
 
@@ -49,7 +57,7 @@ def attend_reference(
 ) -> Tensor:
     """What `attend` computes, written to be read: (B, H, T, E)."""
     weights = attention_weights(q, k, mask=mask, bias=bias, scale=scale)  # (B, H, T, S)
-    return drop(weights, dropout) @ _for_each_head(v, q.size(1))
+    return drop(weights, dropout) @ for_each_head(v, q.size(1))
 
 
 def attend(
@@ -71,7 +79,7 @@ def attend(
     if dropout:
         return attend_reference(q, k, v, mask=mask, bias=bias, scale=scale, dropout=dropout)
     mask = as_mask(mask)
-    k, v = _for_each_head(k, q.size(1)), _for_each_head(v, q.size(1))
+    k, v = for_each_head(k, q.size(1)), for_each_head(v, q.size(1))
     plain = _products_are_better(q, k)
     causal = isinstance(mask, Causal) and mask.offset == 0 and q.size(-2) == k.size(-2) and bias is None
     if causal and not plain:
@@ -110,7 +118,7 @@ def _scale(q: Tensor, scale: float | None) -> float:
     return 1 / math.sqrt(q.size(-1)) if scale is None else scale
 
 
-def _for_each_head(x: Tensor, heads: int) -> Tensor:
+def for_each_head(x: Tensor, heads: int) -> Tensor:
     """Repeat key-value heads for the query heads that share them: (B, G, S, E) -> (B, H, S, E)."""
     groups = x.size(1)
     return x if groups == heads else x.repeat_interleave(heads // groups, dim=1)

@@ -56,7 +56,10 @@ class StepCache:
 
 @dataclass(frozen=True)
 class MemoryKeys:
-    """Keys and values of a memory, projected once for a source and shared by all its hypotheses."""
+    """Keys and values of a memory, projected once for a source and shared by all its hypotheses.
+
+    Where there is but one head, (B, S, E) without G.
+    """
 
     keys: Tensor  # (B, G, S, E)
     values: Tensor  # (B, G, S, E)

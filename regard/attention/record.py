@@ -4,8 +4,9 @@
         model(batch)
     seen.calls[0].weights()
 
-Recording keeps queries and keys and computes weights only when asked, so the fast kernel still runs. Off, it costs one
-comparison. The recorder lives in a context variable, so threads that record at once do not see each other.
+Recording keeps queries and keys and computes weights only when asked, so the fast kernel still runs; an attention that
+has its weights at hand anyway tells them. Off, it costs one comparison. The recorder lives in a context variable, so
+threads that record at once do not see each other.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from regard.attention.attend import attend, attention_weights
+from regard.attention.attend import attend, attention_scores, attention_weights, for_each_head
 from regard.attention.masks import Mask, as_mask
+from regard.attention.softness import softness_of
 
-Role = Literal["self", "causal", "cross", "memory", "spatial", "channel"]
+Role = Literal["self", "causal", "cross", "pool", "memory", "spatial", "channel"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,9 +39,13 @@ class AttentionCall:
     mask: Mask | None = None
     bias: Tensor | None = None
     scale: float | None = None
+    told: Tensor | None = None  # (B, H, T, S): weights that are no softmax of products of q and k
+    sums_to_one: bool = True  # each row of the weights, unless the paper has it otherwise
 
     def weights(self) -> Tensor:
-        """Where each query looked: (B, H, T, S), rows sum to one."""
+        """Where each query looked: (B, H, T, S); rows sum to one, unless `sums_to_one` says otherwise."""
+        if self.told is not None:
+            return self.told
         return attention_weights(self.q, self.k, mask=self.mask, bias=self.bias, scale=self.scale)
 
     def allowed(self) -> Tensor:
@@ -100,11 +106,38 @@ def attend_seen(
     reused: bool = False,
 ) -> Tensor:
     """`attend`, seen by the recorder if there is one. `reused`: k and v are buffers that the next step overwrites."""
-    out = attend(q, k, v, mask=mask, bias=bias, scale=scale, dropout=dropout)
-    seen = _recorder.get()
-    if seen is not None and id(owner) in seen.names:
-        q, k, v, kept = (tensor.detach() for tensor in (q, k, v, out))
-        if reused:
-            k, v = k.clone(), v.clone()
-        seen.calls.append(AttentionCall(seen.names[id(owner)], role, q, k, v, kept, as_mask(mask), bias, scale))
+    softness = softness_of(role)
+    if softness is not None:
+        weights = softness.weights(attention_scores(q, k, bias=bias, scale=scale), as_mask(mask))
+        out = weights @ for_each_head(v, q.size(1))
+    else:
+        weights, out = None, attend(q, k, v, mask=mask, bias=bias, scale=scale, dropout=dropout)
+    tell(owner, role, q, k, v, out, mask=mask, bias=bias, scale=scale, told=weights, reused=reused)
     return out
+
+
+def tell(
+    owner: nn.Module,
+    role: Role,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    *,
+    mask: Mask | Tensor | None = None,
+    bias: Tensor | None = None,
+    scale: float | None = None,
+    told: Tensor | None = None,
+    sums_to_one: bool = True,
+    reused: bool = False,
+) -> None:
+    """Let the recorder see an attention that was computed, if there is a recorder. See `AttentionCall`."""
+    seen = _recorder.get()
+    if seen is None or id(owner) not in seen.names:
+        return
+    q, k, v, out = (tensor.detach() for tensor in (q, k, v, out))
+    if reused:
+        k, v = k.clone(), v.clone()
+    told = None if told is None else told.detach()
+    name = seen.names[id(owner)]
+    seen.calls.append(AttentionCall(name, role, q, k, v, out, as_mask(mask), bias, scale, told, sums_to_one))

@@ -1,4 +1,4 @@
-"""What people type, made into what typer reads: `--data a.en a.de`, and `--debug` anywhere."""
+"""What people type, made into what typer reads: `--data a.en a.de`, `--join 2 3`, and `--debug` anywhere."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 FILE_OPTIONS = ("--data", "--valid", "--on")  # each takes one file of pairs or two parallel ones
+NUMBER_OPTIONS = ("--join",)  # each takes any number of numbers
 
 
 def take_debug(words: Sequence[str]) -> tuple[bool, list[str]]:
@@ -15,21 +16,24 @@ def take_debug(words: Sequence[str]) -> tuple[bool, list[str]]:
 
 
 def spread_files(words: Sequence[str]) -> list[str]:
-    """`--data a.en a.de` as `--data a.en --data a.de`: typer's options take one value at a time."""
+    """`--data a.en a.de` as `--data a.en --data a.de`, `--join 2 3` likewise: typer's options take one value at a time."""
     options, texts = _before_texts(words)
     spread: list[str] = []
     for place, word in enumerate(options):
         if place >= 2 and options[place - 2] in FILE_OPTIONS and _is_second_file(word):
             spread.append(options[place - 2])
+        elif len(spread) >= 2 and spread[-2] in NUMBER_OPTIONS and word.isdecimal():
+            spread.append(spread[-2])
         spread.append(word)
     return spread + texts
 
 
 def _is_second_file(word: str) -> bool:
-    """Not an option, nor what may follow one file of pairs: a task, a configuration, a run's folder."""
+    """Not an option, nor what may follow one file of pairs: a task, a kind of model, a configuration, a run's folder."""
+    from regard.models.config import KINDS
     from regard.tasks.config import TASKS
 
-    return not (word.startswith("-") or word in TASKS or word.endswith(".toml") or Path(word).is_dir())
+    return not (word.startswith("-") or word in (*TASKS, *KINDS) or word.endswith(".toml") or Path(word).is_dir())
 
 
 def _before_texts(words: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -1,71 +1,211 @@
-"""`regard compare`: several models on one test set, in one table."""
+"""`regard compare`: several models on one test set, in one report; with a budget, they are trained first."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from regard.cli.model import choose_device
-from regard.cli.options import AsJson, Beam, Device, Lowercase, TestPairs, given
-from regard.cli.output import print_json, print_table, progress, results, size_on_disk
+from regard.cli.options import AsJson, Beam, Device, Lowercase, Softness, given
+from regard.cli.output import print_json, print_table, progress, results, say
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
-    from regard.tasks.compare import Row
-
-COLUMNS = ("run", "BLEU", "95% interval", "difference", "p", "chrF", "parameters", "on disk", "sentences/s")
+    from regard.tasks.compare import Entry, Report, TestSet
+    from regard.tasks.contenders import Contender
 
 
 def compare(
-    runs: Annotated[
-        list[str], typer.Argument(metavar="RUN RUN...", help="Folders of runs or bundles.", show_default=False)
+    what: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="WHAT WHAT...",
+            help="Trained runs; or, with --budget, kinds of models (transformer, bahdanau, ...) and .toml files.",
+            show_default=False,
+        ),
     ],
-    on: TestPairs,
+    on: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--on",
+            metavar="FILE...",
+            show_default="data.test, or built-in dates",
+            help="Test pairs: one .tsv or .jsonl file, two parallel files, or builtin/dates/test.",
+        ),
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Train each for so long, as 90s or 15m: steps are always set from its measured speed, so that its "
+            "schedule ends with the time, and patience is off.",
+        ),
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE...", help="Training pairs.", show_default="built-in dates, or the .toml's"),
+    ] = None,
+    valid: Annotated[list[str] | None, typer.Option(metavar="FILE...", help="Validation pairs.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Size of the models: demo, tiny, base or big.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="A.B=C", help="A key of every configuration, as train.seed=2.")
+    ] = None,
+    join: Annotated[
+        list[int] | None,
+        typer.Option(metavar="N...", help="Also test longer inputs, each N neighbours joined, as --join 2 3 4."),
+    ] = None,
+    sentence: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="Show attention on this source.", show_default="one of the test set"),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="DIR", help="Folder of the runs and the report.", show_default="runs/compare/NUMBER"
+        ),
+    ] = None,
     beam: Beam = None,
+    softness: Softness = None,
     lowercase: Lowercase = False,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """One table for several models: quality, significance, size, speed."""
-    if len(runs) < 2:
-        raise UsageError("a comparison needs two runs or more: regard compare RUN RUN --on test.tsv")
-    from regard.runs import bundle_folder
+    """One report for several models: quality, significance, size, speed.
 
-    for run in runs:
-        bundle_folder(run)  # a wrong name is told before torch is imported
-    from regard.tasks.compare import compare as rows_of
-    from regard.tasks.evaluate import read_test_set
+    With --budget they are trained first, each for so long. Stopped? The same command with the same -o goes on.
+    """
+    if len(what) < 2:
+        raise UsageError("a comparison needs two models or more: regard compare RUN RUN --on test.tsv")
+    from regard.tasks.contenders import check_same_data, read_contenders
 
-    pairs = read_test_set(on, runs[0])
+    over = given(preset=preset, data=given(train=data or None, valid=valid or None) or None)
+    contenders = read_contenders(what, over, settings)
+    check_same_data(contenders, test_matters=not on)
+    seconds = read_budget(budget, contenders)
+    test = read_test_set(contenders, on or [], join or [])
+    device = choose_device(device)
+    place = out
+    if out is None and seconds is not None:
+        from regard.runs import new_run
+
+        place = new_run("compare")
+    folders = train_all(contenders, seconds, place, device)
+    from regard.tasks.compare import compare as report_of
+
     with progress("translating") as advance:
-        rows = rows_of(
-            runs, pairs, lowercase=lowercase, device=choose_device(device), progress=advance, **given(beam=beam)
+        report = report_of(
+            folders,
+            test,
+            sentence=sentence,
+            budget=seconds,
+            training_data=training_files(contenders),
+            lowercase=lowercase,
+            device=device,
+            progress=advance,
+            **given(beam=beam, softness=softness),
         )
-    if as_json:
-        print_json({"on": on, "sentences": len(pairs), "runs": [row.data() for row in rows]})
+    written = []
+    if place is not None:
+        from regard.tasks.report import write_report
+
+        written = write_report(report, place)  # before anything is printed: a reader that leaves early loses nothing
+    print_json(report.data()) if as_json else print_report(report)
+    for path in written:
+        say(f"wrote {path}") if as_json else print(f"wrote {path}")
+
+
+def read_budget(budget: str | None, contenders: list[Contender]) -> float | None:
+    """The budget in seconds. It is needed, and allowed, only where something is to be trained."""
+    to_train = [each.word for each in contenders if each.config is not None]
+    if budget is None:
+        if to_train:
+            raise UsageError(f"{to_train[0]} is to be trained: say for how long, as --budget 15m")
+        return None
+    if not to_train:
+        raise UsageError("these models are all trained: leave out --budget, and name a test set with --on")
+    from regard.config import check
+    from regard.training.config import TrainConfig
+
+    seconds = check(TrainConfig, {"max_time": budget}, "--budget").max_time
+    assert seconds is not None
+    return seconds
+
+
+def read_test_set(contenders: list[Contender], on: list[str], join: list[int]) -> TestSet:
+    """What they are tested on, read before anything is trained, so that a wrong name costs nothing."""
+    from regard.data.pairs import read_pairs
+    from regard.evaluate.by_length import join_pairs
+    from regard.tasks.compare import TestSet
+    from regard.tasks.contenders import named_test_set
+    from regard.tasks.evaluate import has_one_answer
+    from regard.tasks.evaluate import read_test_set as read_for_run
+
+    names = named_test_set(contenders, on)
+    first = contenders[0]
+    if first.config is None:
+        pairs = read_for_run(names, first.word)
     else:
-        print_rows(rows, on, len(pairs))
+        pairs = read_pairs(names, first.config.data.fields, first.beside)
+    for count in join:
+        join_pairs(pairs, count)  # a wrong number is told now
+    return TestSet(names, tuple(pairs), has_one_answer(names), tuple(sorted(set(join))))
 
 
-def print_rows(rows: list[Row], on: list[str], sentences: int) -> None:
-    print_table(COLUMNS, [cells(row) for row in rows], right=COLUMNS[1:])
+def training_files(contenders: list[Contender]) -> tuple[str, ...]:
+    """The training data of those that were trained here: all have the same."""
+    return next((each.config.data.train for each in contenders if each.config is not None), ())
+
+
+def train_all(contenders: list[Contender], budget: float | None, place: Path | None, device: str) -> dict[str, Path]:
+    """A folder for each; whatever has to be trained is trained, and shown while it learns."""
+    if budget is None:
+        return {each.name: Path(each.word) for each in contenders}
+    assert place is not None
+    from regard.tasks import contest
+    from regard.training.show import make_show
+
+    say(f"comparison: {place}")
+    try:
+        return contest.train_all(contenders, budget, place, device=device, say=say, make_show=make_show)
+    except (KeyboardInterrupt, contest.Interrupted):
+        say(f"interrupted; go on with the same command and -o {place}")
+        raise typer.Exit(130) from None
+
+
+def print_report(report: Report) -> None:
+    entries = report.entries
+    rows = {name: [form(entry) for entry in entries] for name, form in COLUMNS.items()}
+    shown = {name: cells for name, cells in rows.items() if any(cells)}
+    print_table(tuple(shown), list(zip(*shown.values(), strict=True)), right=tuple(shown)[1:], fold=("model",))
     console = results()
-    console.print(f"{sentences:,} sentences of {' '.join(on)}; differences are to {rows[0].run}", markup=False)
+    console.print(
+        f"{report.sentences:,} sentences of {' '.join(report.on)}; differences are to {entries[0].name}", markup=False
+    )
     console.print("p: how often luck alone makes such a difference (paired bootstrap)", style="dim")
-    console.print(rows[0].bleu.signature, style="dim", markup=False, soft_wrap=True)
+    if any(entry.alignment for entry in entries):
+        console.print("AER: alignment error rate of the mean attention map, 0% is perfect", style="dim")
+    console.print(entries[0].bleu.signature, style="dim", markup=False, soft_wrap=True)
+    for note in report.notes:
+        console.print(note, markup=False)
 
 
-def cells(row: Row) -> list[str]:
-    against = row.against_first
-    return [
-        row.run,
-        f"{row.bleu.value:.1f}",
-        f"{row.bleu.low:.1f} to {row.bleu.high:.1f}",
-        f"{against.difference:+.1f}" if against else "",
-        f"{against.p_value:.3f}" if against else "",
-        f"{row.chrf.value:.1f}",
-        f"{row.parameters:,}",
-        size_on_disk(row.size),
-        f"{row.sentences_per_second:,.0f}",
-    ]
+COLUMNS: dict[str, Callable[[Entry], str]] = {  # a column that has nothing for any model is left out
+    "model": lambda entry: entry.name,
+    "BLEU": lambda entry: f"{entry.bleu.value:.1f}",
+    "95% interval": lambda entry: f"{entry.bleu.low:.1f} to {entry.bleu.high:.1f}",
+    "diff.": lambda entry: "" if entry.against_first is None else f"{entry.against_first.difference:+.1f}",
+    "p": lambda entry: "" if entry.against_first is None else f"{entry.against_first.p_value:.3f}",
+    "chrF": lambda entry: f"{entry.chrf.value:.1f}",
+    "exact": lambda entry: "" if entry.exact is None else f"{entry.exact:.1f}%",
+    "AER": lambda entry: (
+        "" if entry.exact is None else "none" if entry.alignment is None else f"{entry.alignment.mean:.1%}"
+    ),
+    "parameters": lambda entry: f"{entry.parameters:,}",
+    "steps": lambda entry: "" if entry.training is None else f"{entry.training.steps:,}",
+    "sent./s": lambda entry: f"{entry.sentences_per_second:,.0f}",
+}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.model import load_translator
-from regard.cli.options import AsJson, Beam, Device, Lowercase, RunFolder, TestPairs, given
+from regard.cli.options import AsJson, Beam, Device, Lowercase, RunFolder, Softness, TestPairs, given
 from regard.cli.output import one_line, print_json, print_table, progress, results, say
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ def evaluate(
     run: RunFolder,
     on: TestPairs,
     beam: Beam = None,
+    softness: Softness = None,
     lowercase: Lowercase = False,
     save: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the translations, one a line.")] = None,
     device: Device = "auto",
@@ -33,15 +34,13 @@ def evaluate(
     from regard.tasks.evaluate import evaluate as score
     from regard.tasks.evaluate import has_one_answer, read_test_set
 
-    pairs = read_test_set(on, run)
+    pairs, decode = read_test_set(on, run), given(beam=beam, softness=softness)
     with progress("translating") as advance:
-        found = score(
-            translator, pairs, lowercase=lowercase, one_answer=has_one_answer(on), progress=advance, **given(beam=beam)
-        )
+        found = score(translator, pairs, lowercase=lowercase, one_answer=has_one_answer(on), progress=advance, **decode)
     if save is not None:
         say(f"wrote {write_text(save, ''.join(one_line(output) + chr(10) for output in found.outputs))}")
     if as_json:
-        print_json({"run": run, "on": on, "decode": translator.options(given(beam=beam)).model_dump(), **found.data()})
+        print_json({"run": run, "on": on, "decode": translator.options(decode).model_dump(), **found.data()})
     else:
         print_scores(run, on, found)
 

@@ -26,6 +26,10 @@ Lowercase = Annotated[
 Beam = Annotated[
     int | None, typer.Option(metavar="N", help="Width of the beam; 1 is greedy.", show_default="the model's")
 ]
+Softness = Annotated[
+    float | None,
+    typer.Option(metavar="X", help="Temperature of each look at the source; 0: only the best position is seen."),
+]
 
 
 def given(**options: Any) -> dict[str, Any]:

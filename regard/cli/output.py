@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import sys
 import time
@@ -14,6 +13,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from regard.files import finite
 
 WIDE = 1000  # columns of a table that no terminal shows: nothing is cut or wrapped in a file
 
@@ -29,15 +30,6 @@ def results() -> Console:
 
 def print_json(value: Any) -> None:
     print(json.dumps(finite(value), ensure_ascii=False, indent=2))
-
-
-def finite(value: Any) -> Any:
-    """The value as strict JSON can hold it: infinity and NaN become null."""
-    if isinstance(value, dict):
-        return {key: finite(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def print_table(

@@ -38,6 +38,14 @@ def train(
         typer.Option(metavar="FILE...", help="Validation pairs; without, some of the data is held out."),
     ] = None,
     languages: Annotated[str | None, typer.Option(metavar="A,B", help="Language codes, such as en,de.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND",
+            help="transformer, luong, bahdanau, seq2seq (no attention) or bytenet.",
+            show_default="transformer",
+        ),
+    ] = None,
     preset: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Size of the model: demo, tiny, base or big.", show_default="tiny"),
@@ -69,11 +77,13 @@ def train(
     changes = given(steps=steps, max_time=max_time)
     if resume is not None:
         fixed = given(WHAT=what, data=data, valid=valid, languages=languages, preset=preset, seed=seed, out=out)
+        fixed |= given(model=model)
         result = go_on(resume, fixed, {**changes, **_train_settings(settings or [])}, device)
     else:
         from regard.tasks.config import data_folder, run_config
 
         over = given(preset=preset, train=given(**changes, seed=seed), data=_data(data, valid, languages))
+        over |= given(model=None if model is None else {"kind": model})
         if what is None:
             raise UsageError("name a task or a configuration: regard train translate --data pairs.tsv")
         config = run_config(what, over, settings)

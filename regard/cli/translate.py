@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.model import load_translator, newest_run
-from regard.cli.options import Beam, Device, given
+from regard.cli.options import Beam, Device, Softness, given
 from regard.cli.output import finite, one_line, progress, results, say
 from regard.errors import UsageError
 
@@ -45,6 +45,7 @@ def translate(
     alpha: Annotated[float | None, typer.Option(metavar="X", help="Exponent of the length penalty.")] = None,
     min_length: Annotated[int | None, typer.Option(metavar="N", help="Fewest tokens.")] = None,
     max_length: Annotated[int | None, typer.Option(metavar="N", help="Most tokens.")] = None,
+    softness: Softness = None,
     attention: Annotated[bool, typer.Option("--attention", help="Show where the model looked.")] = False,
     out: Annotated[
         Path | None,
@@ -62,6 +63,7 @@ def translate(
     decode = given(
         beam=beam, n_best=n_best, sample=sample or None, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed,
         length_penalty=length_penalty, alpha=alpha, min_length=min_length, max_length=max_length,
+        softness=softness,
     )  # fmt: skip
     translator = load_translator(model or newest_run("translate"), device)
     translator.options(decode)  # a wrong option is told before anything is read

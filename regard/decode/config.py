@@ -34,6 +34,9 @@ class DecodeConfig(StrictConfig):
     max_length: int | None = Field(None, ge=0, description="Most tokens, end not counted; unset: the two keys below.")
     max_ratio: float = Field(2.0, ge=0, description="Without max_length, most tokens for each token of the source.")
     max_extra: int = Field(20, ge=0, description="Without max_length, tokens allowed beyond that ratio.")
+    softness: float = Field(
+        1.0, ge=0, description="Temperature of each look at the source; 0 is hard: only the best position is seen."
+    )
     batch_sentences: int = Field(64, ge=1, description="Most sources decoded together.")
     batch_tokens: int = Field(4096, ge=1, description="Most source positions decoded together, padding included.")
 

@@ -88,14 +88,14 @@ def draw(map: AttentionMap) -> Figure:
     layout, top = Layout.of(*heads.shape), scale_top(map.weights)
     placed: Placed = [(figure.add_axes((0, 0, 1, 1)), layout.place(index)) for index in range(len(heads))]
     for index, (axes, _) in enumerate(placed):
-        _draw_cells(axes, heads[index], top, layout)
+        draw_cells(axes, heads[index], top, layout)
         if map.weights.ndim == 3:
             axes.set_xlabel(f"head {index}", fontsize=9, color=TEXT, labelpad=4)
-    placed += _draw_legend(figure, layout, placed, top, masked=bool(np.isnan(map.weights).any()))
-    _stand(placed, figure, Bbox([[0, 0], [1, 1]]))
+    placed += draw_legend(figure, layout, placed, top, masked=bool(np.isnan(map.weights).any()))
+    stand(placed, figure, Bbox([[0, 0], [1, 1]]))
     for index in range(len(heads)):
-        _draw_labels(placed[index][0], map, layout, left=index % layout.across == 0, above=index < layout.across)
-    _fit_page(figure, placed, map.title)
+        draw_labels(placed[index][0], map, layout, left=index % layout.across == 0, above=index < layout.across)
+    fit_page(figure, placed, map.title)
     return figure
 
 
@@ -107,11 +107,11 @@ def render(figure: Figure, format: str) -> bytes:
     return file.getvalue()
 
 
-def _draw_cells(axes: Axes, weights: np.ndarray, top: float, layout: Layout) -> None:
+def draw_cells(axes: Axes, weights: np.ndarray, top: float, layout: Layout) -> None:
     """The coloured cells (T, S). Masked cells are left out, and the hatched ground shows."""
     rows, columns = weights.shape
     if np.isnan(weights).any():
-        axes.add_patch(_hatched(axes))
+        axes.add_patch(hatched(axes))
     axes.pcolormesh(
         np.ma.masked_invalid(weights),
         cmap=COLORS,
@@ -131,13 +131,13 @@ def _draw_cells(axes: Axes, weights: np.ndarray, top: float, layout: Layout) -> 
         spine.set(color=FRAME, linewidth=0.6)
 
 
-def _hatched(axes: Axes) -> Rectangle:
+def hatched(axes: Axes) -> Rectangle:
     ground = Rectangle((0, 0), 1, 1, transform=axes.transAxes, zorder=0)
     ground.set(facecolor="#f3f3f3", edgecolor="#d9d9d9", linewidth=0, hatch="////")
     return ground
 
 
-def _draw_labels(axes: Axes, map: AttentionMap, layout: Layout, left: bool, above: bool) -> None:
+def draw_labels(axes: Axes, map: AttentionMap, layout: Layout, left: bool, above: bool) -> None:
     """Tokens on the left and above, as many as can be read; those wider than their cell are turned."""
     if left:
         labels, families = _prepared(map.rows, layout.stride)
@@ -172,7 +172,7 @@ def _turn(labels: Sequence[Text], layout: Layout) -> None:
             label.set(rotation=angle, rotation_mode="anchor", ha="left", va="center" if angle == 90 else "baseline")
 
 
-def _draw_legend(figure: Figure, layout: Layout, placed: Placed, top: float, masked: bool) -> Placed:
+def draw_legend(figure: Figure, layout: Layout, placed: Placed, top: float, masked: bool) -> Placed:
     """The colour bar to the right of the panels, and under it what a masked cell looks like."""
     right = max(left + width for _, (left, _, width, _) in placed) + MARGIN
     height = min(max(layout.height, 1.2), 2.4)
@@ -185,14 +185,14 @@ def _draw_legend(figure: Figure, layout: Layout, placed: Placed, top: float, mas
     legend: Placed = [(bar, (right, 0.0, 0.13, height))]
     if masked:
         swatch = figure.add_axes((0, 0, 1, 1), xticks=[], yticks=[])
-        swatch.add_patch(_hatched(swatch))
+        swatch.add_patch(hatched(swatch))
         swatch.text(1.35, 0.5, "masked", transform=swatch.transAxes, va="center", fontsize=8.5, color=TEXT)
         swatch.spines[:].set(color=FRAME, linewidth=0.6)
         legend.append((swatch, (right, height + 0.14, 0.13, 0.13)))
     return legend
 
 
-def _fit_page(figure: Figure, placed: Placed, title: str) -> None:
+def fit_page(figure: Figure, placed: Placed, title: str) -> None:
     """Measure everything drawn, add the title and the margins, and make the page exactly that large."""
     boxes = [box for axes, _ in placed if (box := axes.get_tightbbox()) is not None]
     ink = Bbox.union(boxes).transformed(figure.dpi_scale_trans.inverted())  # in inches
@@ -200,7 +200,7 @@ def _fit_page(figure: Figure, placed: Placed, title: str) -> None:
     above = heading.height + 0.14 if title else 0.0
     width = max(ink.width, heading.width)
     page = Bbox([[ink.x0 - MARGIN, ink.y0 - MARGIN], [ink.x0 + width + MARGIN, ink.y1 + above + MARGIN]])
-    _stand(placed, figure, page)
+    stand(placed, figure, page)
     for text in figure.texts:
         text.set_position((MARGIN / page.width, 1 - MARGIN / page.height))
 
@@ -217,7 +217,7 @@ def _draw_title(figure: Figure, title: str, width: float) -> Bbox:
     return heading.get_window_extent().transformed(figure.dpi_scale_trans.inverted())
 
 
-def _stand(placed: Placed, figure: Figure, page: Bbox) -> None:
+def stand(placed: Placed, figure: Figure, page: Bbox) -> None:
     """Put the axes where they belong on a page whose edges are given in inches from the first panel's top left."""
     figure.set_size_inches(page.width, page.height)
     for axes, (left, top, width, height) in placed:

@@ -21,15 +21,18 @@ class SentenceAttention:
 
     source: tuple[str, ...]  # S labels, end token last
     target: tuple[str, ...]  # T labels, end token last
-    layers: dict[str, np.ndarray]  # module path -> (H, T, S)
+    layers: dict[str, np.ndarray]  # module path -> (H, T, S); empty for a model without attention
     difference: float  # between the outputs rebuilt from these weights and the model's own
 
     def map(self, layer: int | None = None, head: int | None = None) -> AttentionMap:
         heads = list(self.layers.values())  # each (H, T, S)
+        if not heads:
+            raise UsageError("this model has no attention to look at")
         if layer is None and head is not None:
             raise UsageError(f"head {head} of which layer? name one from 0 to {len(heads) - 1}")
         if layer is None:
-            title = f"mean of {len(heads)} layers x {len(heads[0])} heads"
+            many = len(heads) * len(heads[0]) > 1
+            title = f"mean of {len(heads)} layers x {len(heads[0])} heads" if many else "attention"
             mean = np.mean([weights.mean(axis=0) for weights in heads], axis=0)  # (T, S)
             return AttentionMap(mean, self.source, self.target, title)
         if not 0 <= layer < len(heads):

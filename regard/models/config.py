@@ -122,7 +122,7 @@ class ByteNetConfig(StrictConfig):
     sets: int = Field(1, ge=1, description="How often the dilations are gone through, in encoder and decoder.")
     dilations: tuple[int, ...] = Field((1, 2, 4, 8), min_length=1, description="Dilation of each block of a set.")
     kernel: int = Field(3, ge=1, description="Width of the convolutions; odd, so that the encoder's can be centred.")
-    ratio: float = Field(1.2, gt=0, description="a of the unfolding: the encoder is a S + b long for S tokens.")
+    ratio: float = Field(1.2, ge=1, description="a of the unfolding: the encoder is a S + b long for S tokens.")
     extra: int = Field(4, ge=0, description="b of the unfolding.")
     dropout: float = Field(0.2, ge=0, lt=1, description="Dropout on embeddings and on the output of each block.")
     tied: Literal["all", "target", "none"] = Field(
@@ -191,7 +191,14 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {  # size -> kind -> values
         "seq2seq": {"width": 1000, "hidden": 1000, "layers": 4, "dropout": 0.0},
         "bahdanau": {"width": 620, "hidden": 2000, "dropout": 0.0},
         "luong": {"width": 1000, "hidden": 1000, "layers": 4, "dropout": 0.2},
-        "bytenet": {"width": 800, "channels": 1600, "sets": 6, "dilations": (1, 2, 4, 8, 16), "dropout": 0.0},
+        "bytenet": {
+            "width": 1600,
+            "channels": 1600,
+            "sets": 6,
+            "dilations": (1, 2, 4, 8, 16),
+            "extra": 0,
+            "dropout": 0.0,
+        },
     },
     "big": {
         "transformer": {

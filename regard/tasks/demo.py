@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
 from typing import Any
 
 from regard.data.dates import DatePair, as_pairs, date_pairs, split_of
-from regard.evaluate.alignment import Link, alignment_error_rate, hard_alignment
 from regard.evaluate.exact import exact_match
+from regard.tasks.alignment import alignment_error
 from regard.tasks.config import RunConfig, run_config
 from regard.tasks.translate import Translator
 
@@ -102,29 +101,3 @@ def read_examples(translator: Translator, pairs: Sequence[tuple[str, str]]) -> t
         Example(source, output.text, reference, split_of(date.fromisoformat(reference)) == "train")
         for (source, reference), output in zip(pairs, outputs, strict=True)
     )
-
-
-def alignment_error(translator: Translator, pairs: Sequence[DatePair]) -> float:
-    """Alignment error rate of the map that `regard translate --attention` shows, while the right date is written.
-
-    A token is a character here, so the generator's alignment of characters is one of tokens. The hyphens of the target
-    come from no character of the source and are left out.
-    """
-    predicted: set[Link] = set()
-    sure: set[Link] = set()
-    possible: set[Link] = set()
-    for number, pair in enumerate(pairs):
-        ids = translator.tokenizers.target.encode(pair.target)
-        links = hard_alignment(translator.attention(pair.source, ids).map().weights)
-        from_source = {target for _, target in pair.alignment}
-        predicted |= {(number, source, target) for source, target in links if target in from_source}
-        for link in pair.alignment:
-            possible.add((number, *link))
-        sure |= {(number, *link) for link in sure_links(pair)}
-    return alignment_error_rate(predicted, sure, possible)
-
-
-def sure_links(pair: DatePair) -> set[tuple[int, int]]:
-    """Links of target characters that come from one source character; of a month's name any letter will do."""
-    sources = Counter(target for _, target in pair.alignment)
-    return {link for link in pair.alignment if sources[link[1]] == 1}

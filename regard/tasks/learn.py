@@ -33,6 +33,9 @@ class Prepared:
 
     job: Job
     notes: tuple[str, ...]
+    bundle: BundleConfig
+    tokenizers: TokenizerPair
+    valid: list[Pair]
 
 
 def prepare(config: RunConfig, folder: Path, *, beside: Path | None, resume: bool, device: str = "cpu") -> Prepared:
@@ -69,7 +72,7 @@ def prepare(config: RunConfig, folder: Path, *, beside: Path | None, resume: boo
         *([note] if note else []),
         f"{len(train):,} training and {len(pairs.valid):,} validation pairs",
     )
-    return Prepared(job, notes)
+    return Prepared(job, notes, bundle, tokenizers, pairs.valid)
 
 
 def encode(pairs: Sequence[Pair], tokenizers: TokenizerPair) -> TokenPairs:
@@ -107,7 +110,10 @@ def validation(
         translator = Translator(Bundle(config, model, tokenizers, {}))
         outputs = [each.text for each in translator.translate([source for source, _ in shown], beam=1, n_best=1)]
         references = [target for _, target in shown]
-        metrics["bleu"] = score_translations(outputs, references, metrics=("bleu",), resamples=0)["bleu"].value
+        found = score_translations(
+            outputs, references, lowercase=config.tokens.lowercase, metrics=("bleu",), resamples=0
+        )
+        metrics["bleu"] = found["bleu"].value
         if run.data.train == (BUILTIN,):
             metrics["exact"] = exact_match(outputs, references)
         samples = [(*pair, output) for pair, output in zip(shown, outputs, strict=True)][: run.validate_.samples]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, overload
 
 import torch
 
-from regard.attention import record
+from regard.attention import record, softness
 from regard.bundle import Bundle, load_bundle
 from regard.config import check
 from regard.data.batch import pad
@@ -95,7 +96,7 @@ class Translator:
         found = self._search(texts, decode, progress, first)
         out = [self._translation(source, hypotheses) for source, hypotheses in zip(texts, found, strict=True)]
         if attention:
-            out = [replace(each, attention=self.attention(each.source, each.ids)) for each in out]
+            out = [replace(each, attention=self.attention(each.source, each.ids, decode.softness)) for each in out]
         return out[0] if isinstance(text, str) else out
 
     def options(self, over: dict[str, Any]) -> DecodeConfig:
@@ -117,18 +118,18 @@ class Translator:
         targets = self.tokenizers.target.encode_all([check_text(pair[1]) for pair in pairs])
         return TokenPairs(as_arrays(sources, begin=False), as_arrays(targets, begin=True), PAD)
 
-    def attention(self, source: str, ids: Sequence[int]) -> SentenceAttention:
+    def attention(self, source: str, ids: Sequence[int], soft: float = 1.0) -> SentenceAttention:
         """Where the model looked while it wrote `ids`: one teacher-forced pass, equal to the steps of decoding."""
         reads = as_arrays([self.tokenizers.source.encode(source)], begin=False)
         writes = as_arrays([list(ids)], begin=True)
         batch = TokenPairs(reads, writes, PAD).take([0]).to(self.device)
-        with torch.inference_mode(), record(self.model) as seen:
+        with torch.inference_mode(), _softness(soft), record(self.model) as seen:
             self.model.hidden(batch)
         return SentenceAttention(
             tuple(self.tokenizers.source.labels(reads[0])),
             tuple(self.tokenizers.target.labels(writes[0][1:])),
             {call.path: call.weights()[0].double().cpu().numpy() for call in seen.only("cross")},
-            seen.check(),
+            seen.check() if seen.calls else 0.0,  # a family without attention has nothing to rebuild
         )
 
     def _search(
@@ -139,16 +140,17 @@ class Translator:
         done = 0
         for group in groups([len(sequence) for sequence in ids], options):
             source, lengths = pad([ids[place] for place in group], PAD)
-            results = generate(
-                self.model,
-                (source.to(self.device), lengths.to(self.device)),
-                torch.full((len(group), 1), BEGIN, device=self.device),
-                end=END,
-                limits=[options.limit_for(int(length)) for length in lengths],
-                options=options,
-                forbidden=(PAD, BEGIN, UNKNOWN),
-                streams=[first + place for place in group],
-            )
+            with _softness(options.softness):
+                results = generate(
+                    self.model,
+                    (source.to(self.device), lengths.to(self.device)),
+                    torch.full((len(group), 1), BEGIN, device=self.device),
+                    end=END,
+                    limits=[options.limit_for(int(length)) for length in lengths],
+                    options=options,
+                    forbidden=(PAD, BEGIN, UNKNOWN),
+                    streams=[first + place for place in group],
+                )
             for place, hypotheses in zip(group, results, strict=True):
                 found[place] = hypotheses
             done += len(group)
@@ -182,6 +184,11 @@ class Translator:
             target_log_probabilities(hidden[row, :length], self.model.output.weight, batch.target[row, 1 : length + 1])
             for row, length in enumerate(lengths)
         ]
+
+
+def _softness(value: float) -> AbstractContextManager[None]:
+    """Of the looks at the source, as `decode.softness` says it: a temperature, or 0 for the best position only."""
+    return softness(temperature=value or 1.0, hard=value == 0)
 
 
 def check_text(text: str) -> str:

@@ -1,0 +1,134 @@
+"""The six scores of the literature: how well a query (a decoder's state) and a key (an annotation of the source) agree.
+
+    cosine      β cos(q, k)            Graves et al. 2014, eq. 5 and 6: content-based, with a learned strength β
+    additive    v · tanh(W q + U k)    Bahdanau et al. 2015, section A.1.2
+    location    (W q)_s                Luong et al. 2015, eq. 8: the position s alone decides, whatever stands there
+    general     q · W k                Luong et al. 2015, section 3.1
+    dot         q · k                  Luong et al. 2015, section 3.1
+    scaled-dot  q · k / √E             Vaswani et al. 2017, section 3.2.1
+
+Each is a part that any attention of one head takes: queries (B, T, Q) and keys (B, S, K) give scores (B, T, S).
+`keys` is what can be computed of the source once, before the first query is known.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize, pad
+
+from regard.errors import UsageError, nearest
+
+
+class Score(nn.Module):
+    """The base of every score; `keys` of a source is the source itself unless a score projects it."""
+
+    longest: int | None = None  # positions that can be scored; None: all
+
+    def keys(self, memory: Tensor) -> Tensor:
+        return memory
+
+    def forward(self, q: Tensor, keys: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+class Dot(Score):
+    """q · k, times a constant."""
+
+    def __init__(self, query_width: int, key_width: int, scale: float = 1.0) -> None:
+        super().__init__()
+        _must_be_equal("a dot product", query_width, key_width)
+        self.scale = scale
+
+    def forward(self, q: Tensor, keys: Tensor) -> Tensor:
+        return (q * self.scale) @ keys.mT  # (B, T, S)
+
+
+class Cosine(Score):
+    """β cos(q, k); β is learned as its logarithm, so that it stays positive. A zero vector has cosine zero."""
+
+    def __init__(self, query_width: int, key_width: int) -> None:
+        super().__init__()
+        _must_be_equal("a cosine", query_width, key_width)
+        self.log_strength = nn.Parameter(torch.zeros(1))
+
+    def keys(self, memory: Tensor) -> Tensor:
+        return normalize(memory, dim=-1)
+
+    def forward(self, q: Tensor, keys: Tensor) -> Tensor:
+        return (normalize(q, dim=-1) * self.log_strength.exp()) @ keys.mT  # (B, T, S)
+
+
+class General(Score):
+    """q · W k."""
+
+    def __init__(self, query_width: int, key_width: int) -> None:
+        super().__init__()
+        self.key = nn.Linear(key_width, query_width, bias=False)
+
+    def keys(self, memory: Tensor) -> Tensor:
+        return self.key(memory)  # (B, S, Q)
+
+    def forward(self, q: Tensor, keys: Tensor) -> Tensor:
+        return q @ keys.mT  # (B, T, S)
+
+
+class Additive(Score):
+    """v · tanh(W q + U k): a layer of `width` units for every pair of query and key."""
+
+    def __init__(self, query_width: int, key_width: int, width: int | None = None) -> None:
+        super().__init__()
+        width = width or query_width
+        self.query = nn.Linear(query_width, width, bias=False)
+        self.key = nn.Linear(key_width, width, bias=False)
+        self.value = nn.Linear(width, 1, bias=False)
+
+    def keys(self, memory: Tensor) -> Tensor:
+        return self.key(memory)  # (B, S, A)
+
+    def forward(self, q: Tensor, keys: Tensor) -> Tensor:
+        pairs = self.query(q)[:, :, None] + keys[:, None]  # (B, T, S, A)
+        return self.value(pairs.tanh()).squeeze(-1)  # (B, T, S)
+
+
+class Location(Score):
+    """(W q)_s for position s. There is none from `longest` on: those are not to be looked at, as in the paper."""
+
+    def __init__(self, query_width: int, longest: int) -> None:
+        super().__init__()
+        self.longest = longest
+        self.position = nn.Linear(query_width, longest, bias=False)
+
+    def forward(self, q: Tensor, keys: Tensor) -> Tensor:
+        weight = self.position.weight[: keys.size(1)]  # (S, Q), or fewer rows
+        return pad(q @ weight.mT, (0, keys.size(1) - len(weight)))  # (B, T, S)
+
+
+SCORES = ("cosine", "additive", "location", "general", "dot", "scaled-dot")
+
+
+def make_score(name: str, query_width: int, key_width: int, longest: int = 256) -> Score:
+    """The score of this name for queries and keys of these widths."""
+    if name == "cosine":
+        return Cosine(query_width, key_width)
+    if name == "additive":
+        return Additive(query_width, key_width)
+    if name == "location":
+        return Location(query_width, longest)
+    if name == "general":
+        return General(query_width, key_width)
+    if name == "dot":
+        return Dot(query_width, key_width)
+    if name == "scaled-dot":
+        return Dot(query_width, key_width, scale=1 / math.sqrt(query_width))
+    raise UsageError(f"no score {name}{nearest(name, SCORES)}")
+
+
+def _must_be_equal(what: str, query_width: int, key_width: int) -> None:
+    if query_width != key_width:
+        raise UsageError(
+            f"{what} needs queries and keys of one width, but they are {query_width} and {key_width} wide; "
+            "make them equal, or choose the score general or additive"
+        )

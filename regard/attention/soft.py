@@ -1,0 +1,103 @@
+"""Attention of one head with any score, the recurrent decoders' way (Bahdanau et al. 2015, eq. 5 and 6):
+
+    weights = softmax(score(q, k) / temperature),   context = Σ weights · annotation
+
+and the same with a learned query: attention pooling, which makes one vector of a sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from regard.attention.attend import masked_softmax
+from regard.attention.cache import MemoryKeys
+from regard.attention.local import Everywhere, Place
+from regard.attention.masks import Dense, Mask
+from regard.attention.record import Role, tell
+from regard.attention.scores import Score
+from regard.attention.softness import best_only, softness_of
+
+
+@dataclass(frozen=True)
+class Look:
+    """What queries saw: of a few queries at once, or of one step."""
+
+    context: Tensor  # (B, T, K)
+    weights: Tensor  # (B, T, S)
+    mask: Mask | None  # what they were allowed to see
+
+    @classmethod
+    def stacked(cls, steps: Sequence[Look]) -> Look:
+        """Steps of one query each, as one look of all queries."""
+        weights = torch.cat([step.weights for step in steps], dim=1)
+        mask = steps[0].mask
+        if mask is not None and any(step.mask is not mask for step in steps):  # a window that moves
+            each = [step.mask.dense(1, weights.size(-1), weights.device) for step in steps if step.mask is not None]
+            mask = Dense(torch.cat(each, dim=2))  # (B, 1, T, S)
+        return cls(torch.cat([step.context for step in steps], dim=1), weights, mask)
+
+
+class SoftAttention(nn.Module):
+    """Queries (B, T, Q) look at annotations (B, S, K). `place` says how far: everywhere, or in a window."""
+
+    def __init__(
+        self, score: Score, *, place: Place | None = None, temperature: float = 1.0, role: Role = "cross"
+    ) -> None:
+        super().__init__()
+        self.score, self.place, self.temperature, self.role = score, place or Everywhere(), temperature, role
+
+    def project(self, vectors: Tensor, mask: Mask | None) -> MemoryKeys:
+        """What is computed of a source once, however often it is looked at."""
+        return MemoryKeys(self.score.keys(vectors), vectors, mask)
+
+    def forward(self, q: Tensor, memory: MemoryKeys, times: Tensor) -> Tensor:
+        """Contexts (B, T, K) of queries (B, T, Q) at the target positions `times` (T,) or (1,), seen by the recorder."""
+        look = self.look(q, memory, times)
+        self.tell(q, memory, look)
+        return look.context
+
+    def look(self, q: Tensor, memory: MemoryKeys, times: Tensor) -> Look:
+        """`forward`, not seen by the recorder: a loop over steps tells all of them at its end."""
+        near = self.place(q, memory, times)
+        mask = self._known(near.mask, memory)
+        softness = softness_of(self.role)
+        temperature = self.temperature * (1.0 if softness is None else softness.temperature)
+        scores = self.score(q, memory.keys)  # (B, T, S)
+        weights = masked_softmax(scores[:, None] / temperature, mask)[:, 0]  # (B, T, S)
+        if near.factor is not None:
+            weights = weights * near.factor
+        if softness is not None and softness.hard:
+            weights = best_only(weights)
+        return Look(weights @ memory.values, weights, mask)
+
+    def _known(self, mask: Mask | None, memory: MemoryKeys) -> Mask | None:
+        """Without the positions that the score does not know."""
+        longest, places = self.score.longest, memory.keys.size(1)
+        if longest is None or places <= longest:
+            return mask
+        known = Dense((torch.arange(places, device=memory.keys.device) < longest).view(1, 1, 1, -1))
+        return known if mask is None else mask & known
+
+    def tell(self, q: Tensor, memory: MemoryKeys, look: Look) -> None:
+        """Let the recorder see it: one head, the steps stacked into one map."""
+        heads = [x[:, None] for x in (q, memory.keys, memory.values, look.context)]  # each (B, 1, T or S, ...)
+        told, whole = look.weights[:, None], not self.place.weakens
+        tell(self, self.role, *heads, mask=look.mask, told=told, sums_to_one=whole)
+
+
+class AttentionPool(nn.Module):
+    """One vector of a sequence: annotations (B, S, K) -> (B, K), weighed by a learned query."""
+
+    def __init__(self, score: Score, query_width: int) -> None:
+        super().__init__()
+        self.query = nn.Parameter(torch.randn(query_width) / query_width**0.5)
+        self.attention = SoftAttention(score, role="pool")
+
+    def forward(self, vectors: Tensor, mask: Mask | None = None) -> Tensor:
+        memory = self.attention.project(vectors, mask)
+        q = self.query.expand(len(vectors), 1, -1)  # (B, 1, Q)
+        return self.attention(q, memory, torch.zeros(1, device=vectors.device)).squeeze(1)

@@ -1,0 +1,171 @@
+"""Layers of recurrent cells, over whole sequences or step by step, and the encoder that reads in both directions."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from regard.blocks.cells import GATES, STEPS, CellState, fused
+from regard.noise import dropout
+
+LayerStates = list[CellState]  # of each layer
+
+
+class RecurrentLayer(nn.Module):
+    """One layer of a cell: x (T, B, inputs) -> (T, B, hidden)."""
+
+    def __init__(self, cell: str, inputs: int, hidden: int) -> None:
+        super().__init__()
+        self.cell, self.hidden = cell, hidden
+        gates = GATES[cell] * hidden
+        self.weight_x, self.weight_h = (
+            nn.Parameter(torch.empty(gates, inputs)),
+            nn.Parameter(torch.empty(gates, hidden)),
+        )
+        self.bias_x, self.bias_h = nn.Parameter(torch.zeros(gates)), nn.Parameter(torch.zeros(gates))
+        with torch.no_grad():
+            for gate in self.weight_x.chunk(GATES[cell]):
+                nn.init.xavier_uniform_(gate)
+            for gate in self.weight_h.chunk(GATES[cell]):
+                nn.init.orthogonal_(gate)
+            if cell == "lstm":  # remember at first (Jozefowicz et al. 2015)
+                self.bias_x[hidden : 2 * hidden] = 1.0
+
+    def zeros(self, rows: int) -> CellState:
+        """The state before anything was read."""
+        return tuple(self.weight_h.new_zeros(rows, self.hidden) for _ in range(2 if self.cell == "lstm" else 1))
+
+    def forward(self, x: Tensor, state: CellState) -> tuple[Tensor, CellState]:
+        """A whole sequence in torch's fused kernel."""
+        return fused(self.cell, x, state, [self.weight_x, self.weight_h, self.bias_x, self.bias_h])
+
+    def gates(self, x: Tensor) -> Tensor:
+        """W x with its bias, of any number of steps at once: what does not wait for the state."""
+        return linear(x, self.weight_x, self.bias_x)
+
+    def step(self, gates: Tensor, state: CellState) -> CellState:
+        """One step: the gates of its input (N, gates) -> the new state."""
+        return STEPS[self.cell](gates, state, self.weight_h, self.bias_h)
+
+
+class Recurrent(nn.Module):
+    """A stack of layers, the output of each the input of the next.
+
+    `fed` is the width of what a step gives to the next besides the state (a context, an attentional vector): it joins
+    the first layer's gates through a matrix of its own, and then only `step` can be used.
+    """
+
+    def __init__(self, cell: str, inputs: int, hidden: int, layers: int, rate: float, fed: int = 0) -> None:
+        super().__init__()
+        self.rate = rate
+        widths = [inputs] + [hidden] * (layers - 1)
+        self.layers = nn.ModuleList(RecurrentLayer(cell, width, hidden) for width in widths)
+        self.feed = nn.Linear(fed, GATES[cell] * hidden, bias=False) if fed else None
+
+    def forward(self, x: Tensor, states: LayerStates) -> tuple[Tensor, LayerStates]:
+        """x (B, T, inputs) -> (B, T, hidden), and the states after it."""
+        x, after = x.transpose(0, 1), []  # (T, B, inputs)
+        for number, layer in enumerate(self.layers):
+            x, state = layer(self._drop(x, number), states[number])
+            after.append(state)
+        return x.transpose(0, 1), after
+
+    def gates(self, x: Tensor) -> Tensor:
+        """The first layer's gates of all inputs (..., inputs), before any state is known."""
+        return self.layers[0].gates(x)  # type: ignore[operator]
+
+    def step(self, gates: Tensor, states: LayerStates, fed: Tensor | None = None) -> tuple[Tensor, LayerStates]:
+        """One step from the gates (N, gates) of its input, and from what was fed (N, fed): (N, hidden), new states."""
+        if self.feed is not None and fed is not None:
+            gates = torch.addmm(gates, fed, self.feed.weight.mT)
+        after: LayerStates = []
+        for number, layer in enumerate(self.layers):
+            if number:
+                gates = layer.gates(self._drop(after[-1][0], number))  # type: ignore[operator]
+            after.append(layer.step(gates, states[number]))  # type: ignore[operator]
+        return after[-1][0], after
+
+    def zeros(self, rows: int) -> LayerStates:
+        return [layer.zeros(rows) for layer in self.layers]  # type: ignore[operator]
+
+    def _drop(self, x: Tensor, number: int) -> Tensor:
+        return dropout(x, self.rate) if number and self.training else x
+
+
+class RecurrentEncoder(nn.Module):
+    """Reads (B, S, inputs) and gives an annotation (B, S, hidden) of every position, and each layer's last state.
+
+    With two directions each has half the width, and an annotation is both halves side by side: what stands before a
+    position and what stands behind it (Schuster & Paliwal 1997).
+    """
+
+    def __init__(self, cell: str, inputs: int, hidden: int, layers: int, rate: float, *, bidirectional: bool) -> None:
+        super().__init__()
+        self.rate = rate
+        widths = [inputs] + [hidden] * (layers - 1)
+        kind = BothDirections if bidirectional else OneDirection
+        self.layers = nn.ModuleList(kind(cell, width, hidden) for width in widths)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, LayerStates]:
+        padded = bool((lengths < x.size(1)).any())
+        x, states = x.transpose(0, 1), []  # (S, B, inputs)
+        for number, layer in enumerate(self.layers):
+            x = dropout(x, self.rate) if number and self.training else x
+            x, state = layer(x, lengths if padded else None)  # (S, B, hidden)
+            states.append(state)
+        return x.transpose(0, 1), states
+
+
+class OneDirection(nn.Module):
+    """x (S, B, inputs) -> (S, B, hidden), and the state at the end of each sequence. `lengths` None: no padding."""
+
+    def __init__(self, cell: str, inputs: int, hidden: int) -> None:
+        super().__init__()
+        self.forth = RecurrentLayer(cell, inputs, hidden)
+
+    def forward(self, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, CellState]:
+        return read_to_end(self.forth, x, lengths)
+
+
+class BothDirections(nn.Module):
+    """The same from both ends, each half as wide, side by side."""
+
+    def __init__(self, cell: str, inputs: int, hidden: int) -> None:
+        super().__init__()
+        self.forth, self.back = RecurrentLayer(cell, inputs, hidden // 2), RecurrentLayer(cell, inputs, hidden // 2)
+
+    def forward(self, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, CellState]:
+        forth, forth_state = read_to_end(self.forth, x, lengths)
+        back, back_state = read_to_end(self.back, backwards(x, lengths), lengths)
+        state = tuple(torch.cat(both, dim=-1) for both in zip(forth_state, back_state, strict=True))
+        return torch.cat([forth, backwards(back, lengths)], dim=-1), state
+
+
+def backwards(x: Tensor, lengths: Tensor | None) -> Tensor:
+    """Each sequence of x (S, B, ...) from its end, what stands behind it left where it is."""
+    if lengths is None:
+        return x.flip(0)
+    places = torch.arange(len(x), device=x.device)[:, None]  # (S, 1)
+    mirrored = torch.where(places < lengths, lengths - 1 - places, places)  # (S, B)
+    return x[mirrored, torch.arange(x.size(1), device=x.device)]
+
+
+def read_to_end(layer: RecurrentLayer, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, CellState]:
+    """One direction over x (S, B, inputs): outputs, and the state at the end of each sequence, not behind its padding.
+
+    torch gives only the cell of the last step, so an LSTM is made to hold its cell over padding: one more input, which
+    is 1 there and shuts the input gate and opens the forget gate wholly (σ of ± a thousand is 0 or 1 to the last bit).
+    """
+    state = layer.zeros(x.size(1))
+    if lengths is None:
+        return layer(x, state)
+    weight_x: Tensor = layer.weight_x
+    if layer.cell == "lstm":
+        behind = torch.arange(len(x), device=x.device)[:, None] >= lengths  # (S, B)
+        x = torch.cat([x, behind[..., None].to(x.dtype)], dim=-1)
+        hold = x.new_tensor([-1000.0, 1000.0, 0.0, 0.0]).repeat_interleave(layer.hidden)  # gates i, f, g, o
+        weight_x = torch.cat([weight_x, hold[:, None]], dim=-1)
+    out, last = fused(layer.cell, x, state, [weight_x, layer.weight_h, layer.bias_x, layer.bias_h])
+    h = out[lengths - 1, torch.arange(x.size(1), device=x.device)]  # (B, hidden)
+    return out, (h, *last[1:])

@@ -1,0 +1,129 @@
+"""Who is compared: kinds of models, recorded configurations, trained models. No torch here: mistakes are told at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regard.config import find_file, merge
+from regard.data.config import PairsConfig
+from regard.errors import UsageError, nearest
+from regard.models.config import KINDS
+from regard.runs import bundle_folder
+from regard.tasks.config import RunConfig, data_folder, run_config
+
+# What a kind of model is trained with where the person names nothing else: on the built-in dates, and on their own data.
+ON_DATES: dict[str, Any] = {
+    "preset": "demo",
+    "data": {"train": "builtin/dates"},
+    "tokens": {"kind": "character"},
+    "train": {
+        "batch_tokens": 2048,
+        "lr": 5e-3,
+        "schedule": "linear",
+        "warmup": 100,
+        "smoothing": 0.0,
+        "select": "exact",
+        "average": 0,
+    },
+    "validate": {"sentences": 200, "samples": 1},
+    "decode": {"beam": 1},
+}
+ON_OWN_DATA: dict[str, Any] = {"train": {"batch_tokens": 2048, "schedule": "cosine", "warmup": 400}}
+
+# What must be equal for a comparison to be of models and not of data.
+DATA_KEYS = ("train", "valid", "test", "fields", "hold_out", "builtin_size")
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One model of a comparison: to be trained (it has a configuration), or already trained (it is a folder)."""
+
+    name: str  # unlike every other
+    word: str  # as the person typed it
+    config: RunConfig | None = None
+    beside: Path | None = None  # where its data files are looked for
+
+
+def read_contenders(
+    words: Sequence[str], over: dict[str, Any] | None = None, assignments: list[str] | None = None
+) -> list[Contender]:
+    """Each word as what it means; `over` and `assignments` are laid over every configuration."""
+    over = over or {}
+    names = unique([_plain_name(word) for word in words])
+    return [_contender(word, name, over, assignments or []) for word, name in zip(words, names, strict=True)]
+
+
+def _contender(word: str, name: str, over: dict[str, Any], assignments: list[str]) -> Contender:
+    if word in KINDS:
+        base = ON_OWN_DATA if over.get("data", {}).get("train") else ON_DATES
+        settings = merge(merge(base, {"model": {"kind": word}}), over)
+        return Contender(name, word, run_config("translate", settings, assignments), Path.cwd())
+    if word.endswith(".toml"):
+        return Contender(name, word, run_config(word, over, assignments), data_folder(word))
+    if not Path(word).exists():
+        known = nearest(word, KINDS)
+        raise UsageError(f"{word} is no kind of model, no .toml file and no folder of a run{known}")
+    bundle_folder(word)  # a run that has no model yet says so
+    return Contender(name, word)
+
+
+def _plain_name(word: str) -> str:
+    """A kind's own name, the stem of a configuration, the folder as typed of a trained model."""
+    return Path(word).stem if word.endswith(".toml") else word
+
+
+def unique(names: Sequence[str]) -> list[str]:
+    """The names, with -2, -3 behind those that were there before."""
+    found: list[str] = []
+    for name in names:
+        number, fresh = 2, name
+        while fresh in found:
+            number, fresh = number + 1, f"{name}-{number}"
+        found.append(fresh)
+    return found
+
+
+def check_same_data(contenders: Sequence[Contender], test_matters: bool) -> None:
+    """All that are to be trained learn from the same pairs; which key differs is said."""
+    to_train = [each for each in contenders if each.config is not None]
+    for other in to_train[1:]:
+        first = to_train[0]
+        for key in DATA_KEYS:
+            values = [_data_value(each, key) for each in (first, other)]
+            if values[0] != values[1] and (key != "test" or test_matters):
+                raise UsageError(
+                    f"{first.word} and {other.word} differ in data.{key} ({_shown(values[0])}; {_shown(values[1])}); "
+                    "models are compared on the same data: make them equal, or compare trained runs with --on"
+                )
+
+
+def _data_value(contender: Contender, key: str) -> Any:
+    """The value of a key of the data; files by where they lie, so that two names of one file are equal."""
+    assert contender.config is not None
+    value = getattr(contender.config.data, key)
+    if key not in ("train", "valid", "test"):
+        return value
+    return tuple(name if name.startswith("builtin/") else str(_place(name, contender.beside)) for name in value)
+
+
+def _place(name: str, beside: Path | None) -> Path:
+    return find_file(name, beside).resolve()
+
+
+def _shown(value: Any) -> str:
+    return (" ".join(map(str, value)) or "none") if isinstance(value, tuple) else str(value)
+
+
+def named_test_set(contenders: Sequence[Contender], on: Sequence[str]) -> tuple[str, ...]:
+    """What the models are tested on: what the person named, else the configurations' own test set, else fresh dates."""
+    if on:
+        return tuple(on)
+    data = next((each.config.data for each in contenders if each.config is not None), PairsConfig())
+    if data.test:
+        return data.test
+    if any(each.config is not None for each in contenders) and data.train == ("builtin/dates",):
+        return ("builtin/dates/test",)
+    raise UsageError("on which pairs are the models to be tested? Name them: --on test.tsv (or data.test in the .toml)")

@@ -1,0 +1,151 @@
+"""Train several configurations under one budget of time, each as an ordinary run, so that a stopped contest goes on."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from regard.config import check
+from regard.errors import RegardError, UsageError
+from regard.files import alone_in
+from regard.runs import CONFIG, read_run
+from regard.tasks.config import RunConfig
+from regard.tasks.contenders import Contender
+from regard.tasks.learn import Prepared, prepare, validation
+from regard.tasks.run import resume_run, start_run
+from regard.training.loop import Job
+from regard.training.pace import Plan, measure, plan
+from regard.training.probe import duration
+from regard.training.show import Show
+from regard.training.summary import read_progress
+
+MEASURING = ".measuring"  # a folder for the updates that only tell the speed
+SHARE = 0.02  # of the budget that measuring may take, on top of it
+
+Say = Callable[[str], None]
+
+
+class Interrupted(Exception):
+    """The person stopped the contest; what was learned is kept."""
+
+
+def train_all(
+    contenders: Sequence[Contender],
+    budget: float,
+    out: Path,
+    *,
+    device: str = "cpu",
+    say: Say = lambda text: None,
+    make_show: Callable[[], Show] = Show,
+) -> dict[str, Path]:
+    """A trained run for every contender, by name: those without a configuration are trained already."""
+    out.mkdir(parents=True, exist_ok=True)
+    runs: dict[str, Path] = {}
+    with alone_in(out):
+        for contender in contenders:
+            if contender.config is None:
+                runs[contender.name] = Path(contender.word)
+                continue
+            runs[contender.name] = _train_one(contender, budget, out, device, say, make_show)
+    return runs
+
+
+def _train_one(
+    contender: Contender, budget: float, out: Path, device: str, say: Say, make_show: Callable[[], Show]
+) -> Path:
+    """Reuse a run that has ended, go on with one that has begun, or start a new one."""
+    folder = out / contender.name
+    assert contender.config is not None
+    if not (folder / CONFIG).exists():
+        config = fit(contender, budget, out / MEASURING, device, say)
+        result = start_run(config, beside=contender.beside, folder=folder, device=device, show=make_show())
+    else:
+        check_same_run(contender.config, folder, budget)
+        progress = read_progress(folder)
+        if progress.get("finished"):
+            say(f"{contender.name}: already trained in {folder}, {progress['step']:,} steps")
+            return folder
+        say(f"{contender.name}: goes on in {folder} at step {progress.get('step', 0):,}")
+        result = resume_run(folder, device=device, show=make_show())
+    if result.outcome.reason == "interrupted":
+        raise Interrupted
+    return folder
+
+
+def fit(contender: Contender, budget: float, place: Path, device: str, say: Say = lambda text: None) -> RunConfig:
+    """The configuration with as many steps as end within the budget, from the speed of real updates."""
+    assert contender.config is not None
+    say(f"{contender.name}: measuring its speed …")
+    shutil.rmtree(place, ignore_errors=True)  # of a contest that was killed here
+    try:
+        place.mkdir(parents=True)
+        prepared = prepare(contender.config, place, beside=contender.beside, resume=False, device=device)
+        pace = measure(typical(prepared, contender.config), SHARE * budget)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    try:
+        planned = plan(pace, budget, contender.config.train)
+    except RegardError as error:
+        raise RegardError(f"{contender.name}: --budget {error}") from error
+    say(
+        f"{contender.name}: {pace.update:.3g} s an update, {pace.validation:.2g} s a validation: "
+        f"{planned.steps:,} steps in {duration(budget)}"
+    )
+    config = under_budget(contender.config, planned, budget)
+    if config.train.warmup < contender.config.train.warmup:
+        say(f"{contender.name}: train.warmup {contender.config.train.warmup} is shortened to {config.train.warmup}")
+    return config
+
+
+def typical(prepared: Prepared, config: RunConfig) -> Job:
+    """The job with validations as long as they will mostly be.
+
+    A model that has learned nothing seldom ends a sentence, and its validations would take several times as long as
+    later ones. Here every translation has the mean length of the references.
+    """
+    encode = prepared.tokenizers.target.encode_all
+    length = round(float(np.mean([len(ids) for ids in encode([target for _, target in prepared.valid])])))
+    decode = prepared.bundle.decode.model_copy(update={"min_length": length, "max_length": length})
+    bundle = prepared.bundle.model_copy(update={"decode": decode})
+    return replace(prepared.job, validate=validation(bundle, prepared.tokenizers, prepared.valid, config))
+
+
+def under_budget(config: RunConfig, planned: Plan, budget: float) -> RunConfig:
+    """The configuration as it is trained under the budget: all of it is used, and the schedule ends with it."""
+    over = {
+        "steps": planned.steps,
+        "max_time": budget,
+        "validate_every": planned.validate_every,
+        "warmup": min(config.train.warmup, planned.steps // 2),
+        "patience": 0,
+    }
+    train = check(type(config.train), {**config.train.model_dump(), **over}, "train")
+    return config.model_copy(update={"train": train})
+
+
+def check_same_run(asked: RunConfig, folder: Path, budget: float) -> None:
+    """Refuse to go on with a run of another configuration or budget; say what differs."""
+    stored: Any = read_run(folder)["config"]
+    train = stored.get("train", {})
+    every = asked.train.validate_every or train.get("validate_every", 1)
+    expected = under_budget(asked, Plan(train.get("steps", 1), every), budget).dump()
+    changed = differences(stored, expected)
+    if changed:
+        raise UsageError(f"{folder} was trained otherwise ({'; '.join(changed)}); choose another folder with -o")
+
+
+def differences(before: dict[str, Any], now: dict[str, Any], path: str = "") -> list[str]:
+    """Keys whose values differ, each with both of them: "train.lr was 0.001, is 0.002"."""
+    found = []
+    for key in sorted(before.keys() | now.keys()):
+        old, new = before.get(key), now.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            found += differences(old, new, f"{path}{key}.")
+        elif old != new:
+            found.append(f"{path}{key} was {old}, is {new}")
+    return found

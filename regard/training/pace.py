@@ -1,0 +1,88 @@
+"""How fast a job learns, measured on real updates, and how many of them fit into a given time.
+
+A learning rate that falls to zero must do so when the time ends, not before and not after: the number of updates has to be
+known before the first one.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+
+from regard.errors import RegardError
+from regard.training.config import TrainConfig
+from regard.training.loop import Job, Trainer
+from regard.training.probe import duration
+from regard.training.show import Show
+
+AIM = 0.95  # of the time that is planned for; the rest is for a machine that is slower later than now
+MOST_VALIDATIONS, LEAST_VALIDATIONS = 12, 3  # where the configuration leaves their number open
+VALIDATING = 0.15  # most of the time that these validations may take
+WARM, LEAST, MOST = 3, 10, 300  # updates before the clock starts, and fewest and most that are timed
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds of one update of the weights, and of one validation with the saving that goes with it."""
+
+    update: float
+    validation: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a time is spent."""
+
+    steps: int
+    validate_every: int
+
+
+def measure(job: Job, seconds: float) -> Pace:
+    """Train for about that long and validate once. The job's weights and folder change: give it a throw-away one."""
+    trainer = Trainer(job, Show())
+    trainer.checkpoint()  # an update that fails goes back to it
+    for _ in range(WARM):
+        trainer.update()
+    started, updates = time.monotonic(), 0
+    while updates < LEAST or (updates < MOST and time.monotonic() - started < seconds):
+        trainer.update()
+        updates += 1
+    middle = time.monotonic()
+    trainer.validate()
+    trainer.checkpoint()
+    return Pace((middle - started) / updates, time.monotonic() - middle)
+
+
+def plan(pace: Pace, seconds: float, config: TrainConfig) -> Plan:
+    """The most updates that end in time, validations included; how often to look, if the configuration leaves it open."""
+    room = AIM * seconds - WARM * pace.update  # the loop looks at its first batches too, before it starts
+    if config.validate_every:
+        steps = _most_steps(pace, room, config)
+        every = config.validate_every
+    else:
+        looks = min(MOST_VALIDATIONS, max(LEAST_VALIDATIONS, int(VALIDATING * seconds / max(1e-9, pace.validation))))
+        steps = int((room - (looks + _extra(config)) * pace.validation) / pace.update)
+        every = max(1, math.ceil(steps / looks))
+    if steps < 1:
+        needed = 20 * (pace.update + pace.validation)
+        raise RegardError(
+            f"{duration(seconds)} is too short: an update of the weights takes {pace.update:.2g} s and a validation "
+            f"{pace.validation:.2g} s; give {math.ceil(needed)}s or more, or lower validate.sentences"
+        )
+    return Plan(steps, every)
+
+
+def _most_steps(pace: Pace, room: float, config: TrainConfig) -> int:
+    """The largest number whose updates and validations fit: their time only grows with it, so halve the interval."""
+    low, high = 0, max(0, int(room / pace.update)) + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        looks = math.ceil(middle / config.validate_every) + _extra(config)
+        low, high = (middle, high) if middle * pace.update + looks * pace.validation <= room else (low, middle)
+    return low
+
+
+def _extra(config: TrainConfig) -> int:
+    """Validations after the last step: one of the averaged weights."""
+    return 1 if config.average > 1 else 0
