@@ -25,6 +25,7 @@ from regard.blocks.convolution_block import ConvolutionBlock, NormReLU
 from regard.embed import TokenEmbedding, positions
 from regard.models.config import ByteNetConfig
 from regard.models.encoder_decoder import EncoderDecoder
+from regard.models.hypotheses import rows_of_parents, rows_of_sources
 from regard.models.memory import Memory
 
 
@@ -120,13 +121,11 @@ class ByteNet(EncoderDecoder):
 
     def reorder(self, state: ByteNetState, parents: Tensor) -> ByteNetState:
         """New hypotheses from old ones: `parents` (B, W') index into W. The source's part stays as it is."""
-        first = state.hypotheses * torch.arange(len(parents), device=parents.device)[:, None]
-        return replace(state.select((parents + first).flatten()), hypotheses=parents.size(1))
+        return replace(state.select(rows_of_parents(parents, state.hypotheses)), hypotheses=parents.size(1))
 
     def keep(self, state: ByteNetState, rows: Tensor) -> ByteNetState:
         """Only the sources `rows` go on."""
-        places = torch.arange(state.hypotheses, device=rows.device)
-        flat = (rows[:, None] * state.hypotheses + places).flatten()  # (B' * W,)
+        flat = rows_of_sources(rows, state.hypotheses)
         return replace(state.select(flat), said=state.said.index_select(0, rows))
 
 

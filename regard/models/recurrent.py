@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import torch
 from torch import Tensor
 
 from regard.attention import Lengths, Mask, MemoryKeys
@@ -15,6 +14,7 @@ from regard.blocks.recurrent import LayerStates, RecurrentEncoder
 from regard.embed import TokenEmbedding, positions
 from regard.models.config import BahdanauConfig, LuongConfig, Seq2SeqConfig
 from regard.models.encoder_decoder import EncoderDecoder
+from regard.models.hypotheses import rows_of_parents, rows_of_sources
 from regard.models.memory import Memory
 
 
@@ -90,11 +90,9 @@ class RecurrentModel(EncoderDecoder):
 
     def reorder(self, state: RecurrentState, parents: Tensor) -> RecurrentState:
         """New hypotheses from old ones: `parents` (B, W') index into W. The source's part stays as it is."""
-        first = state.hypotheses * torch.arange(len(parents), device=parents.device)[:, None]
-        return replace(state.select((parents + first).flatten()), hypotheses=parents.size(1))
+        return replace(state.select(rows_of_parents(parents, state.hypotheses)), hypotheses=parents.size(1))
 
     def keep(self, state: RecurrentState, rows: Tensor) -> RecurrentState:
         """Only the sources `rows` go on."""
-        places = torch.arange(state.hypotheses, device=rows.device)
-        flat = (rows[:, None] * state.hypotheses + places).flatten()  # (B' * W,)
+        flat = rows_of_sources(rows, state.hypotheses)
         return replace(state.select(flat), source=None if state.source is None else state.source.keep(rows))

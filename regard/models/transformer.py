@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
 from regard.attention import Causal, Lengths, Mask, MultiHead
@@ -16,6 +15,7 @@ from regard.blocks import Block, BlockState, FeedForward
 from regard.embed import TokenEmbedding, positions
 from regard.models.config import TransformerConfig
 from regard.models.encoder_decoder import EncoderDecoder
+from regard.models.hypotheses import rows_of_parents, rows_of_sources
 from regard.models.memory import Memory
 
 
@@ -81,15 +81,13 @@ class Transformer(EncoderDecoder):
 
     def reorder(self, state: TransformerState, parents: Tensor) -> TransformerState:
         """New hypotheses from old ones: `parents` (B, W') index into W. The source's part stays as it is."""
-        first = state.hypotheses * torch.arange(len(parents), device=parents.device)[:, None]
-        flat = (parents + first).flatten()  # (B * W',)
+        flat = rows_of_parents(parents, state.hypotheses)
         blocks = [BlockState(block.own.select(flat), block.memory) for block in state.blocks]
         return TransformerState(blocks, state.read, parents.size(1))
 
     def keep(self, state: TransformerState, rows: Tensor) -> TransformerState:
         """Only the sources `rows` go on."""
-        places = torch.arange(state.hypotheses, device=rows.device)
-        flat = (rows[:, None] * state.hypotheses + places).flatten()  # (B' * W,)
+        flat = rows_of_sources(rows, state.hypotheses)
         blocks = [
             BlockState(block.own.select(flat), None if block.memory is None else block.memory.keep(rows))
             for block in state.blocks
