@@ -394,7 +394,7 @@ def test_the_summary_says_whether_it_may_be_luck() -> None:
     report = SimpleNamespace(entries=(entry("a", 9.0), entry("b", 33.0, 12.5), entry("c", 31.5)), budget=90.0)
     report.p_values = p_values
     assert summary(report) == (  # type: ignore[arg-type]
-        "After 2 min of training each, b scores highest: BLEU 33.0 (95% interval 32.0 to 35.0, 12.5% exactly right), 1.5 "
+        "Within 2 min of training each, b scores highest: BLEU 33.0 (95% interval 32.0 to 35.0, 12.5% exactly right), 1.5 "
         "above c, more than luck (p = 0.040)."
     )
     report.entries, report.budget = (entry("a", 9.0), entry("b", 8.0), entry("c", 1.0)), None

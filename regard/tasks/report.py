@@ -102,7 +102,7 @@ def summary(report: Report) -> str:
     """One sentence from the numbers: which is best, by how much, and whether that could be luck."""
     order = sorted(range(len(report.entries)), key=lambda place: -report.entries[place].bleu.value)
     best, second = (report.entries[place] for place in order[:2])
-    budget = "" if report.budget is None else f"After {duration(report.budget)} of training each, "
+    budget = "" if report.budget is None else f"Within {duration(report.budget)} of training each, "
     exact = "" if best.exact is None else f", {best.exact:.1f}% exactly right"
     lead = best.bleu.value - second.bleu.value
     p_value = report.p_values[order[0]][order[1]]
