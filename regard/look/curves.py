@@ -17,7 +17,8 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from regard.errors import RegardError
 from regard.files import write_bytes
-from regard.look.figure import DPI, FRAME, TEXT, render
+from regard.look.figure import DPI, TEXT, render
+from regard.look.series import tidy
 
 Row = Mapping[str, Any]
 
@@ -53,7 +54,8 @@ def draw(log: Sequence[Row]) -> Figure:
     grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
     for axes, panel in zip(grid, panels, strict=True):
         panel.draw(axes, log)
-        _tidy(axes)
+        tidy(axes)
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
     grid[-1].set_xlabel("step", color=TEXT, fontsize=9.5)
     grid[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
     grid[-1].xaxis.set_major_formatter(EngFormatter(sep=""))  # 12k
@@ -128,16 +130,6 @@ def _mark_best(axes: Axes, steps: np.ndarray, values: np.ndarray, best: int, num
     axes.annotate(
         number, point, xytext=(0, 6), textcoords="offset points", ha="center", va="bottom", fontsize=9, color=color
     )
-
-
-def _tidy(axes: Axes) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(FRAME)
-    axes.tick_params(color=FRAME, labelcolor=TEXT, labelsize=8.5, length=3)
-    axes.grid(axis="y", color="#e6e9ec", linewidth=0.7)
-    axes.set_axisbelow(True)
-    axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
-    axes.yaxis.label.set(color=TEXT, fontsize=9.5)
 
 
 @dataclass(frozen=True)
