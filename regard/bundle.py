@@ -20,9 +20,9 @@ from regard.decode.config import DecodeConfig
 from regard.errors import RegardError
 from regard.files import new_folder, read_json, sha256, whole_folder, write_json, write_text
 from regard.models.config import ModelConfig
-from regard.models.table import build_model
+from regard.models.table import build
 from regard.tensors import read_tensors, write_tensors
-from regard.tokens import TokenizerPair, TokensConfig
+from regard.tokens import TextTokenizer, TokenizerPair, TokensConfig
 
 FORMAT = 1
 WEIGHTS = "model.safetensors"
@@ -33,10 +33,12 @@ class BundleConfig(StrictConfig):
 
     format: int = FORMAT
     regard: str = __version__
-    task: Literal["translate"] = "translate"
+    task: Literal["translate", "generate", "fill", "classify"] = "translate"
     languages: tuple[str, str] | None = None
+    labels: tuple[str, ...] = ()  # what a classifier tells apart
+    longest: int | None = None  # tokens of a text that a classifier reads; longer ones are cut
     tokens: TokensConfig
-    vocabulary: tuple[int, int]
+    vocabulary: tuple[int, ...]  # of source and target, or of the one tokenizer
     model: ModelConfig
     decode: DecodeConfig = DecodeConfig()
     files: dict[str, str] = Field(default_factory=dict)
@@ -50,6 +52,11 @@ class Bundle:
     model: nn.Module
     tokenizers: TokenizerPair
     metrics: dict[str, Any]
+
+    @property
+    def tokenizer(self) -> TextTokenizer:
+        """The one tokenizer of a model that has no source."""
+        return self.tokenizers.target
 
 
 def save_bundle(folder: str | Path, bundle: Bundle) -> Path:
@@ -75,7 +82,7 @@ def load_bundle(folder: str | Path, device: str | torch.device = "cpu") -> Bundl
     _check_files(folder, config)
     tokenizers = TokenizerPair.load(folder)
     _check_vocabulary(folder, config, tokenizers)
-    model = build_model(config.model, *config.vocabulary)
+    model = build(config.task, config.model, config.vocabulary, labels=len(config.labels))
     load_weights(model, folder / WEIGHTS)
     metrics = read_json(folder / "metrics.json") if (folder / "metrics.json").exists() else {}
     return Bundle(config, model.to(device).eval(), tokenizers, metrics)
@@ -109,17 +116,28 @@ def load_weights(model: nn.Module, path: Path) -> None:
             parameter.copy_(tensors[name])
 
 
+EXAMPLES = {
+    "translate": 'regard translate -m . "a sentence"',
+    "generate": 'regard generate -m . "how a text begins"',
+    "fill": 'regard fill -m . "a text with a [MASK]"',
+    "classify": 'regard classify -m . "a text"',
+}
+
+
 def card(bundle: Bundle) -> str:
     """The model card: what the model is, what it scored, how to use it."""
     config = bundle.config
-    pair = " → ".join(config.languages) if config.languages else "source → target"
+    about = {
+        "translate": " → ".join(config.languages) if config.languages else "source → target",
+        "classify": f"{len(config.labels)} labels: {', '.join(config.labels[:12])}",
+    }.get(config.task, "")
     size = sum(p.numel() for p in bundle.model.parameters())
     metrics = "\n".join(f"| {name} | {value} |" for name, value in bundle.metrics.items())
     return (
-        f"# A {config.model.kind} for {config.task} ({pair})\n\n"
-        f"{size:,} parameters · {config.tokens.kind} tokens, {config.vocabulary[0]:,} and {config.vocabulary[1]:,} "
+        f"# A {config.model.kind} for {config.task}{f' ({about})' if about else ''}\n\n"
+        f"{size:,} parameters · {config.tokens.kind} tokens, {' and '.join(f'{n:,}' for n in config.vocabulary)} "
         f"· Regard {config.regard}, format {config.format}\n\n"
-        f'    regard {config.task} -m . "a sentence"\n\n'
+        f"    {EXAMPLES[config.task]}\n\n"
         f"| on validation data | |\n|---|---|\n{metrics}\n"
     )
 
@@ -144,8 +162,12 @@ def _check_files(folder: Path, config: BundleConfig) -> None:
 
 
 def _check_vocabulary(folder: Path, config: BundleConfig, tokenizers: TokenizerPair) -> None:
-    sizes = (tokenizers.source.size, tokenizers.target.size)
-    if sizes != config.vocabulary:
+    both = (tokenizers.source.size, tokenizers.target.size)
+    sizes = both if config.task == "translate" else both[1:]
+    fits = sizes == config.vocabulary
+    if config.tokens.kind == "imported":  # other libraries pad their tables to round numbers
+        fits = len(sizes) == len(config.vocabulary) and sizes <= config.vocabulary
+    if not fits:
         raise RegardError(
             f"{folder}: the tokenizers have {sizes} tokens, config.json says {config.vocabulary}; copy it again"
         )

@@ -68,6 +68,15 @@ def bundle_folder(path: str | Path) -> Path:
     return path
 
 
+def bundle_task(path: str | Path) -> str:
+    """What the model in a run's or a bundle's folder does, without loading it."""
+    folder = bundle_folder(path)
+    config = read_json(folder / "config.json") if (folder / "config.json").exists() else None
+    if not isinstance(config, dict) or not isinstance(config.get("task"), str):
+        raise RegardError(f"{path} is neither a run nor a bundle")
+    return str(config["task"])
+
+
 def read_run(folder: str | Path) -> dict[str, object]:
     """The configuration that a run started with."""
     folder = Path(folder)

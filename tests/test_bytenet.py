@@ -19,7 +19,8 @@ from regard.data.batch import PairBatch, pair_batch
 from regard.decode.config import DecodeConfig
 from regard.decode.search import generate
 from regard.models.bytenet import ByteNet
-from regard.models.config import ByteNetConfig, preset
+from regard.models.config import ByteNetConfig
+from regard.models.presets import preset
 from regard.models.table import build_model
 from regard.noise import noise
 from regard.tokens import TokenizerPair, TokensConfig

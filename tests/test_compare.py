@@ -29,7 +29,7 @@ from regard.config import check
 from regard.data import pairs
 from regard.data.dates import as_pairs, date_pairs
 from regard.errors import RegardError, UsageError
-from regard.models.config import KINDS
+from regard.models.config import KINDS_OF
 from regard.tasks import contest, load
 from regard.tasks.contenders import check_same_data, named_test_set, read_contenders, unique
 from regard.tasks.report import summary
@@ -267,9 +267,10 @@ def test_ctrl_c_says_how_to_go_on(
 
 
 def test_words_become_contenders(toys: Path) -> None:
-    kinds = read_contenders([*KINDS, "transformer", "a.toml"])
-    assert [each.name for each in kinds] == [*KINDS, "transformer-2", "a"]
-    assert [each.config.model.kind for each in kinds if each.config] == [*KINDS, "transformer", "transformer"]
+    words = KINDS_OF["translate"]
+    kinds = read_contenders([*words, "transformer", "a.toml"])
+    assert [each.name for each in kinds] == [*words, "transformer-2", "a"]
+    assert [each.config.model.kind for each in kinds if each.config] == [*words, "transformer", "transformer"]
     assert named_test_set(kinds[:2], []) == ("builtin/dates/test",)
     own = read_contenders(["seq2seq"], {"data": {"train": ["pairs.tsv"]}}, ["train.seed=3"])[0].config
     assert own is not None and own.data.train == ("pairs.tsv",) and (own.train.seed, own.tokens.kind) == (3, "bpe")

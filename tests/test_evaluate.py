@@ -17,7 +17,7 @@ from regard.evaluate import alignment_error_rate, exact_match, hard_alignment, p
 from regard.evaluate import bootstrap as bootstrap_module
 from regard.models.table import build_model
 from regard.tasks.config import run_config
-from regard.tasks.learn import validation
+from regard.tasks.learn_translate import validation
 from regard.tasks.translate import Translator
 from regard.tokens import TokenizerPair
 

@@ -31,6 +31,7 @@ ORDER = [
     {"evaluate"},
     {"training"},
     {"look"},
+    {"interop"},
     {"tasks"},
     {"verify"},
     {"doctor"},

@@ -10,12 +10,14 @@ import pytest
 
 from regard.cli import main
 from regard.errors import UsageError
-from regard.models.config import KINDS, PRESETS, preset
-from regard.models.table import FAMILIES, build_model
+from regard.models.config import KINDS, KINDS_OF
+from regard.models.presets import PRESETS, preset
+from regard.models.table import FAMILIES, TASKS, build_model
 from regard.tasks.config import run_config
 from regard.tasks.run import RunResult, start_run
 from regard.tasks.translate import Translator
 
+TRANSLATE = KINDS_OF["translate"]
 WITH_ATTENTION = {"transformer", "bahdanau", "luong"}
 SHORT = {
     "preset": "demo",
@@ -27,7 +29,7 @@ SHORT = {
 }
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=TRANSLATE)
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     """A run of two updates of each kind."""
     config = run_config("translate", {**SHORT, "model": {"kind": request.param}})
@@ -39,8 +41,10 @@ def kind_of(run: RunResult) -> str:
 
 
 def test_every_kind_has_a_class_and_sizes() -> None:
-    assert set(KINDS) == set(FAMILIES) == set(PRESETS["tiny"]) == set(PRESETS["demo"]) == set(PRESETS["base"])
-    for kind in KINDS:
+    assert {task: set(kinds) for task, kinds in TASKS.items()} == {task: set(each) for task, each in KINDS_OF.items()}
+    assert set(KINDS) == set(PRESETS["tiny"]) == set(PRESETS["demo"])
+    assert set(TRANSLATE) == set(FAMILIES) <= set(PRESETS["base"])
+    for kind in TRANSLATE:
         for size in ("demo", "tiny"):
             config = run_config("translate", {"preset": size, "model": {"kind": kind}}).model
             assert config.kind == kind
@@ -50,7 +54,7 @@ def test_every_kind_has_a_class_and_sizes() -> None:
 def test_the_tiny_models_are_of_about_one_size() -> None:
     """So that `regard compare` of kinds compares mechanisms and not sizes."""
     sizes = []
-    for kind in KINDS:
+    for kind in TRANSLATE:
         model = build_model(run_config("translate", {"model": {"kind": kind}}).model, 8000, 8000)
         sizes.append(sum(parameter.numel() for parameter in model.parameters()))
     assert max(sizes) < 1.35 * min(sizes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import math
@@ -12,12 +13,15 @@ from typing import Any
 
 import pytest
 import torch
+from matplotlib.figure import Figure
+from rich.console import Console
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from toy_run import CONFIG, ToyBatch, ToyBatches, ToyModel, toy_job
 
 import regard.training.loop
 from regard.errors import RegardError, UsageError
+from regard.look.curves import draw
 from regard.models.loss import Loss, Part
 from regard.noise import dropout
 from regard.tasks.config import run_config
@@ -29,7 +33,8 @@ from regard.training.loop import Validation, is_better, train
 from regard.training.optimiser import load_optimiser, make_optimiser, optimiser_tensors, set_rate
 from regard.training.probe import duration, forecast
 from regard.training.schedule import learning_rate
-from regard.training.show import Show
+from regard.training.show import Lines, LiveTable, Show, Speed
+from regard.training.show import number as in_digits
 
 
 def rows(folder: Path, kind: str) -> list[dict[str, Any]]:
@@ -66,6 +71,19 @@ def test_after_the_peak() -> None:
     assert rate(57, "cosine") == pytest.approx(0.35) and rate(101, "cosine") == pytest.approx(0.0, abs=1e-16)
     assert rate(35, "cosine") == pytest.approx(0.7 * (1 + math.cos(math.pi / 4)) / 2)
     assert rate(101, "constant") == 0.7
+
+
+def test_a_last_rate_above_zero() -> None:
+    def last(step: int, schedule: str) -> float:
+        config = TrainConfig(schedule=schedule, lr=0.7, warmup=13, steps=101, last=0.1)  # type: ignore[arg-type]
+        return learning_rate(step, config, 29)
+
+    assert last(13, "cosine") == last(13, "linear") == pytest.approx(0.7)
+    assert last(101, "cosine") == last(101, "linear") == pytest.approx(0.07)
+    assert last(57, "cosine") == last(57, "linear") == pytest.approx(0.385)  # half way: the mean of both ends
+    assert last(35, "cosine") == pytest.approx(0.07 + 0.63 * (1 + math.cos(math.pi / 4)) / 2)
+    assert last(5, "cosine") == rate(5, "cosine")  # the warm-up is as ever
+    assert last(52, "inverse_sqrt") == rate(52, "inverse_sqrt") and last(101, "constant") == 0.7
 
 
 def test_no_warm_up() -> None:
@@ -237,6 +255,72 @@ def test_a_row_is_the_mean_since_the_last_one(tmp_path: Path) -> None:
     assert found == pytest.approx({2: sum(totals[:2]) / 14, 3: losses[2], 4: losses[3]}, rel=1e-6)
 
 
+@dataclass(frozen=True)
+class UnevenBatch(ToyBatch):
+    """The second part counts only every other item, and in a batch of three none at all."""
+
+    @property
+    def odd(self) -> int:
+        return 0 if len(self.y) == 3 else len(self.y) // 2
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {"loss": len(self.y), "odd": self.odd}
+
+
+class UnevenBatches(ToyBatches):
+    def get(self, epoch: int, index: int) -> ToyBatch:
+        batch = super().get(epoch, index)
+        return UnevenBatch(batch.x, batch.y)
+
+
+class Uneven(ToyModel):
+    """A loss over all items, another over the first few, and a count of those that are positive."""
+
+    def forward(self, batch: Any) -> Loss:
+        errors = self.outer(torch.tanh(self.inner(batch.x))).squeeze(1) - batch.y
+        few, right = errors[: batch.odd].abs().sum(), (batch.y > 0).sum()
+        parts = {"loss": Part(errors.pow(2).sum(), len(errors)), "odd": Part(few, batch.odd)}
+        return Loss({**parts, "correct": Part(right, len(errors), weight=0.0)})
+
+
+def test_every_part_is_divided_by_its_own_count(tmp_path: Path) -> None:
+    """The bug: every sum was divided by the count of the loss. At a rate of zero, nothing moves between the rows."""
+    config = CONFIG.model_copy(update={"log_every": 5, "validate_every": 99, "lr": 1e-30, "ema": 0.0})
+    train(toy_job(tmp_path, config, Uneven(0.0), scripted([{"loss": 1.0}] * 9), batches=UnevenBatches()), Show())
+    model = Uneven(0.0)
+    losses, few, right = [], [], []
+    for epoch in (0, 1):  # ten batches: five updates of two
+        for index in range(5):
+            batch = ToyBatches().get(epoch, index)
+            errors = (model.outer(torch.tanh(model.inner(batch.x))).squeeze(1) - batch.y).tolist()
+            losses += [error**2 for error in errors]
+            few += [abs(error) for error in errors[: 0 if len(errors) == 3 else len(errors) // 2]]
+            right += [float(y > 0) for y in batch.y]
+    (row,) = rows(tmp_path, "train")
+    assert (len(losses), len(few)) == (40, 16)
+    assert row["loss"] == pytest.approx(sum(losses) / 40, rel=1e-5)
+    assert row["odd"] == pytest.approx(sum(few) / 16, rel=1e-5)
+    assert row["correct"] == pytest.approx(sum(right) / 40)
+    assert row["tokens"] == 40 and not any("count" in name for name in row)
+
+
+def test_a_part_that_counted_nothing_has_no_mean(tmp_path: Path) -> None:
+    """Batches of three have no odd items; a part that is only reported may be absent from an update, and from its row."""
+
+    class Threes(UnevenBatches):
+        def get(self, epoch: int, index: int) -> ToyBatch:
+            return super().get(epoch, 1)
+
+    class Reported(Uneven):
+        def forward(self, batch: Any) -> Loss:
+            parts = super().forward(batch).parts
+            return Loss({**parts, "odd": replace(parts["odd"], weight=0.0)})
+
+    train(toy_job(tmp_path, EXACT, Reported(0.0), scripted([{"loss": 1.0}] * 9), batches=Threes()), Show())
+    assert all("odd" not in row and row["loss"] > 0 for row in rows(tmp_path, "train"))
+
+
 def test_the_moving_average_by_a_loop(exact: tuple[Path, PlainLoop]) -> None:
     folder, plain = exact
     ema = dict(ToyModel(rate=0.0).double().named_parameters())
@@ -345,6 +429,8 @@ def test_equal_scores_are_told_apart_by_the_loss() -> None:
     assert not is_better({"loss": 3.0, "bleu": 0.0}, {"loss": 3.0, "bleu": 0.0}, "bleu")
     assert not is_better({"loss": 1.0, "bleu": 0.0}, {"loss": 3.0, "bleu": 0.1}, "bleu")
     assert is_better({"loss": 2.0, "ter": 50.0}, {"loss": 1.0, "ter": 60.0}, "ter")
+    assert is_better({"loss": 2.0, "bits_per_byte": 1.5}, {"loss": 1.0, "bits_per_byte": 1.6}, "bits_per_byte")
+    assert is_better({"loss": 2.0, "accuracy": 81.0}, {"loss": 1.0, "accuracy": 80.0}, "accuracy")
 
 
 def test_a_metric_that_no_validation_gives(tmp_path: Path) -> None:
@@ -532,6 +618,80 @@ def test_a_forecast_changes_nothing() -> None:
 @pytest.mark.parametrize(("seconds", "words"), [(45, "45 s"), (89, "89 s"), (720, "12 min"), (5400, "1 h 30 min")])
 def test_spans_of_time(seconds: float, words: str) -> None:
     assert duration(seconds) == words
+
+
+# -- what a person sees ------------------------------------------------------------------------------------------------
+
+
+def test_a_line_tells_what_the_row_has() -> None:
+    row = {"step": 40, "epoch": 1, "loss": 1.25, "nll": math.log(7.5), "tokens": 6000}
+    config = TrainConfig(steps=80)
+    shown = Speed().line(row, 20.0, config)
+    assert shown == "step 40  epoch 2  loss 1.250  perplexity 7.50  300 tokens/s  20 s left"
+    shown = Speed().line(row, 20.0, config, "target tokens")
+    assert shown == "step 40  epoch 2  loss 1.250  perplexity 7.50  300 target tokens/s  20 s left"
+    shown = Speed().line({**row, "correct": 0.875}, 20.0, config, "texts")
+    assert shown == "step 40  epoch 2  loss 1.250  accuracy 87.5%  300 texts/s  20 s left"
+    del row["nll"]
+    assert Speed().line(row, 20.0, config) == "step 40  epoch 2  loss 1.250  300 tokens/s  20 s left"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("loss", 2.34567, "2.346"), ("bits_per_byte", 1.23456, "1.235"), ("perplexity", 9.876, "9.88"),
+        ("perplexity", 12.345, "12.3"), ("perplexity", 1234.5, "1,234.5"), ("accuracy", 87.46, "87.5"),
+        ("f1", 8.25, "8.2"), ("bleu", 31.04, "31.0"),
+    ],
+)  # fmt: skip
+def test_numbers_have_as_many_digits_as_matter(name: str, value: float, shown: str) -> None:
+    assert in_digits(name, value) == shown
+
+
+@pytest.mark.parametrize("kind", [Lines, LiveTable])
+def test_the_unit_of_a_job_is_shown(tmp_path: Path, kind: type[Lines]) -> None:
+    for name, settings in (("texts", {"unit": "texts"}), ("tokens", {})):
+        out = io.StringIO()
+        config = CONFIG.model_copy(update={"log_every": 1})
+        train(toy_job(tmp_path / name, config, **settings), kind(Console(file=out, width=160)))
+        assert f" {name}/s" in out.getvalue()
+        assert ("tokens/s" in out.getvalue()) == ("perplexity" in out.getvalue()) == (name == "tokens")
+
+
+def test_a_forecast_counts_what_the_loss_counts() -> None:
+    found = forecast(Uneven(0.0), UnevenBatches(), 1, "texts", tries=1)
+    assert found.unit == "texts" and " texts/s · " in found.sentence(9, None)
+    assert found.speed * found.seconds_per_step == pytest.approx(2)  # the first batch has two items, one of them odd
+
+
+# -- the picture of a run ----------------------------------------------------------------------------------------------
+
+
+def picture(*metrics: dict[str, float | None]) -> Figure:
+    train_row = {"kind": "train", "step": 1, "loss": 3.0, "learning_rate": 0.1}
+    valid = [{"kind": "valid", "step": n, "loss": 3.0 / n, **found, "best": True} for n, found in enumerate(metrics, 1)]
+    return draw([train_row, *valid])
+
+
+def test_the_picture_of_a_language_model() -> None:
+    figure = picture({"perplexity": 20.0, "bits_per_byte": 2.5}, {"perplexity": 4.5, "bits_per_byte": 1.25})
+    assert [axes.get_ylabel() for axes in figure.axes] == ["loss", "bits per byte", "learning rate"]
+    assert list(figure.axes[1].get_lines()[0].get_ydata()) == [2.5, 1.25]
+    assert [text.get_text() for text in figure.axes[1].texts] == ["1.250"]  # the least is best
+
+
+def test_the_picture_of_a_classifier() -> None:
+    figure = picture({"accuracy": 80.0, "f1": 70.0}, {"accuracy": 75.0, "f1": 74.0})
+    assert [axes.get_ylabel() for axes in figure.axes] == ["loss", "score", "learning rate"]
+    assert [text.get_text() for text in figure.axes[1].texts] == ["80.0", "74.0"]
+    above, below = figure.axes[1].texts
+    assert above.get_va() == "bottom" and below.get_va() == "top"  # lines that lie close do not hide their numbers
+
+
+def test_a_measure_that_nobody_knew_has_a_panel() -> None:
+    figure = picture({"bleu": 3.0, "new_thing": 0.5, "gone": None}, {"bleu": 4.0, "new_thing": math.nan})
+    assert [axes.get_ylabel() for axes in figure.axes] == ["loss", "BLEU", "new thing", "learning rate"]
+    assert not figure.axes[2].texts  # whether more of it is better is not known
 
 
 # -- the log -----------------------------------------------------------------------------------------------------------

@@ -18,7 +18,8 @@ from regard.data.batch import PairBatch, pair_batch
 from regard.decode.config import DecodeConfig
 from regard.decode.search import generate
 from regard.errors import UsageError
-from regard.models.config import TransformerConfig, preset
+from regard.models.config import TransformerConfig
+from regard.models.presets import preset
 from regard.models.table import build_model
 from regard.models.transformer import Transformer
 from regard.noise import noise

@@ -5,6 +5,7 @@ from regard.attention.cache import MemoryKeys, StepCache
 from regard.attention.heads import MultiHead
 from regard.attention.masks import Blocks, Both, Causal, Dense, Lengths, Mask, Window
 from regard.attention.record import AttentionCall, Role, Seen, record
+from regard.attention.rotary import Rotary
 from regard.attention.scores import SCORES, Score, make_score
 from regard.attention.soft import AttentionPool, Look, SoftAttention
 from regard.attention.softness import softness
@@ -23,6 +24,7 @@ __all__ = [
     "MemoryKeys",
     "MultiHead",
     "Role",
+    "Rotary",
     "Score",
     "Seen",
     "SoftAttention",

@@ -34,8 +34,10 @@ class StepCache:
         self.values[:, :, start:end] = v
         self.filled = end
 
-    def seen(self) -> tuple[Tensor, Tensor]:
-        return self.keys[:, :, : self.filled], self.values[:, :, : self.filled]
+    def seen(self, last: int = 0) -> tuple[Tensor, Tensor]:
+        """All that is filled, or only the last so many positions."""
+        first = max(0, self.filled - last) if last else 0
+        return self.keys[:, :, first : self.filled], self.values[:, :, first : self.filled]
 
     def select(self, rows: Tensor) -> StepCache:
         """The cache of the hypotheses `rows`, copied: only what is filled."""

@@ -1,17 +1,28 @@
 """Attention and feed-forward, repeated."""
 
-from regard.blocks.block import Block, BlockState, initialise
+from regard.blocks.block import Block, BlockState
 from regard.blocks.convolution import CausalConvolution, CentredConvolution
-from regard.blocks.feed_forward import FeedForward
+from regard.blocks.experts import Experts, balance_terms
+from regard.blocks.feed_forward import FeedForward, GatedFeedForward, make_feed_forward
+from regard.blocks.initialise import initialise, initialise_normal
+from regard.blocks.norm import make_norm
 from regard.blocks.recurrent import Recurrent, RecurrentEncoder
+from regard.blocks.residual import Around
 
 __all__ = [
+    "Around",
     "Block",
     "BlockState",
     "CausalConvolution",
     "CentredConvolution",
+    "Experts",
     "FeedForward",
+    "GatedFeedForward",
     "Recurrent",
     "RecurrentEncoder",
+    "balance_terms",
     "initialise",
+    "initialise_normal",
+    "make_feed_forward",
+    "make_norm",
 ]

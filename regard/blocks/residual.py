@@ -1,7 +1,10 @@
-"""Residual connection and layer norm around a sub-layer, in the paper's order or before it.
+"""Residual connection (He et al. 2016) and norm around a sub-layer, in the paper's order, before it, or none.
 
-post (Vaswani et al. 2017):  LayerNorm(x + Dropout(sublayer(x)))
-pre  (Xiong et al. 2020):    x + Dropout(sublayer(LayerNorm(x)))
+post (Vaswani et al. 2017):  Norm(x + Dropout(sublayer(x)))
+pre  (Xiong et al. 2020):    x + Dropout(sublayer(Norm(x)))
+none:                        x + Dropout(sublayer(x))
+
+Without the residual, x is not added: what it is worth can be measured.
 """
 
 from __future__ import annotations
@@ -10,25 +13,19 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from regard.noise import add_dropped
+from regard.noise import add_dropped, dropout
 
 
-class PostNorm(nn.Module):
-    def __init__(self, width: int, rate: float) -> None:
+class Around(nn.Module):
+    """What stands around a sub-layer of (B, T, D)."""
+
+    def __init__(self, norm: nn.Module, rate: float, *, order: str, residual: bool = True) -> None:
         super().__init__()
-        self.norm, self.rate = nn.LayerNorm(width), rate
+        self.norm = norm if order != "none" else nn.Identity()
+        self.rate, self.order, self.residual = rate, order, residual
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        return self.norm(add_dropped(x, sublayer(x), self.rate if self.training else 0.0))
-
-
-class PreNorm(nn.Module):
-    def __init__(self, width: int, rate: float) -> None:
-        super().__init__()
-        self.norm, self.rate = nn.LayerNorm(width), rate
-
-    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        return add_dropped(x, sublayer(self.norm(x)), self.rate if self.training else 0.0)
-
-
-RESIDUALS: dict[str, type[PostNorm] | type[PreNorm]] = {"post": PostNorm, "pre": PreNorm}
+        y = sublayer(self.norm(x) if self.order == "pre" else x)
+        rate = self.rate if self.training else 0.0
+        y = add_dropped(x, y, rate) if self.residual else dropout(y, rate)
+        return self.norm(y) if self.order == "post" else y

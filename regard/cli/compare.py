@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.cli.compare_others import compare_others
 from regard.cli.model import choose_device
 from regard.cli.options import AsJson, Beam, Device, Lowercase, Softness, given
 from regard.cli.output import print_json, print_table, progress, results, say
@@ -81,13 +82,14 @@ def compare(
     """
     if len(what) < 2:
         raise UsageError("a comparison needs two models or more: regard compare RUN RUN --on test.tsv")
-    from regard.tasks.contenders import check_same_data, read_contenders
+    from regard.tasks.contenders import check_same_data, named_test_set, read_contenders
 
     over = given(preset=preset, data=given(train=data or None, valid=valid or None) or None)
     contenders = read_contenders(what, over, settings)
     check_same_data(contenders, test_matters=not on)
-    seconds = read_budget(budget, contenders)
-    test = read_test_set(contenders, on or [], join or [])
+    seconds, task = read_budget(budget, contenders), one_task(contenders)
+    test = read_test_set(contenders, on or [], join or []) if task == "translate" else None
+    names = named_test_set(contenders, on or [])
     device = choose_device(device)
     place = out
     if out is None and seconds is not None:
@@ -95,6 +97,19 @@ def compare(
 
         place = new_run("compare")
     folders = train_all(contenders, seconds, place, device)
+    if test is None:
+        compare_others(
+            task,
+            contenders,
+            folders,
+            names,
+            sentence=sentence,
+            budget=seconds,
+            place=place,
+            device=device,
+            as_json=as_json,
+        )
+        return
     from regard.tasks.compare import compare as report_of
 
     with progress("translating") as advance:
@@ -119,6 +134,17 @@ def compare(
         say(f"wrote {path}") if as_json else print(f"wrote {path}")
 
 
+def one_task(contenders: list[Contender]) -> str:
+    """What all of them do."""
+    from regard.tasks.contenders import task_of_contender
+
+    tasks = {each.word: task_of_contender(each) for each in contenders}
+    if len(set(tasks.values())) > 1:
+        what = ", ".join(f"{word} is to {task}" for word, task in tasks.items())
+        raise UsageError(f"models are compared at one task: {what}")
+    return tasks[contenders[0].word]
+
+
 def read_budget(budget: str | None, contenders: list[Contender]) -> float | None:
     """The budget in seconds. It is needed, and allowed, only where something is to be trained."""
     to_train = [each.word for each in contenders if each.config is not None]
@@ -138,6 +164,7 @@ def read_budget(budget: str | None, contenders: list[Contender]) -> float | None
 
 def read_test_set(contenders: list[Contender], on: list[str], join: list[int]) -> TestSet:
     """What they are tested on, read before anything is trained, so that a wrong name costs nothing."""
+    from regard.data.config import PairsConfig
     from regard.data.pairs import read_pairs
     from regard.evaluate.by_length import join_pairs
     from regard.tasks.compare import TestSet
@@ -150,6 +177,7 @@ def read_test_set(contenders: list[Contender], on: list[str], join: list[int]) -
     if first.config is None:
         pairs = read_for_run(names, first.word)
     else:
+        assert isinstance(first.config.data, PairsConfig)
         pairs = read_pairs(names, first.config.data.fields, first.beside)
     for count in join:
         join_pairs(pairs, count)  # a wrong number is told now

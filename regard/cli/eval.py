@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.model import load_translator
+from regard.cli.model import load_model
 from regard.cli.options import AsJson, Beam, Device, Lowercase, RunFolder, Softness, TestPairs, given
 from regard.cli.output import one_line, print_json, print_table, progress, results, say
+from regard.errors import UsageError
 
 if TYPE_CHECKING:
     from regard.tasks.evaluate import Evaluation
+    from regard.tasks.evaluate_labels import LabelEvaluation
+    from regard.tasks.evaluate_text import TextEvaluation
+
+MOST_LABELS = 30  # that get a row of their own
 
 
 def evaluate(
@@ -21,20 +26,61 @@ def evaluate(
     beam: Beam = None,
     softness: Softness = None,
     lowercase: Lowercase = False,
-    save: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the translations, one a line.")] = None,
+    context: Annotated[
+        int | None, typer.Option(metavar="N", help="Tokens a language model reads at once.", show_default="the model's")
+    ] = None,
+    overlap: Annotated[
+        int | None, typer.Option(metavar="N", help="Tokens of each window that only give context.", show_default="0")
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the translations or labels, one a line.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Draw a classifier's confusions (.png .svg).")
+    ] = None,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Score a model on a test set.
 
-    BLEU, chrF and TER with 95% confidence intervals and sacreBLEU's signatures; exact match for built-in dates; speed.
+    Translations: BLEU, chrF and TER with 95% intervals and signatures. Language models: loss, perplexity, bits per byte.
+    Classifiers: accuracy with its interval, F1, confusions.
     """
-    translator = load_translator(run, device)
+    model = load_model(run, device)
+    task = model.config.task
+    asked = given(beam=beam, softness=softness, lowercase=lowercase or None, context=context, overlap=overlap)
+    asked |= given(save=save, out=out)
+    _check_options(task, asked)
+    if task == "translate":
+        _translations(model, run, on, given(beam=beam, softness=softness), lowercase, save, as_json)
+    elif task == "classify":
+        _labels(model, run, on, save, out, as_json)
+    else:
+        _texts(model, run, on, given(context=context, overlap=overlap), as_json)
+
+
+ALLOWED = {
+    "translate": {"beam", "softness", "lowercase", "save"},
+    "generate": {"context", "overlap"},
+    "fill": set[str](),
+    "classify": {"save", "out"},
+}
+
+
+def _check_options(task: str, asked: dict[str, Any]) -> None:
+    wrong = sorted(asked.keys() - ALLOWED[task])
+    if wrong:
+        raise UsageError(f"--{wrong[0]} has no meaning for a model to {task}; leave it out")
+
+
+def _translations(
+    translator: Any, run: str, on: list[str], decode: dict[str, Any], lowercase: bool, save: Path | None, as_json: bool
+) -> None:
     from regard.files import write_text
     from regard.tasks.evaluate import evaluate as score
     from regard.tasks.evaluate import has_one_answer, read_test_set
 
-    pairs, decode = read_test_set(on, run), given(beam=beam, softness=softness)
+    pairs = read_test_set(on, run)
     with progress("translating") as advance:
         found = score(translator, pairs, lowercase=lowercase, one_answer=has_one_answer(on), progress=advance, **decode)
     if save is not None:
@@ -58,3 +104,61 @@ def print_scores(run: str, on: list[str], found: Evaluation) -> None:
     )
     for score in scores:
         console.print(f"{score.name}: {score.signature}", style="dim", markup=False, soft_wrap=True)
+
+
+def _texts(model: Any, run: str, on: list[str], options: dict[str, Any], as_json: bool) -> None:
+    from regard.tasks.evaluate_text import evaluate_text
+
+    with progress("reading") as advance:
+        found = evaluate_text(model, on, progress=advance, **options)
+    if as_json:
+        print_json({"run": run, "on": on, **options, **found.data()})
+    else:
+        print_text_scores(run, on, found)
+
+
+def print_text_scores(run: str, on: list[str], found: TextEvaluation) -> None:
+    rows = [("loss", f"{found.loss:.4f}", "nats a token"), ("perplexity", f"{found.perplexity:.2f}", "")]
+    if found.bits_per_byte is not None:
+        rows.append(("bits per byte", f"{found.bits_per_byte:.3f}", ""))
+    print_table((f"{run}", "score", " "), rows, right=("score",))
+    speed = found.tokens / max(1e-9, found.seconds)
+    results().print(f"{found.tokens:,} tokens of {' '.join(on)}, {speed:,.0f} a second", markup=False)
+
+
+def _labels(model: Any, run: str, on: list[str], save: Path | None, out: Path | None, as_json: bool) -> None:
+    from regard.files import write_text
+    from regard.look.confusion import save_confusion
+    from regard.tasks.evaluate_labels import evaluate_labels, read_labelled_test
+
+    texts = read_labelled_test(on, run)
+    with progress("classifying") as advance:
+        found = evaluate_labels(model, texts, advance)
+    if save is not None:
+        say(f"wrote {write_text(save, ''.join(model.labels[place] + chr(10) for place in found.predicted))}")
+    if out is not None:
+        title = f"{found.scores.accuracy:.1f}% of {len(texts):,} right"
+        say(f"wrote {save_confusion(found.scores.confusion, model.labels, out, title)}")
+    if as_json:
+        print_json({"run": run, "on": on, **found.data()})
+    else:
+        print_label_scores(run, on, found)
+
+
+def print_label_scores(run: str, on: list[str], found: LabelEvaluation) -> None:
+    scores = found.scores
+    print_table(
+        (f"{run}", "score", "95% interval"),
+        [
+            ("accuracy", f"{scores.accuracy:.1f}", f"{scores.low:.1f} to {scores.high:.1f}"),
+            ("macro F1", f"{scores.macro_f1:.1f}", ""),
+        ],
+        right=("score",),
+    )
+    rows = [
+        (each.label, f"{each.precision:.1f}", f"{each.recall:.1f}", f"{each.f1:.1f}", f"{each.support:,}")
+        for each in scores.labels[:MOST_LABELS]
+    ]
+    print_table(("label", "precision", "recall", "F1", "texts"), rows, right=("precision", "recall", "F1", "texts"))
+    speed = len(found.wanted) / max(1e-9, found.seconds)
+    results().print(f"{len(found.wanted):,} texts of {' '.join(on)}, {speed:,.0f} a second", markup=False)

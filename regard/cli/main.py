@@ -17,14 +17,21 @@ from typer.core import TyperGroup
 
 from regard import __version__
 from regard.cli.arguments import spread_files, take_debug
+from regard.cli.classify import classify
 from regard.cli.compare import compare
 from regard.cli.demo import demo
 from regard.cli.doctor import doctor
 from regard.cli.eval import evaluate
+from regard.cli.export import export_model
+from regard.cli.fill import fill
+from regard.cli.generate import generate
+from regard.cli.import_ import import_model
+from regard.cli.look import look
 from regard.cli.runs import runs
 from regard.cli.score import score
 from regard.cli.train import train
 from regard.cli.translate import translate
+from regard.cli.vectors import vectors
 from regard.cli.verify import verify
 from regard.errors import RegardError, UsageError, nearest
 
@@ -33,8 +40,15 @@ VERBS: dict[str, Callable[..., None]] = {
     "train": train,
     "eval": evaluate,
     "translate": translate,
+    "generate": generate,
+    "fill": fill,
+    "classify": classify,
+    "vectors": vectors,
+    "look": look,
     "score": score,
     "compare": compare,
+    "import": import_model,
+    "export": export_model,
     "runs": runs,
     "verify": verify,
     "doctor": doctor,

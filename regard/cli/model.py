@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from regard.cli.output import say
 from regard.errors import UsageError, nearest
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from regard.tasks.translate import Translator
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
+DATA = {"translate": "pairs.tsv (or: regard demo)", "generate": "book.txt", "fill": "book.txt", "classify": "texts.tsv"}
 
 
 def choose_device(name: str) -> str:
@@ -34,14 +35,19 @@ def choose_device(name: str) -> str:
     return name
 
 
-def load_translator(run: str | Path, device: str) -> Translator:
-    """The model of a run's or a bundle's folder."""
+def load_model(run: str | Path, device: str, task: str | None = None) -> Any:
+    """The model of a run's or a bundle's folder, ready to do its task."""
     from regard.runs import bundle_folder
 
     folder = bundle_folder(run)  # a wrong name is told before torch is imported
-    from regard.tasks.translate import Translator
+    from regard.tasks.trained import load_model as load
 
-    return Translator.load(folder, choose_device(device))
+    return load(folder, choose_device(device), task)
+
+
+def load_translator(run: str | Path, device: str) -> Translator:
+    translator: Translator = load_model(run, device, "translate")
+    return translator
 
 
 def newest_run(task: str) -> Path:
@@ -51,8 +57,8 @@ def newest_run(task: str) -> Path:
     run = newest(task)
     if run is None:
         raise UsageError(
-            f"there is no {task} run here (in runs/{task}); make one with: regard demo, or with: regard train {task} "
-            "--data pairs.tsv; or name a model with -m"
+            f"there is no {task} run here (in runs/{task}); make one with: regard train {task} --data {DATA[task]}; "
+            "or name a model with -m"
         )
     say(f"model: {run.folder} (the newest run here; -m takes another)")
     return run.folder

@@ -11,6 +11,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 RunFolder = Annotated[
     str, typer.Argument(metavar="RUN", help="The folder of a run, or of a bundle.", show_default=False)
 ]
+Model = Annotated[
+    str | None,
+    typer.Option("-m", "--model", metavar="RUN", help="A run or a bundle.", show_default="the newest run here"),
+]
 TestPairs = Annotated[
     list[str],
     typer.Option(

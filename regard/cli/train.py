@@ -22,33 +22,51 @@ REASONS = {
     "time": "the time is up",
     "patience": "validations no longer got better",
 }
+TRY = {
+    "translate": 'regard translate -m {run} "a sentence"',
+    "generate": 'regard generate -m {run} "how a text begins"',
+    "fill": 'regard fill -m {run} "a text with a [MASK]"',
+    "classify": 'regard classify -m {run} "a text"   or: regard look -m {run} "a text"',
+}
+TEST = {"translate": "test.tsv", "generate": "test.txt", "fill": "test.txt", "classify": "test.tsv"}
 LENGTHEN = ("steps", "max_time", "patience")  # what may change when a run goes on
 
 
 def train(
     what: Annotated[
-        str | None, typer.Argument(metavar="WHAT", help="A task (translate), or a TOML file.", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="WHAT", help="translate, generate, fill or classify; or a TOML file.", show_default=False
+        ),
     ] = None,
     data: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILE...", help="Training pairs: one .tsv or .jsonl file, or two parallel files."),
+        typer.Option(
+            metavar="FILE...",
+            help="Training data: pairs or labelled texts (.tsv .jsonl .csv, two parallel files), or any text.",
+        ),
     ] = None,
     valid: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILE...", help="Validation pairs; without, some of the data is held out."),
+        typer.Option(metavar="FILE...", help="Validation data; without, some of the data is held out."),
     ] = None,
     languages: Annotated[str | None, typer.Option(metavar="A,B", help="Language codes, such as en,de.")] = None,
     model: Annotated[
         str | None,
         typer.Option(
             metavar="KIND",
-            help="transformer, luong, bahdanau, seq2seq (no attention) or bytenet.",
-            show_default="transformer",
+            help="transformer, bahdanau, luong, seq2seq, bytenet; llama, gpt1, gpt2, gpt3, lstm; bert; "
+            "tfidf, token-weights, plain-attention, additive, self-attention.",
+            show_default="of the task",
         ),
     ] = None,
     preset: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Size of the model: demo, tiny, base or big.", show_default="tiny"),
+        typer.Option(metavar="NAME", help="Size of the model: demo, tiny, small, base or big.", show_default="tiny"),
+    ] = None,
+    origin: Annotated[
+        str | None,
+        typer.Option("--from", metavar="RUN", help="Fine-tune: go on from this model's weights and tokenizer."),
     ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="A.B=C", help="Any key of the configuration, as train.lr=1e-3.")
@@ -57,49 +75,63 @@ def train(
         str | None,
         typer.Option(metavar="TIME", help="Most training time, as 45s, 30m or 1h30m (all resumes together)."),
     ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Use this much time: the speed is measured, and the schedule ends with it."),
+    ] = None,
     steps: Annotated[int | None, typer.Option(metavar="N", help="Most updates of the weights.")] = None,
     seed: Annotated[
         int | None, typer.Option(metavar="N", help="Everything random follows from it.", show_default="1")
     ] = None,
     device: Device = "auto",
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder of the run.", show_default="runs/TASK/NUMBER")
+        Path | None,
+        typer.Option("-o", "--out", metavar="DIR", help="Folder of the run.", show_default="runs/TASK/NUMBER"),
     ] = None,
     resume: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Go on with a run; --steps and --max-time lengthen it.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train a model from your own pairs.
+    """Train a model from your own data.
 
     Ctrl-C stops a run so that it can go on: regard train --resume RUN.
     """
     changes = given(steps=steps, max_time=max_time)
     if resume is not None:
-        fixed = given(WHAT=what, data=data, valid=valid, languages=languages, preset=preset, seed=seed, out=out)
-        fixed |= given(model=model)
+        fixed = given(WHAT=what, data=data, valid=valid, languages=languages, model=model, preset=preset)
+        fixed |= given(**{"from": origin}, seed=seed, out=out, budget=budget)
         result = go_on(resume, fixed, {**changes, **_train_settings(settings or [])}, device)
     else:
         from regard.tasks.config import data_folder, run_config
 
-        over = given(preset=preset, train=given(**changes, seed=seed), data=_data(data, valid, languages))
+        over = given(preset=preset, train=given(**changes, seed=seed), data=_data(data, valid, languages), start=origin)
         over |= given(model=None if model is None else {"kind": model})
         if what is None:
             raise UsageError("name a task or a configuration: regard train translate --data pairs.tsv")
-        config = run_config(what, over, settings)
-        result = start(config, data_folder(what) or Path.cwd(), out, choose_device(device))
+        config, beside = run_config(what, over, settings), data_folder(what) or Path.cwd()
+        result = start(config, beside, out, choose_device(device), _seconds(budget, steps, max_time))
     print_json(summary(result)) if as_json else print_summary(result)
 
 
-def start(config: RunConfig, beside: Path, out: Path | None, device: str) -> RunResult:
-    """A new run, shown while it learns."""
+def start(config: RunConfig, beside: Path, out: Path | None, device: str, budget: float | None = None) -> RunResult:
+    """A new run, shown while it learns; with a budget, as long as that."""
     from regard.runs import new_run
+    from regard.tasks.contenders import Contender
+    from regard.tasks.contest import MEASURING, fit
     from regard.tasks.run import start_run
     from regard.training.show import make_show
 
     folder = out or new_run(config.task)
     say(f"run: {folder}")
-    return watch(lambda: start_run(config, beside=beside, folder=folder, device=device, show=make_show()), folder)
+
+    def work() -> RunResult:
+        asked = Contender(str(folder), config.task, config, beside)
+        place = folder.with_name(folder.name + MEASURING)
+        planned = config if budget is None else fit(asked, budget, place, device, say)
+        return start_run(planned, beside=beside, folder=folder, device=device, show=make_show())
+
+    return watch(work, folder)
 
 
 def go_on(folder: Path, fixed: dict[str, Any], changes: dict[str, Any], device: str) -> RunResult:
@@ -165,8 +197,8 @@ def print_summary(result: RunResult) -> None:
         ("metrics", f"{metrics_line(outcome.metrics)} (validation)"),
         ("bundle", str(result.best)),
         ("curves", str(result.curves)),
-        ("try it", f'regard translate -m {result.folder} "a sentence"'),
-        ("score it", f"regard eval {result.folder} --on test.tsv"),
+        ("try it", TRY[result.task].format(run=result.folder)),
+        ("score it", f"regard eval {result.folder} --on {TEST[result.task]}"),
     ]
     print_table(("", " "), rows, fold=(" ",))
 
@@ -176,6 +208,19 @@ def _data(data: list[str] | None, valid: list[str] | None, languages: str | None
     if codes is not None and (len(codes) != 2 or not all(codes)):
         raise UsageError(f"--languages {languages}: name two codes with a comma between them, as --languages en,de")
     return given(train=data or None, valid=valid or None, languages=codes)
+
+
+def _seconds(budget: str | None, steps: int | None, max_time: str | None) -> float | None:
+    if budget is None:
+        return None
+    if steps is not None or max_time is not None:
+        raise UsageError("--budget says how long to train; leave out --steps and --max-time")
+    from regard.training.config import seconds
+
+    try:
+        return float(seconds(budget))  # type: ignore[arg-type]
+    except ValueError as error:
+        raise UsageError(f"--budget: {error}") from error
 
 
 def _train_settings(settings: list[str]) -> dict[str, Any]:

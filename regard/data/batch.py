@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -34,10 +35,102 @@ class PairBatch:
         return int(self.source_lengths.sum()) + self.target_tokens
 
     def to(self, device: torch.device | str) -> PairBatch:
-        if torch.device(device).type == "cpu":
-            return self
-        names = ("source", "source_lengths", "target", "target_lengths")
-        return replace(self, **{name: getattr(self, name).to(device) for name in names})
+        return _moved(self, device)
+
+
+@dataclass(frozen=True)
+class TextBatch:
+    """Stretches of text, each token but the first to be predicted from those before it."""
+
+    ids: Tensor  # (B, T + 1)
+    lengths: Tensor  # (B,): T of each row, the number of tokens to predict
+    tokens: int  # predictions that count
+    skip: int = 0  # the first predictions of each row are context only: they do not count
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Over how many items each part of the loss is summed."""
+        return {"loss": self.tokens, "nll": self.tokens}
+
+    @property
+    def padded_tokens(self) -> int:
+        return self.ids.numel() - len(self.ids)
+
+    @property
+    def real_tokens(self) -> int:
+        return int(self.lengths.sum())
+
+    def to(self, device: torch.device | str) -> TextBatch:
+        return _moved(self, device)
+
+
+@dataclass(frozen=True)
+class MaskedBatch:
+    """Texts of which some tokens are hidden and must be guessed from all the others."""
+
+    ids: Tensor  # (B, S), as the model sees them
+    lengths: Tensor  # (B,)
+    places: Tensor  # (B, S), bool: what must be guessed
+    wanted: Tensor  # (N,): the true ids at these places, row by row
+    segments: Tensor | None = None  # (B, S): 0 in the first text of a pair, 1 in the second
+    follows: Tensor | None = None  # (B,): 1 if the second text really follows the first, else 0
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Over how many items each part of the loss is summed."""
+        counts = {"loss": len(self.wanted), "nll": len(self.wanted)}
+        return counts if self.follows is None else counts | {"next": len(self.follows)}
+
+    @property
+    def padded_tokens(self) -> int:
+        return self.ids.numel()
+
+    @property
+    def real_tokens(self) -> int:
+        return int(self.lengths.sum())
+
+    def to(self, device: torch.device | str) -> MaskedBatch:
+        return _moved(self, device)
+
+
+@dataclass(frozen=True)
+class LabelBatch:
+    """Texts, each with its label."""
+
+    ids: Tensor  # (B, S)
+    lengths: Tensor  # (B,)
+    labels: Tensor  # (B,)
+    predicted: int  # tokens that a language model would predict besides: all but the first of each row
+    segments: Tensor | None = None  # (B, S): 0 in the first text of a pair, 1 in the second
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Over how many items each part of the loss is summed."""
+        rows = len(self.labels)
+        return {"loss": rows, "nll": rows, "correct": rows, "language": self.predicted}
+
+    @property
+    def padded_tokens(self) -> int:
+        return self.ids.numel()
+
+    @property
+    def real_tokens(self) -> int:
+        return int(self.lengths.sum())
+
+    def to(self, device: torch.device | str) -> LabelBatch:
+        return _moved(self, device)
+
+
+AnyBatch = TypeVar("AnyBatch", PairBatch, TextBatch, MaskedBatch, LabelBatch)
+
+
+def _moved(batch: AnyBatch, device: torch.device | str) -> AnyBatch:
+    """The batch with its tensors on `device`; the counts stay plain numbers."""
+    if torch.device(device).type == "cpu":
+        return batch
+    values = {field.name: getattr(batch, field.name) for field in fields(batch)}
+    moved: dict[str, Any] = {name: value.to(device) for name, value in values.items() if isinstance(value, Tensor)}
+    return replace(batch, **moved)
 
 
 def pad(sequences: Sequence[np.ndarray], fill: int) -> tuple[Tensor, Tensor]:
@@ -54,3 +147,26 @@ def pair_batch(sources: Sequence[np.ndarray], targets: Sequence[np.ndarray], fil
     source, source_lengths = pad(sources, fill)
     target, lengths = pad(targets, fill)
     return PairBatch(source, source_lengths, target, lengths - 1, int(lengths.sum()) - len(lengths))
+
+
+def text_batch(rows: Sequence[np.ndarray], fill: int = 0, skip: int = 0) -> TextBatch:
+    """A batch of stretches of text; the first `skip` predictions of each do not count."""
+    ids, lengths = pad(rows, fill)
+    return TextBatch(ids, lengths - 1, int((lengths - 1 - skip).clamp(min=0).sum()), skip)
+
+
+def label_batch(
+    texts: Sequence[np.ndarray],
+    labels: Sequence[int] | np.ndarray,
+    fill: int,
+    segments: Sequence[np.ndarray] | None = None,
+) -> LabelBatch:
+    """A batch of texts with the numbers of their labels, and which text of a pair each token belongs to."""
+    ids, lengths = pad(texts, fill)
+    return LabelBatch(
+        ids,
+        lengths,
+        torch.tensor(np.asarray(labels), dtype=torch.long),
+        int(lengths.sum()) - len(lengths),
+        None if segments is None else pad(segments, 0)[0],
+    )

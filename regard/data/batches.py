@@ -92,14 +92,32 @@ class Batches:
         return 1 - real / padded
 
     def _make_plan(self, epoch: int) -> list[np.ndarray]:
-        random = np.random.Generator(np.random.SFC64(np.random.SeedSequence([self.seed, epoch])))
-        order = random.permutation(len(self.pairs))  # ties in length fall differently in each epoch
-        order = order[np.lexsort((self._predicted[order], self._read[order]))]
-        plan = _cut(order, self._size, self.budget)
-        return [plan[i] for i in random.permutation(len(plan))]
+        return plan_by_length((self._predicted, self._read), self._size, self.budget, (self.seed, epoch))
 
 
-def _cut(order: np.ndarray, size: np.ndarray, budget: int) -> list[np.ndarray]:
+def generator(*key: int) -> np.random.Generator:
+    """Random numbers that depend on nothing but the key (NumPy pads a key with zeros: (1, 2) is (1, 2, 0))."""
+    return np.random.Generator(np.random.SFC64(np.random.SeedSequence(key)))
+
+
+def plan_by_length(
+    lengths: tuple[np.ndarray, ...], size: np.ndarray, budget: int, key: tuple[int, int]
+) -> list[np.ndarray]:
+    """The rows of each batch of an epoch: rows of like length (the last of `lengths` first), batches in any order."""
+    random = generator(*key)
+    order = random.permutation(len(size))  # ties in length fall differently in each epoch
+    order = order[np.lexsort([length[order] for length in lengths])]
+    plan = cut_by_budget(order, size, budget)
+    return [plan[i] for i in random.permutation(len(plan))]
+
+
+def padding_of(plan: list[np.ndarray], lengths: np.ndarray) -> float:
+    """The share of padding among all positions, where row i has `lengths[i]` real ones."""
+    padded = sum(len(rows) * int(lengths[rows].max()) for rows in plan)
+    return 1 - int(lengths.sum()) / padded
+
+
+def cut_by_budget(order: np.ndarray, size: np.ndarray, budget: int) -> list[np.ndarray]:
     """Consecutive rows of `order` in groups whose padded size (rows x longest) stays within the budget."""
     groups, start, longest = [], 0, 0
     for end, row in enumerate(order):

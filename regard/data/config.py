@@ -1,10 +1,19 @@
-"""Where the pairs come from and which are left out. No torch here."""
+"""Where pairs and texts come from and which are left out. No torch here."""
 
 from __future__ import annotations
 
-from pydantic import Field, field_validator
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, field_validator
 
 from regard.config import StrictConfig
+
+
+def _listed(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]  # a single name may stand without brackets
 
 
 class PairsConfig(StrictConfig):
@@ -35,3 +44,37 @@ class PairsConfig(StrictConfig):
         if isinstance(names, (list, tuple)) and len(names) > 2:
             raise ValueError(f"name one file of pairs or two parallel files, not {len(names)}")
         return names
+
+
+class TextConfig(StrictConfig):
+    """Documents of text: files, folders of them, .jsonl with a text a row (each may be gzipped), or builtin/python."""
+
+    train: Names = Field(
+        ("builtin/python",), min_length=1, description="Training text: files, folders, or builtin/python."
+    )
+    valid: Names = Field((), description="Validation text; without it some of the training text is held out.")
+    field: str = Field("text", description="Key of the text in JSONL.")
+    share: float = Field(
+        0.1, gt=0, lt=1, description="Share of the characters held out for validation when there is no valid text."
+    )
+    builtin_size: int = Field(4_000_000, ge=1, description="Most characters taken of builtin/python.")
+    context: int = Field(256, ge=1, description="Tokens that are predicted in a window of training text.")
+
+
+class LabelledConfig(StrictConfig):
+    """Texts with a label each: .tsv, .csv, .jsonl (each may be gzipped), a folder for each label, or builtin/names."""
+
+    train: Names = Field(
+        ("builtin/names",), min_length=1, description="Labelled training texts: files, folders, or builtin/names."
+    )
+    valid: Names = Field((), description="Validation texts; without them some of the training texts are held out.")
+    test: Names = Field((), description="Test texts, only looked at to warn when training holds them.")
+    text: str = Field("text", description="Key of the text in JSONL.")
+    label: str = Field("label", description="Key of the label in JSONL.")
+    second: str | None = Field(None, description="Key of the second text in JSONL, if the label is of a pair.")
+    label_first: bool = Field(False, description="Whether the label is the first column (or word) and not the last.")
+    encoding: Literal["utf-8", "latin1", "cp1252"] = Field(
+        "utf-8", description="How .tsv, .csv and plain files are encoded; JSONL is always UTF-8."
+    )
+    hold_out: int = Field(1000, ge=1, description="Most texts held out for validation when there is no valid set.")
+    max_length: int = Field(256, ge=2, description="Longest text, in tokens; of longer ones the first tokens are kept.")

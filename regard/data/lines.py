@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import io
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -13,29 +15,29 @@ from regard.errors import RegardError
 LONGEST_LINE = 100_000  # characters; a longer one is not a sentence
 
 
-def read_lines(path: Path) -> list[str]:
+def read_lines(path: Path, encoding: str = "utf-8") -> list[str]:
     """The lines of a text file. Only a line feed ends a line, so that both files of a pair count alike."""
-    try:
-        with open_binary(path) as file:
-            lines = list(decode_lines(file, str(path)))
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise RegardError(f"{path} is not a whole gzip file ({error}); fetch it again") from error
-    except OSError as error:
-        raise RegardError(f"cannot read {path}: {error.strerror or error}") from error
+    with opened(path) as file:
+        lines = list(decode_lines(file, str(path), encoding))
     if not lines:
         raise RegardError(f"{path} is empty; it should hold one sentence or pair a line")
     return lines
 
 
-def decode_lines(file: IO[bytes], name: str) -> Iterator[str]:
-    """UTF-8 lines without their line ends; a byte order mark at the start and a carriage return at the end go."""
+def read_text(path: Path, data: bytes, encoding: str = "utf-8") -> str:
+    """The bytes of a whole text file as text: lines end with a line feed alone, and a byte order mark goes."""
+    return "\n".join(decode_lines(io.BytesIO(data), str(path), encoding)) + ("\n" if data.endswith(b"\n") else "")
+
+
+def decode_lines(file: IO[bytes], name: str, encoding: str = "utf-8") -> Iterator[str]:
+    """Lines without their line ends; a byte order mark at the start and a carriage return at the end go."""
     for number, raw in enumerate(file, start=1):
         try:
-            line = raw.decode("utf-8")
+            line = raw.decode(encoding)
         except UnicodeDecodeError as error:
             likely = "utf-16" if raw.startswith((b"\xff\xfe", b"\xfe\xff")) else "latin1"
             raise RegardError(
-                f"{name}, line {number}: byte {error.start + 1} ({raw[error.start]:#04x}) is not UTF-8; "
+                f"{name}, line {number}: byte {error.start + 1} ({raw[error.start]:#04x}) is not {encoding.upper()}; "
                 f"convert it first, for example with: iconv -f {likely} -t utf-8{'' if name == 'stdin' else ' ' + name}"
             ) from error
         if number == 1:
@@ -43,5 +45,22 @@ def decode_lines(file: IO[bytes], name: str) -> Iterator[str]:
         yield line.removesuffix("\n").removesuffix("\r")
 
 
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """The file's bytes, unzipped if it is gzipped; what goes wrong while they are read becomes a sentence."""
+    try:
+        with open_binary(path) as file:
+            yield file
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise RegardError(f"{path} is not a whole gzip file ({error}); fetch it again") from error
+    except OSError as error:
+        raise RegardError(f"cannot read {path}: {error.strerror or error}") from error
+
+
 def open_binary(path: Path) -> IO[bytes]:
     return gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")  # type: ignore[return-value]
+
+
+def suffix_of(path: Path) -> str:
+    """What kind of file it is, gzipped or not."""
+    return Path(path.stem).suffix if path.suffix == ".gz" else path.suffix

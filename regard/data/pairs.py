@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from regard.config import find_file
+from regard.data import held_out
 from regard.data.config import PairsConfig
 from regard.data.dates import as_pairs, date_pairs
-from regard.data.lines import LONGEST_LINE, read_lines
-from regard.errors import RegardError, UsageError, nearest
+from regard.data.lines import LONGEST_LINE, read_lines, suffix_of
+from regard.data.rows import as_text, read_rows
+from regard.errors import RegardError, UsageError
 
 Pair = tuple[str, str]
 BUILTIN = "builtin/dates"
@@ -60,7 +60,7 @@ def read_pairs(names: Sequence[str], fields: tuple[str, str], beside: Path | Non
     paths = [find_file(name, beside) for name in names]
     if len(paths) == 2:
         return _parallel(*paths)
-    kind = _suffix(paths[0])
+    kind = suffix_of(paths[0])
     if kind == ".tsv":
         return _tsv(paths[0])
     if kind in (".jsonl", ".json"):
@@ -96,23 +96,12 @@ def dropped(which: str, total: int, reasons: Counter[str]) -> str:
 
 def hold_out(pairs: list[Pair], most: int) -> tuple[list[Pair], list[Pair]]:
     """Split off a validation set by a hash of the source text, so that equal sources stay together."""
-    share = min(0.1, most / len(pairs))
-    limit = int(share * 2**64)
-    held = [int.from_bytes(hashlib.blake2b(pair[0].encode(), digest_size=8).digest(), "big") < limit for pair in pairs]
-    train = [pair for pair, out in zip(pairs, held, strict=True) if not out]
-    valid = [pair for pair, out in zip(pairs, held, strict=True) if out]
-    if not train or not valid:
-        raise RegardError(f"{len(pairs)} pairs are too few to hold some out; name a validation set (data.valid)")
-    return train, valid
+    return held_out.hold_out(pairs, most, text=lambda pair: pair[0])
 
 
 def overlap(train: list[Pair], other: list[Pair], which: str) -> list[str]:
     """A warning when sentences that should be unseen occur in training."""
-    seen = {pair[0].strip() for pair in train}
-    count = sum(pair[0].strip() in seen for pair in other)
-    if not count:
-        return []
-    return [f"warning: {count:,} of {len(other):,} {which} sentences also occur in training; scores on them flatter"]
+    return held_out.overlap((pair[0] for pair in train), (pair[0] for pair in other), which)
 
 
 def _parallel(source: Path, target: Path) -> list[Pair]:
@@ -136,31 +125,5 @@ def _tsv(path: Path) -> list[Pair]:
 
 
 def _jsonl(path: Path, fields: tuple[str, str]) -> list[Pair]:
-    pairs: list[Pair] = []
-    for number, line in enumerate(read_lines(path), start=1):
-        try:
-            row = json.loads(line) if line.strip() else dict.fromkeys(fields, "")
-            pairs.append((_text(row, fields[0]), _text(row, fields[1])))
-        except (ValueError, RecursionError) as error:  # JSONDecodeError is a ValueError
-            wanted = f'{{"{fields[0]}": "…", "{fields[1]}": "…"}}'
-            raise RegardError(
-                f"{path}, line {number}: {error}; each line should be {wanted} (see data.fields)"
-            ) from error
-    return pairs
-
-
-def _text(row: object, key: str) -> str:
-    if not isinstance(row, dict):
-        raise ValueError(f"a {type(row).__name__}, not an object")
-    if key not in row:
-        raise ValueError(f"no key {key!r}{nearest(key, map(str, row))}")
-    text = row[key]
-    if not isinstance(text, str):
-        raise ValueError(f"{key} is {text!r}, not a text")
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        raise ValueError(f"{key} holds a lone surrogate, which is not Unicode text")
-    return text
-
-
-def _suffix(path: Path) -> str:
-    return Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
+    rows = read_rows(path, [(field, as_text) for field in fields], "data.fields")
+    return [(source, target) for source, target in rows]

@@ -19,6 +19,9 @@ class DecodeConfig(StrictConfig):
     temperature: float = Field(1.0, description="Logits are divided by it before a draw; under 1 is more cautious.")
     top_k: int = Field(0, ge=0, description="Draw among this many of the most likely tokens; 0 is all of them.")
     top_p: float = Field(1.0, gt=0, le=1, description="Draw among the fewest tokens that have this probability in all.")
+    min_p: float = Field(
+        0.0, ge=0, lt=1, description="Draw among the tokens at least so likely as this share of the likeliest."
+    )
     seed: int = Field(0, ge=0, description="Seed of the draws; each source has its own stream of numbers under it.")
     length_penalty: Literal["gnmt", "power", "none"] = Field(
         "gnmt",
@@ -47,8 +50,10 @@ class DecodeConfig(StrictConfig):
                 f"temperature {self.temperature:g} is under {LEAST_TEMPERATURE}; for the most likely token at each "
                 "step use greedy search: sample = false and beam = 1"
             )
-        if not self.sample and (self.temperature != 1 or self.top_k or self.top_p != 1):
-            raise ValueError("temperature, top_k and top_p shape random draws; set sample = true, or leave them out")
+        if not self.sample and (self.temperature != 1 or self.top_k or self.top_p != 1 or self.min_p):
+            raise ValueError(
+                "temperature, top_k, top_p and min_p shape random draws; set sample = true, or leave them out"
+            )
         if not self.sample and self.n_best > self.beam:
             raise ValueError(f"n_best {self.n_best} is more than beam {self.beam}; set beam = {self.n_best} or more")
         if self.max_length is not None and self.min_length > self.max_length:

@@ -88,6 +88,17 @@ class TopP:
         return _only(logits, values.masked_fill(outside, -math.inf), ids)
 
 
+@dataclass(frozen=True)
+class MinP:
+    """The tokens whose probability is at least a share of the likeliest one's (Nguyen et al. 2025)."""
+
+    share: float
+
+    def __call__(self, logits: Tensor, live: Live, /) -> Tensor:
+        least = logits.amax(dim=-1, keepdim=True) + math.log(self.share)
+        return logits.masked_fill(logits < least, -math.inf)
+
+
 def _only(logits: Tensor, values: Tensor, ids: Tensor) -> Tensor:
     return torch.full_like(logits, -math.inf).scatter(-1, ids, values)
 
@@ -108,4 +119,6 @@ def filters_of(
         filters.append(TopK(options.top_k))
     if options.sample and options.top_p < 1:
         filters.append(TopP(options.top_p))
+    if options.sample and options.min_p:
+        filters.append(MinP(options.min_p))
     return filters

@@ -47,8 +47,8 @@ class Ranking:
         self._greatest = np.array([self._divisor(limit) for limit in limits.tolist()])  # (B,) penalty at the limit
 
     def add(self, source: int, ids: list[int], log_probs: list[float], total: float, finished: bool) -> None:
-        """An ended sequence; `log_probs` has one more than `ids`, for the end token."""
-        score = total / self._divisor(len(ids))
+        """An ended sequence; `log_probs` has one more than `ids`, for the end token, if there is one."""
+        score = total / self._penalty(len(log_probs), self._alpha)
         best = self.best[source]
         insort_right(best, Hypothesis(tuple(ids), score, total, tuple(log_probs), finished), key=lambda h: -h.score)
         del best[self.n_best :]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,8 @@ from regard.decode.stepper import S, Stepper
 from regard.decode.top import log_norm
 from regard.errors import RegardError
 
+Stops = Callable[[list[int]], bool]
+
 
 @torch.inference_mode()
 def generate(
@@ -32,6 +34,8 @@ def generate(
     forbidden: Sequence[int] = (),
     streams: Sequence[int] | None = None,
     constraints: Sequence[Filter] = (),
+    stops: Stops | None = None,
+    watch: Callable[[Live], None] | None = None,
 ) -> list[list[Hypothesis]]:
     """The best (or sampled) continuations of `prefix` (B, P) for each source, best first, at most `n_best` of them.
 
@@ -41,6 +45,8 @@ def generate(
     streams      what tells the sources apart for sampling; by default their place in the batch. Give the place
                  in the whole input, and batching or sorting it differently gives the same samples
     constraints  further filters, see `regard.decode.filters`
+    stops        whether a sequence (its ids so far) ends here although no end token was produced
+    watch        is called after each step with the hypotheses that go on
 
     A source does not see the others: each gives what it would give alone, and leaves the batch when it is done.
     """
@@ -49,10 +55,12 @@ def generate(
     if len(prefix) == 0:
         return []
     filters = filters_of(options, end, forbidden, constraints, prefix.device)
-    search = _Search(choice_of(options, end, streams), filters, np.array(limits, dtype=np.int64), options)
+    search = _Search(choice_of(options, end, streams), filters, np.array(limits, dtype=np.int64), options, stops)
     logits, state = stepper.start(source, prefix)  # (B, 1, V)
     _check_ids((end, *forbidden), logits)
     while (move := search.advance(logits)) is not None:
+        if watch is not None:
+            watch(search.live)
         if move.rows is not None:
             state = stepper.keep(state, move.rows)
         if move.parents is not None:
@@ -73,8 +81,10 @@ class _Move:
 class _Search:
     """The books of one call of `generate`."""
 
-    def __init__(self, choice: Choice, filters: list[Filter], limits: Ints, options: DecodeConfig) -> None:
-        self.choice, self.filters, self.limits = choice, filters, limits
+    def __init__(
+        self, choice: Choice, filters: list[Filter], limits: Ints, options: DecodeConfig, stops: Stops | None
+    ) -> None:
+        self.choice, self.filters, self.limits, self.stops = choice, filters, limits, stops
         self.ranking = Ranking(options, limits)
         self.live = Live.beginning(len(limits), choice.first)
 
@@ -85,7 +95,7 @@ class _Search:
         found = self.choice.candidates(self._scores(self._shaped(logits), at_limit), self.live)
         self._check_numbers(found)
         self._collect(found, at_limit)
-        move = self._go_on(found)
+        move = self._go_on(found if self.stops is None else self._stop(found, self.stops))
         return None if move is None else _placed(*move, width, logits.device)
 
     def _shaped(self, logits: Tensor) -> Tensor:
@@ -130,6 +140,20 @@ class _Search:
         )
         for sequence in zip(*(column.tolist() for column in columns), strict=True):
             self.ranking.add(*sequence)
+
+    def _stop(self, found: Candidates, stops: Stops) -> Candidates:
+        """Move what ends without an end token to the ranking; it is no candidate any more."""
+        totals = found.totals.copy()
+        going = (found.ids != self.choice.end) & (totals > -np.inf)  # (B, C)
+        going[:, self.choice.width :] = False
+        for row, place in zip(*going.nonzero(), strict=True):
+            parent = found.parents[row, place]
+            ids = [*self.live.ids[row, parent].tolist(), int(found.ids[row, place])]
+            if stops(ids):
+                log_probs = [*self.live.log_probs[row, parent].tolist(), float(found.log_probs[row, place])]
+                self.ranking.add(int(self.live.sources[row]), ids, log_probs, float(totals[row, place]), True)
+                totals[row, place] = -np.inf
+        return replace(found, totals=totals)
 
     def _go_on(self, found: Candidates) -> tuple[Ints | None, Ints, Ints] | None:
         """Rows, parents and ids of the first `width` candidates that can still win; None when no source has one."""

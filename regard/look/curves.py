@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from regard.look.series import tidy
 Row = Mapping[str, Any]
 
 TRAINING, VALIDATION, RATE = "#6a9fd0", "#c44e00", "#707880"
-SCORES = {  # what a validation row may hold: its name, whether more is better, its colour
+SCORES = {  # out of 100, so that they share a panel: the name of each, whether more is better, its colour
     "bleu": ("BLEU", True, "#1b7f5c"),
     "chrf": ("chrF", True, "#7a4fa3"),
     "ter": ("TER", False, "#9c6b1f"),
@@ -32,6 +33,9 @@ SCORES = {  # what a validation row may hold: its name, whether more is better, 
     "f1": ("F1", True, "#5c5c5c"),
     "wer": ("WER", False, "#8a8a00"),
 }
+MEASURES = {"bits_per_byte": ("bits per byte", False)}  # on a scale of their own, a panel each
+OTHER = "#3d6f8e"
+ELSEWHERE = ("step", "loss", "perplexity", *SCORES)  # perplexity is exp(loss): the same line on another scale
 
 
 def training_curves(log: Sequence[Row], path: str | Path) -> Path:
@@ -43,8 +47,8 @@ def training_curves(log: Sequence[Row], path: str | Path) -> Path:
 
 
 def draw(log: Sequence[Row]) -> Figure:
-    """The figure of a log: up to three panels, one above the other, on one axis of steps."""
-    panels = [panel for panel in PANELS if panel.has_something(log)]
+    """The figure of a log: panels one above the other, on one axis of steps."""
+    panels = [panel for panel in (LOSS, TOGETHER, *map(_alone, measures(log)), RATES) if panel.has_something(log)]
     if not panels:
         raise RegardError(f"no loss, score or learning rate in the {len(log)} rows of the log; nothing to draw")
     heights = [panel.height for panel in panels]
@@ -71,6 +75,15 @@ def series(log: Sequence[Row], kind: str, key: str) -> tuple[np.ndarray, np.ndar
     return (steps, values) if np.isfinite(values).any() else (np.empty(0), np.empty(0))
 
 
+def measures(log: Sequence[Row]) -> list[str]:
+    """What validations measured that has no place in the panels of loss and scores, in the order of the rows."""
+    found: dict[str, None] = {}
+    for row in log:
+        if row.get("kind") == "valid":
+            found |= dict.fromkeys(key for key, value in row.items() if isinstance(value, float))
+    return [key for key in found if key not in ELSEWHERE]
+
+
 def _number(value: Any) -> float:
     number = math.nan if value is None else float(value)
     return number if math.isfinite(number) else math.nan  # infinity is a gap too: it would flatten everything else
@@ -89,17 +102,30 @@ def _draw_loss(axes: Axes, log: Sequence[Row]) -> None:
 
 
 def _draw_scores(axes: Axes, log: Sequence[Row]) -> None:
-    present = [key for key in SCORES if len(series(log, "valid", key)[0])]
-    for key in present:
-        steps, values = series(log, "valid", key)
+    present = {key: found for key in SCORES if len((found := series(log, "valid", key))[0])}
+    highest = max(present, key=lambda key: np.nanmax(present[key][1]))
+    for key, (steps, values) in present.items():
         name, more_is_better, color = SCORES[key]
         axes.plot(steps, values, color=color, linewidth=1.6, marker="o", markersize=3.5, label=name)
         best = int(np.nanargmax(values) if more_is_better else np.nanargmin(values))
-        _mark_best(axes, steps, values, best, f"{values[best]:.1f}", color)
+        _mark_best(axes, steps, values, best, f"{values[best]:.1f}", color, below=key != highest)
     axes.margins(y=0.16)
-    axes.set_ylabel(SCORES[present[0]][0] if len(present) == 1 else "score")
-    if len(present) > 1:
-        axes.legend(frameon=False, fontsize=9, labelcolor=TEXT, loc="lower right", ncols=len(present))
+    names = [SCORES[key][0] for key in present]
+    axes.set_ylabel(names[0] if len(names) == 1 else "score")
+    if len(names) > 1:
+        axes.legend(frameon=False, fontsize=9, labelcolor=TEXT, loc="lower right", ncols=len(names))
+
+
+def _draw_measure(axes: Axes, log: Sequence[Row], key: str) -> None:
+    """A line of its own; the best is marked where it is known what is better."""
+    steps, values = series(log, "valid", key)
+    name, more_is_better = MEASURES.get(key, (key.replace("_", " "), None))
+    axes.plot(steps, values, color=OTHER, linewidth=1.6, marker="o", markersize=3.5)
+    if more_is_better is not None:
+        best = int(np.nanargmax(values) if more_is_better else np.nanargmin(values))
+        _mark_best(axes, steps, values, best, f"{values[best]:.3f}", OTHER)
+    axes.margins(y=0.16)
+    axes.set_ylabel(name)
 
 
 def _draw_rate(axes: Axes, log: Sequence[Row]) -> None:
@@ -123,12 +149,14 @@ def _marker(values: np.ndarray) -> str:
     return "o" if len(values) < 40 else ""
 
 
-def _mark_best(axes: Axes, steps: np.ndarray, values: np.ndarray, best: int, number: str, color: str) -> None:
-    """A larger dot on the best value, with the number above it."""
-    point = (steps[best], values[best])
+def _mark_best(
+    axes: Axes, steps: np.ndarray, values: np.ndarray, best: int, number: str, color: str, below: bool = False
+) -> None:
+    """A larger dot on the best value, with the number above it, or below, where another line's number may be above."""
+    point, place = (steps[best], values[best]), ((0, -6), "top") if below else ((0, 6), "bottom")
     axes.plot(*point, marker="o", markersize=6.5, color=color, markeredgecolor="white", markeredgewidth=1.2)
     axes.annotate(
-        number, point, xytext=(0, 6), textcoords="offset points", ha="center", va="bottom", fontsize=9, color=color
+        number, point, xytext=place[0], textcoords="offset points", ha="center", va=place[1], fontsize=9, color=color
     )
 
 
@@ -144,8 +172,10 @@ class Panel:
         return any(len(series(log, kind, key)[0]) for kind, key in self.lines)
 
 
-PANELS = (
-    Panel((("train", "loss"), ("valid", "loss")), 2.6, _draw_loss),
-    Panel(tuple(("valid", key) for key in SCORES), 1.8, _draw_scores),
-    Panel((("train", "learning_rate"),), 1.2, _draw_rate),
-)
+def _alone(key: str) -> Panel:
+    return Panel((("valid", key),), 1.8, partial(_draw_measure, key=key))
+
+
+LOSS = Panel((("train", "loss"), ("valid", "loss")), 2.6, _draw_loss)
+TOGETHER = Panel(tuple(("valid", key) for key in SCORES), 1.8, _draw_scores)
+RATES = Panel((("train", "learning_rate"),), 1.2, _draw_rate)

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from regard.attention import AttentionCall
 from regard.errors import UsageError
 from regard.files import write_json
 from regard.look.map import AttentionMap
+
+
+def layers_of(calls: Sequence[AttentionCall]) -> dict[str, np.ndarray]:
+    """The weights of the first text of each recorded call, (H, T, S); NaN where it was not allowed to look."""
+    found = {}
+    for call in calls:
+        weights = call.weights()[0].double().cpu().numpy()
+        masked = call.role == "causal"
+        found[call.path] = np.where(call.allowed()[0].cpu().numpy(), weights, np.nan) if masked else weights
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,8 +45,7 @@ class SentenceAttention:
         if layer is None:
             many = len(heads) * len(heads[0]) > 1
             title = f"mean of {len(heads)} layers x {len(heads[0])} heads" if many else "attention"
-            mean = np.mean([weights.mean(axis=0) for weights in heads], axis=0)  # (T, S)
-            return AttentionMap(mean, self.source, self.target, title)
+            return AttentionMap(np.concatenate(heads), self.source, self.target, title).mean()
         if not 0 <= layer < len(heads):
             raise UsageError(f"no layer {layer}; there are {len(heads)}, numbered from 0 to {len(heads) - 1}")
         whole = AttentionMap(heads[layer], self.source, self.target, f"layer {layer + 1} of {len(heads)}")

@@ -2,225 +2,83 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from regard.config import StrictConfig
-from regard.errors import UsageError, nearest
+from regard.models.configs.classification import (
+    AdditiveConfig,
+    PlainAttentionConfig,
+    SelfAttentionConfig,
+    TfidfConfig,
+    TokenWeightsConfig,
+)
+from regard.models.configs.language import (
+    BertConfig,
+    GPT1Config,
+    GPT2Config,
+    GPT3Config,
+    GPTConfig,
+    LlamaConfig,
+    LSTMConfig,
+)
+from regard.models.configs.translation import (
+    BahdanauConfig,
+    ByteNetConfig,
+    LuongConfig,
+    Seq2SeqConfig,
+    TransformerConfig,
+)
 
-
-class TransformerConfig(StrictConfig):
-    """The encoder-decoder Transformer (Vaswani et al. 2017)."""
-
-    kind: Literal["transformer"] = "transformer"
-    encoder_layers: int = Field(4, ge=1, description="Blocks of the encoder.")
-    decoder_layers: int = Field(4, ge=1, description="Blocks of the decoder.")
-    width: int = Field(128, ge=1, description="Width D of every vector between blocks.")
-    heads: int = Field(4, ge=1, description="Heads H; they divide the width.")
-    feed_forward: int = Field(256, ge=1, description="Inner width F of the feed-forward layers.")
-    activation: Literal["relu", "gelu"] = Field("relu", description="Activation inside the feed-forward layers.")
-    norm: Literal["post", "pre"] = Field("pre", description="Layer norm after each residual (the paper) or before.")
-    positions: Literal["sinusoidal", "learned", "none"] = Field("sinusoidal", description="How positions are told.")
-    max_length: int = Field(1024, ge=1, description="Longest sequence, in tokens, for learned positions.")
-    dropout: float = Field(0.1, ge=0, lt=1, description="Dropout on embeddings and on the output of each sub-layer.")
-    attention_dropout: float = Field(0.0, ge=0, lt=1, description="Dropout on attention weights (takes the slow path).")
-    activation_dropout: float = Field(0.0, ge=0, lt=1, description="Dropout inside the feed-forward layers.")
-    tied: Literal["all", "target", "none"] = Field(
-        "all", description="Which tables are one: source, target and output; target and output; or none."
-    )
-
-    @model_validator(mode="after")
-    def _heads_divide_width(self) -> TransformerConfig:
-        if self.width % self.heads:
-            raise ValueError(f"width {self.width} cannot be split into {self.heads} heads; choose a divisor")
-        return self
-
-    @property
-    def longest(self) -> int | None:
-        """Most tokens that a sequence may have, begin and end included; None: any number."""
-        return self.max_length if self.positions == "learned" else None
-
-
-class RecurrentConfig(StrictConfig):
-    """What the recurrent families share: an encoder and a decoder of RNN, GRU or LSTM layers."""
-
-    cell: Literal["rnn", "gru", "lstm"] = Field("gru", description="The recurrent cell.")
-    layers: int = Field(1, ge=1, description="Recurrent layers of the encoder, and of the decoder.")
-    width: int = Field(128, ge=1, description="Width D of embeddings and of the vectors that predict a token.")
-    hidden: int = Field(256, ge=1, description="Width of a recurrent state; each of two directions has half of it.")
-    bidirectional: bool = Field(True, description="Read the source in both directions.")
-    dropout: float = Field(0.3, ge=0, lt=1, description="Dropout on embeddings, between layers and before the output.")
-    tied: Literal["all", "target", "none"] = Field(
-        "all", description="Which tables are one: source, target and output; target and output; or none."
-    )
-
-    @model_validator(mode="after")
-    def _two_halves(self) -> RecurrentConfig:
-        if self.bidirectional and self.hidden % 2:
-            raise ValueError(f"hidden {self.hidden} cannot be split over two directions; choose an even number")
-        return self
-
-    @property
-    def longest(self) -> int | None:
-        return None
-
-
-class Seq2SeqConfig(RecurrentConfig):
-    """Encoder and decoder without attention; all that is said goes through the encoder's last state.
-
-    Sutskever et al. 2014: an LSTM, the source reversed, the state given once. Cho et al. 2014: a GRU, the state given at
-    every step.
-    """
-
-    kind: Literal["seq2seq"] = "seq2seq"
-    cell: Literal["rnn", "gru", "lstm"] = Field("lstm", description="The recurrent cell.")
-    bidirectional: bool = Field(False, description="Read the source in both directions.")
-    reverse: bool = Field(True, description="Read the source from its end, so that its beginning is freshest.")
-    context: Literal["first", "every"] = Field(
-        "first", description="The encoder's last state starts the decoder only (Sutskever), or joins every step (Cho)."
-    )
-
-
-class AttentiveConfig(RecurrentConfig):
-    """What the recurrent families with attention share: which score says how well a state and an annotation agree."""
-
-    score: Literal["cosine", "additive", "location", "general", "dot", "scaled-dot"] = Field(
-        "additive", description="How a state is held against each annotation of the source."
-    )
-    temperature: float = Field(1.0, gt=0, description="Scores are divided by it before the softmax.")
-    max_length: int = Field(256, ge=1, description="Source positions that the location score knows; later are unseen.")
-
-
-class BahdanauConfig(AttentiveConfig):
-    """Bahdanau et al. 2015: the last state looks at the source, and what it sees joins the next step."""
-
-    kind: Literal["bahdanau"] = "bahdanau"
-
-
-class LuongConfig(AttentiveConfig):
-    """Luong et al. 2015: the new state looks at the source, and what it sees predicts the token."""
-
-    kind: Literal["luong"] = "luong"
-    cell: Literal["rnn", "gru", "lstm"] = Field("lstm", description="The recurrent cell.")
-    score: Literal["cosine", "additive", "location", "general", "dot", "scaled-dot"] = Field(
-        "general", description="How a state is held against each annotation of the source."
-    )
-    input_feeding: bool = Field(False, description="What was seen at a step joins the input of the next.")
-    where: Literal["global", "local-m", "local-p"] = Field(
-        "global", description="Look everywhere, around the same position, or around a predicted one."
-    )
-    window: int = Field(10, ge=1, description="How far a local window reaches to either side: D of the paper.")
-
-
-class ByteNetConfig(StrictConfig):
-    """ByteNet (Kalchbrenner et al. 2016): dilated convolutions, the decoder unfolded over the encoder; no attention."""
-
-    kind: Literal["bytenet"] = "bytenet"
-    width: int = Field(128, ge=1, description="Width D of embeddings and of the vectors that predict a token.")
-    channels: int = Field(256, ge=2, description="Channels of the residual stream; convolutions work on half of them.")
-    sets: int = Field(1, ge=1, description="How often the dilations are gone through, in encoder and decoder.")
-    dilations: tuple[int, ...] = Field((1, 2, 4, 8), min_length=1, description="Dilation of each block of a set.")
-    kernel: int = Field(3, ge=1, description="Width of the convolutions; odd, so that the encoder's can be centred.")
-    ratio: float = Field(1.2, ge=1, description="a of the unfolding: the encoder is a S + b long for S tokens.")
-    extra: int = Field(4, ge=0, description="b of the unfolding.")
-    dropout: float = Field(0.2, ge=0, lt=1, description="Dropout on embeddings and on the output of each block.")
-    tied: Literal["all", "target", "none"] = Field(
-        "all", description="Which tables are one: source, target and output; target and output; or none."
-    )
-
-    @model_validator(mode="after")
-    def _can_be_centred(self) -> ByteNetConfig:
-        if self.kernel % 2 == 0:
-            raise ValueError(f"kernel {self.kernel} has no middle; choose an odd number")
-        if self.channels % 2:
-            raise ValueError(f"channels {self.channels} have no half; choose an even number")
-        if min(self.dilations) < 1:
-            raise ValueError(f"dilation {min(self.dilations)} reaches nothing; choose 1 or more")
-        return self
-
-    @property
-    def longest(self) -> int | None:
-        return None
-
-
+TranslationConfig = TransformerConfig | Seq2SeqConfig | BahdanauConfig | LuongConfig | ByteNetConfig
+GPTLineConfig = GPT1Config | GPT2Config | GPT3Config | LlamaConfig
+RungConfig = TfidfConfig | TokenWeightsConfig | PlainAttentionConfig | AdditiveConfig | SelfAttentionConfig
 ModelConfig = Annotated[
-    TransformerConfig | Seq2SeqConfig | BahdanauConfig | LuongConfig | ByteNetConfig, Field(discriminator="kind")
+    TranslationConfig | GPTLineConfig | LSTMConfig | BertConfig | RungConfig, Field(discriminator="kind")
 ]
 
-KINDS = ("transformer", "seq2seq", "bahdanau", "luong", "bytenet")
-
-PRESETS: dict[str, dict[str, dict[str, Any]]] = {  # size -> kind -> values
-    "demo": {
-        "transformer": {
-            "encoder_layers": 2,
-            "decoder_layers": 2,
-            "width": 64,
-            "heads": 4,
-            "feed_forward": 128,
-            "dropout": 0.0,
-        },
-        "seq2seq": {"width": 64, "hidden": 128, "dropout": 0.0},
-        "bahdanau": {"width": 64, "hidden": 96, "dropout": 0.0},
-        "luong": {"width": 64, "hidden": 96, "dropout": 0.0},
-        "bytenet": {"width": 64, "channels": 128, "dropout": 0.0},
-    },
-    "tiny": {
-        "transformer": {
-            "encoder_layers": 4,
-            "decoder_layers": 4,
-            "width": 128,
-            "heads": 4,
-            "feed_forward": 256,
-            "dropout": 0.3,
-        },
-        "seq2seq": {},
-        "bahdanau": {},
-        "luong": {},
-        "bytenet": {},
-    },
-    "base": {
-        "transformer": {
-            "encoder_layers": 6,
-            "decoder_layers": 6,
-            "width": 512,
-            "heads": 8,
-            "feed_forward": 2048,
-            "norm": "post",
-        },
-        "seq2seq": {"width": 1000, "hidden": 1000, "layers": 4, "dropout": 0.0},
-        "bahdanau": {"width": 620, "hidden": 2000, "dropout": 0.0},
-        "luong": {"width": 1000, "hidden": 1000, "layers": 4, "dropout": 0.2},
-        "bytenet": {
-            "width": 1600,
-            "channels": 1600,
-            "sets": 6,
-            "dilations": (1, 2, 4, 8, 16),
-            "extra": 0,
-            "dropout": 0.0,
-        },
-    },
-    "big": {
-        "transformer": {
-            "encoder_layers": 6,
-            "decoder_layers": 6,
-            "width": 1024,
-            "heads": 16,
-            "feed_forward": 4096,
-            "norm": "post",
-            "dropout": 0.3,
-        },
-    },
+# Which kinds each task takes; the first is what it takes when none is named.
+KINDS_OF: dict[str, tuple[str, ...]] = {
+    "translate": ("transformer", "seq2seq", "bahdanau", "luong", "bytenet"),
+    "generate": ("llama", "gpt1", "gpt2", "gpt3", "lstm"),
+    "fill": ("bert",),
+    "classify": (
+        "self-attention",
+        "tfidf",
+        "token-weights",
+        "plain-attention",
+        "additive",
+        "bert",
+        "gpt1",
+        "gpt2",
+        "gpt3",
+        "llama",
+    ),
 }
+KINDS = tuple(dict.fromkeys(kind for kinds in KINDS_OF.values() for kind in kinds))
 
-
-def preset(size: str, kind: str = "transformer") -> dict[str, Any]:
-    """The values of a named size of a kind of model; base is about that of each kind's own paper."""
-    if size not in PRESETS:
-        raise UsageError(f"no preset {size}{nearest(size, PRESETS)}")
-    if kind not in KINDS:
-        raise UsageError(f"no model.kind {kind}{nearest(kind, KINDS)}")
-    if kind not in PRESETS[size]:
-        sizes = ", ".join(name for name, kinds in PRESETS.items() if kind in kinds)
-        raise UsageError(f"no preset {size} of {kind}; there are {sizes}")
-    return {"kind": kind, **PRESETS[size][kind]}
+__all__ = [
+    "KINDS",
+    "KINDS_OF",
+    "AdditiveConfig",
+    "BahdanauConfig",
+    "BertConfig",
+    "ByteNetConfig",
+    "GPT1Config",
+    "GPT2Config",
+    "GPT3Config",
+    "GPTConfig",
+    "GPTLineConfig",
+    "LSTMConfig",
+    "LlamaConfig",
+    "LuongConfig",
+    "ModelConfig",
+    "PlainAttentionConfig",
+    "RungConfig",
+    "SelfAttentionConfig",
+    "Seq2SeqConfig",
+    "TfidfConfig",
+    "TokenWeightsConfig",
+    "TransformerConfig",
+    "TranslationConfig",
+]

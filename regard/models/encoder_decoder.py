@@ -15,7 +15,7 @@ from regard.blocks import initialise
 from regard.data.batch import PairBatch
 from regard.embed import embedding_table
 from regard.errors import UsageError
-from regard.models.config import ModelConfig
+from regard.models.config import TranslationConfig
 from regard.models.loss import Loss, Part
 from regard.models.output import output_loss
 
@@ -23,7 +23,9 @@ from regard.models.output import output_loss
 class EncoderDecoder(nn.Module):
     """`model(batch)` is the loss; `encode` and `decode` are its two halves."""
 
-    def __init__(self, config: ModelConfig, source_vocabulary: int, target_vocabulary: int, smoothing: float) -> None:
+    def __init__(
+        self, config: TranslationConfig, source_vocabulary: int, target_vocabulary: int, smoothing: float
+    ) -> None:
         super().__init__()
         if config.tied == "all" and source_vocabulary != target_vocabulary:
             raise UsageError(

@@ -1,12 +1,21 @@
-"""Which class builds which kind of model: one explicit table."""
+"""Which class builds which kind of model for which task: one explicit table."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from torch import nn
+
+from regard.errors import UsageError, nearest
 from regard.models.bahdanau import Bahdanau
+from regard.models.bert import Bert
 from regard.models.bytenet import ByteNet
-from regard.models.config import ModelConfig
+from regard.models.config import ModelConfig, TranslationConfig
 from regard.models.encoder_decoder import EncoderDecoder
+from regard.models.gpt import GPT
+from regard.models.lstm import LSTM
 from regard.models.luong import Luong
+from regard.models.rungs import CLASSIFIERS
 from regard.models.seq2seq import Seq2Seq
 from regard.models.transformer import Transformer
 
@@ -17,10 +26,29 @@ FAMILIES: dict[str, type[EncoderDecoder]] = {
     "seq2seq": Seq2Seq,
     "bytenet": ByteNet,
 }
+GPT_LINE = dict.fromkeys(("gpt1", "gpt2", "gpt3", "llama"), GPT)
+TASKS: dict[str, dict[str, Any]] = {
+    "translate": FAMILIES,
+    "generate": {**GPT_LINE, "lstm": LSTM},
+    "fill": {"bert": Bert},
+    "classify": CLASSIFIERS,
+}
 
 
 def build_model(
-    config: ModelConfig, source_vocabulary: int, target_vocabulary: int, smoothing: float = 0.0
+    config: TranslationConfig, source_vocabulary: int, target_vocabulary: int, smoothing: float = 0.0
 ) -> EncoderDecoder:
-    """A model with fresh weights (seed torch first for repeatable ones)."""
+    """A translation model with fresh weights (seed torch first for repeatable ones)."""
     return FAMILIES[config.kind](config, source_vocabulary, target_vocabulary, smoothing)
+
+
+def build(
+    task: str, config: ModelConfig, vocabulary: tuple[int, ...], *, labels: int = 0, smoothing: float = 0.0
+) -> nn.Module:
+    """A model of any task with fresh weights; `labels` is how many a classifier tells apart."""
+    kinds = TASKS[task]
+    if config.kind not in kinds:
+        raise UsageError(f"a {config.kind} does not {task}{nearest(config.kind, kinds)}; {', '.join(kinds)} do")
+    sizes = (*vocabulary, labels) if task == "classify" else vocabulary
+    model: nn.Module = kinds[config.kind](config, *sizes, smoothing)
+    return model

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from regard.attention import Causal, Lengths, Mask, MultiHead
-from regard.blocks import Block, BlockState, FeedForward
+from regard.attention import Causal, Lengths, Mask, MultiHead, Role
+from regard.blocks import Around, Block, BlockState, FeedForward, make_norm
 from regard.embed import TokenEmbedding, positions
 from regard.models.config import TransformerConfig
 from regard.models.encoder_decoder import EncoderDecoder
@@ -100,11 +100,16 @@ def _positions(config: TransformerConfig) -> nn.Module:
 
 
 def _block(config: TransformerConfig, *, decoder: bool) -> Block:
-    def heads(role: str) -> MultiHead:
-        return MultiHead(config.width, config.heads, role=role, dropout=config.attention_dropout)  # type: ignore[arg-type]
+    def heads(role: Role) -> MultiHead:
+        scale = None if config.scaled else 1.0
+        return MultiHead(config.width, config.heads, role=role, dropout=config.attention_dropout, scale=scale)
+
+    def around() -> Around:
+        norm = make_norm("layer", config.width)
+        return Around(norm, config.dropout, order=config.norm, residual=config.residual)
 
     feed_forward = FeedForward(
         config.width, config.feed_forward, activation=config.activation, rate=config.activation_dropout
     )
     own, cross = heads("causal" if decoder else "self"), heads("cross") if decoder else None
-    return Block(own, cross, feed_forward, norm=config.norm, rate=config.dropout)
+    return Block(own, cross, feed_forward, around)

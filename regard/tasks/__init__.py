@@ -10,9 +10,9 @@ from regard.tasks.config import RunConfig, data_folder, run_config
 
 def load(path: str | Path, device: str = "cpu") -> Any:
     """A trained model from a run's or a bundle's folder: `regard.load("runs/translate/3").translate("...")`."""
-    from regard.tasks.translate import Translator
+    from regard.tasks.trained import load_model
 
-    return Translator.load(path, device)
+    return load_model(path, device)
 
 
 def train(

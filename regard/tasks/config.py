@@ -3,31 +3,53 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from regard.config import StrictConfig, check, from_assignments, merge, read_toml
-from regard.data.config import PairsConfig
+from regard.data.config import LabelledConfig, PairsConfig, TextConfig
 from regard.decode.config import DecodeConfig
 from regard.errors import UsageError, nearest
-from regard.models.config import ModelConfig, TransformerConfig, preset
+from regard.models.config import KINDS_OF, BertConfig, LlamaConfig, ModelConfig, SelfAttentionConfig, TransformerConfig
+from regard.models.presets import preset
+from regard.tasks.start import started_from
 from regard.tokens.config import TokensConfig
 from regard.training.config import TrainConfig
 
-TASKS = ("translate",)
 _A_KEY = {"model": "width", "train": "lr", "tokens": "size"}
 
 
+class RunConfig(StrictConfig):
+    """What the runs of all tasks share."""
+
+    task: str
+    data: PairsConfig | TextConfig | LabelledConfig
+    tokens: TokensConfig
+    model: ModelConfig
+    train: TrainConfig
+    start: str | None = Field(None, description="A run or bundle to go on from: its model, tokenizer and weights.")
+
+    @model_validator(mode="after")
+    def _kind_does_the_task(self) -> RunConfig:
+        kinds = KINDS_OF[self.task]
+        if self.model.kind not in kinds:
+            raise ValueError(f"model.kind: a {self.model.kind} does not {self.task}; {', '.join(kinds)} do")
+        return self
+
+    def dump(self) -> dict[str, Any]:
+        return self.model_dump(mode="json", by_alias=True)
+
+
 class ValidateConfig(StrictConfig):
-    """What a validation looks at besides the loss."""
+    """What a validation of a translation model looks at besides the loss."""
 
     sentences: int = Field(500, ge=0, description="Validation sentences translated (greedily) for BLEU; 0 for none.")
     samples: int = Field(2, ge=0, description="Translations shown to the person.")
 
 
-class RunConfig(StrictConfig):
-    """A run, as a TOML file describes it; every key has a default."""
+class TranslateConfig(RunConfig):
+    """A translation model from pairs of texts."""
 
     task: Literal["translate"] = "translate"
     data: PairsConfig = PairsConfig()
@@ -37,8 +59,92 @@ class RunConfig(StrictConfig):
     validate_: ValidateConfig = Field(ValidateConfig(), alias="validate")
     decode: DecodeConfig = DecodeConfig()
 
-    def dump(self) -> dict[str, Any]:
-        return self.model_dump(mode="json", by_alias=True)
+    # Where a configuration says nothing else.
+    defaults: ClassVar[dict[str, Any]] = {}
+
+
+class GenerateConfig(RunConfig):
+    """A language model from any text."""
+
+    task: Literal["generate"] = "generate"
+    data: TextConfig = TextConfig()
+    tokens: TokensConfig = TokensConfig()
+    model: ModelConfig = LlamaConfig()
+    train: TrainConfig = TrainConfig()
+    samples: int = Field(120, ge=0, description="Tokens of a sample shown at each validation; 0 for none.")
+    decode: DecodeConfig = DecodeConfig()
+
+    defaults: ClassVar[dict[str, Any]] = {
+        "tokens": {"size": 4096},
+        "train": {
+            "steps": 3000,
+            "optimiser": "muon",
+            "lr": 1e-2,
+            "schedule": "linear",
+            "warmup": 50,
+            "weight_decay": 0.1,
+            "smoothing": 0.0,
+            "average": 0,
+        },
+        "decode": {"sample": True, "temperature": 0.8, "top_p": 0.95, "max_length": 200},
+    }
+
+
+class FillConfig(RunConfig):
+    """A model that fills gaps, from any text."""
+
+    task: Literal["fill"] = "fill"
+    data: TextConfig = TextConfig()
+    tokens: TokensConfig = TokensConfig()
+    model: ModelConfig = BertConfig()
+    train: TrainConfig = TrainConfig()
+    masked: float = Field(0.15, gt=0, lt=1, description="Share of the tokens that must be guessed.")
+
+    defaults: ClassVar[dict[str, Any]] = {
+        "data": {"context": 128},
+        "tokens": {"size": 4096},
+        "train": {
+            "steps": 3000,
+            "optimiser": "muon",
+            "lr": 5e-3,
+            "schedule": "linear",
+            "warmup": 100,
+            "weight_decay": 0.1,
+            "smoothing": 0.0,
+            "average": 0,
+        },
+    }
+
+
+class ClassifyConfig(RunConfig):
+    """A classifier from labelled texts."""
+
+    task: Literal["classify"] = "classify"
+    data: LabelledConfig = LabelledConfig()
+    tokens: TokensConfig = TokensConfig()
+    model: ModelConfig = SelfAttentionConfig()
+    train: TrainConfig = TrainConfig(select="accuracy")
+
+    defaults: ClassVar[dict[str, Any]] = {
+        "train": {
+            "steps": 2000,
+            "lr": 2e-3,
+            "schedule": "linear",
+            "warmup": 50,
+            "smoothing": 0.0,
+            "average": 0,
+            "select": "accuracy",
+        },
+    }
+
+
+RUNS: dict[str, type[RunConfig]] = {
+    "translate": TranslateConfig,
+    "generate": GenerateConfig,
+    "fill": FillConfig,
+    "classify": ClassifyConfig,
+}
+TASKS = tuple(RUNS)
 
 
 def run_config(what: str, over: dict[str, Any] | None = None, assignments: list[str] | None = None) -> RunConfig:
@@ -51,13 +157,42 @@ def run_config(what: str, over: dict[str, Any] | None = None, assignments: list[
         raise UsageError(f"no task {what}{nearest(what, TASKS)} (or name a .toml file)")
     values = merge(values, over or {})
     values = merge(values, from_assignments(assignments or []))
-    _check_tables(values, what)
-    size = values.pop("preset", "tiny")
-    model = values.get("model", {})
-    values["model"] = merge(preset(size, model.get("kind", "transformer")), model)
-    if "select" not in values.get("train", {}):
-        values = merge(values, {"train": {"select": "bleu" if _translates(values) else "loss"}})
-    return check(RunConfig, _separate(values), what)
+    return check_run(_short_warmup(_filled(values, what), values), what)
+
+
+def check_run(values: dict[str, Any], origin: str) -> RunConfig:
+    """The configuration of the task that the values name."""
+    return check(_kind_of_run(values, origin), values, origin)
+
+
+def _kind_of_run(values: dict[str, Any], origin: str) -> type[RunConfig]:
+    task = values.get("task", "translate")
+    if task not in RUNS:
+        raise UsageError(f"{origin}: no task {task}{nearest(str(task), TASKS)}")
+    return RUNS[task]
+
+
+def _filled(values: dict[str, Any], origin: str) -> dict[str, Any]:
+    """The values with what they leave open: the task's defaults, the preset, or the model that the run starts from."""
+    _check_tables(values, origin)
+    values = {"task": "translate", **values}
+    defaults = _kind_of_run(values, origin).defaults  # type: ignore[attr-defined]
+    size, model = values.pop("preset", None), values.get("model", {})
+    if values.get("start") is not None:
+        if size is not None:
+            raise UsageError(f"{origin}: start = {values['start']!r} brings its own model; leave out preset")
+        return merge(defaults, merge(started_from(values["start"], values["task"]), values))
+    kind = model.get("kind", KINDS_OF[values["task"]][0])
+    values = merge(merge(defaults, {"model": preset(size or "tiny", kind)}), values)
+    return _select_bleu(_separate(values)) if values["task"] == "translate" else values
+
+
+def _short_warmup(values: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
+    """A warm-up that nobody asked for gives way in a run that is shorter than usual."""
+    steps, warmup = values.get("train", {}).get("steps"), values.get("train", {}).get("warmup")
+    if "warmup" in asked.get("train", {}) or not isinstance(steps, int) or not isinstance(warmup, int):
+        return values
+    return merge(values, {"train": {"warmup": min(warmup, steps // 10)}})
 
 
 def _check_tables(values: dict[str, Any], origin: str) -> None:
@@ -66,14 +201,16 @@ def _check_tables(values: dict[str, Any], origin: str) -> None:
         if not isinstance(values.get(name, {}), dict):
             hint = f"set a key of it, such as {name}.{_A_KEY[name]}"
             raise UsageError(f"{origin}: {name} is a table, not {values[name]!r}; {hint}")
-    if not isinstance(values.get("preset", ""), str):
-        raise UsageError(f"{origin}: preset is a name, not {values['preset']!r}")
+    for name in ("preset", "start"):
+        if not isinstance(values.get(name, ""), str):
+            raise UsageError(f"{origin}: {name} is a name, not {values[name]!r}")
 
 
-def _translates(values: dict[str, Any]) -> bool:
-    """Whether validations translate at all; without, only the loss can select."""
+def _select_bleu(values: dict[str, Any]) -> dict[str, Any]:
+    """The best translations are kept; without any, only the loss can select."""
     validate = values.get("validate")
-    return not (isinstance(validate, dict) and validate.get("sentences") == 0)
+    translates = not (isinstance(validate, dict) and validate.get("sentences") == 0)
+    return merge({"train": {"select": "bleu" if translates else "loss"}}, values)
 
 
 def _separate(values: dict[str, Any]) -> dict[str, Any]:

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from regard.config import find_file, merge
-from regard.data.config import PairsConfig
 from regard.errors import UsageError, nearest
-from regard.models.config import KINDS
-from regard.runs import bundle_folder
+from regard.models.config import KINDS, KINDS_OF
+from regard.runs import bundle_folder, bundle_task
 from regard.tasks.config import RunConfig, data_folder, run_config
 
 # What a kind of model is trained with where the person names nothing else: on the built-in dates, and on their own data.
@@ -32,9 +31,23 @@ ON_DATES: dict[str, Any] = {
     "decode": {"beam": 1},
 }
 ON_OWN_DATA: dict[str, Any] = {"train": {"batch_tokens": 2048, "schedule": "cosine", "warmup": 400}}
+ON_NAMES: dict[str, Any] = {"preset": "demo", "tokens": {"kind": "character"}, "train": {"batch_tokens": 2048}}
+ORDER = ("translate", "generate", "fill", "classify")  # which task kinds mean that several tasks have
 
 # What must be equal for a comparison to be of models and not of data.
-DATA_KEYS = ("train", "valid", "test", "fields", "hold_out", "builtin_size")
+DATA_KEYS = (
+    "train",
+    "valid",
+    "test",
+    "fields",
+    "hold_out",
+    "builtin_size",
+    "text",
+    "label",
+    "second",
+    "share",
+    "field",
+)
 
 
 @dataclass(frozen=True)
@@ -53,14 +66,28 @@ def read_contenders(
     """Each word as what it means; `over` and `assignments` are laid over every configuration."""
     over = over or {}
     names = unique([_plain_name(word) for word in words])
-    return [_contender(word, name, over, assignments or []) for word, name in zip(words, names, strict=True)]
+    task = task_of_kinds([word for word in words if word in KINDS])
+    return [_contender(word, name, task, over, assignments or []) for word, name in zip(words, names, strict=True)]
 
 
-def _contender(word: str, name: str, over: dict[str, Any], assignments: list[str]) -> Contender:
+def task_of_kinds(kinds: Sequence[str]) -> str:
+    """What models of these kinds can all do."""
+    able = [task for task in ORDER if all(kind in KINDS_OF[task] for kind in kinds)]
+    if not able:
+        raise UsageError(f"{', '.join(kinds)} do different things and cannot be compared: see regard train --help")
+    return able[0]
+
+
+def task_of_contender(contender: Contender) -> str:
+    return contender.config.task if contender.config is not None else bundle_task(contender.word)
+
+
+def _contender(word: str, name: str, task: str, over: dict[str, Any], assignments: list[str]) -> Contender:
     if word in KINDS:
-        base = ON_OWN_DATA if over.get("data", {}).get("train") else ON_DATES
+        own = over.get("data", {}).get("train")
+        base = {"translate": ON_OWN_DATA if own else ON_DATES, "classify": {} if own else ON_NAMES}.get(task, {})
         settings = merge(merge(base, {"model": {"kind": word}}), over)
-        return Contender(name, word, run_config("translate", settings, assignments), Path.cwd())
+        return Contender(name, word, run_config(task, settings, assignments), Path.cwd())
     if word.endswith(".toml"):
         return Contender(name, word, run_config(word, over, assignments), data_folder(word))
     if not Path(word).exists():
@@ -103,8 +130,8 @@ def check_same_data(contenders: Sequence[Contender], test_matters: bool) -> None
 def _data_value(contender: Contender, key: str) -> Any:
     """The value of a key of the data; files by where they lie, so that two names of one file are equal."""
     assert contender.config is not None
-    value = getattr(contender.config.data, key)
-    if key not in ("train", "valid", "test"):
+    value: Any = getattr(contender.config.data, key, None)
+    if key not in ("train", "valid", "test") or value is None:
         return value
     return tuple(name if name.startswith("builtin/") else str(_place(name, contender.beside)) for name in value)
 
@@ -121,9 +148,9 @@ def named_test_set(contenders: Sequence[Contender], on: Sequence[str]) -> tuple[
     """What the models are tested on: what the person named, else the configurations' own test set, else fresh dates."""
     if on:
         return tuple(on)
-    data = next((each.config.data for each in contenders if each.config is not None), PairsConfig())
-    if data.test:
-        return data.test
-    if any(each.config is not None for each in contenders) and data.train == ("builtin/dates",):
-        return ("builtin/dates/test",)
-    raise UsageError("on which pairs are the models to be tested? Name them: --on test.tsv (or data.test in the .toml)")
+    data: Any = next((each.config.data for each in contenders if each.config is not None), None)
+    if data is not None and getattr(data, "test", None):
+        return tuple(data.test)
+    if data is not None and data.train in (("builtin/dates",), ("builtin/names",)):
+        return (f"{data.train[0]}/test",)
+    raise UsageError("on what are the models to be tested? Name it: --on test.tsv (or data.test in the .toml)")

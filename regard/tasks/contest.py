@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from regard.config import check
 from regard.errors import RegardError, UsageError
@@ -16,9 +13,8 @@ from regard.files import alone_in
 from regard.runs import CONFIG, read_run
 from regard.tasks.config import RunConfig
 from regard.tasks.contenders import Contender
-from regard.tasks.learn import Prepared, prepare, validation
+from regard.tasks.learn import prepare
 from regard.tasks.run import resume_run, start_run
-from regard.training.loop import Job
 from regard.training.pace import Plan, measure, plan
 from regard.training.probe import duration
 from regard.training.show import Show
@@ -85,7 +81,7 @@ def fit(contender: Contender, budget: float, place: Path, device: str, say: Say 
     try:
         place.mkdir(parents=True)
         prepared = prepare(contender.config, place, beside=contender.beside, resume=False, device=device)
-        pace = measure(typical(prepared, contender.config), SHARE * budget)
+        pace = measure(prepared.measured(), SHARE * budget)
     finally:
         shutil.rmtree(place, ignore_errors=True)
     try:
@@ -100,19 +96,6 @@ def fit(contender: Contender, budget: float, place: Path, device: str, say: Say 
     if config.train.warmup < contender.config.train.warmup:
         say(f"{contender.name}: train.warmup {contender.config.train.warmup} is shortened to {config.train.warmup}")
     return config
-
-
-def typical(prepared: Prepared, config: RunConfig) -> Job:
-    """The job with validations as long as they will mostly be.
-
-    A model that has learned nothing seldom ends a sentence, and its validations would take several times as long as
-    later ones. Here every translation has the mean length of the references.
-    """
-    encode = prepared.tokenizers.target.encode_all
-    length = round(float(np.mean([len(ids) for ids in encode([target for _, target in prepared.valid])])))
-    decode = prepared.bundle.decode.model_copy(update={"min_length": length, "max_length": length})
-    bundle = prepared.bundle.model_copy(update={"decode": decode})
-    return replace(prepared.job, validate=validation(bundle, prepared.tokenizers, prepared.valid, config))
 
 
 def under_budget(config: RunConfig, planned: Plan, budget: float) -> RunConfig:

@@ -1,139 +1,32 @@
-"""Train a translation model: joins data, tokens, model, validation and bundle, and hands them to the loop."""
+"""Train a model of any task: which file prepares it."""
 
 from __future__ import annotations
 
-import hashlib
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
-import numpy as np
-import torch
-from torch import nn
-
-from regard.bundle import Bundle, BundleConfig, save_bundle
-from regard.data.batches import Batches, TokenPairs, filter_lengths
-from regard.data.pairs import BUILTIN, Pair, load_pairs
-from regard.evaluate.exact import exact_match
-from regard.evaluate.translation import score_translations
-from regard.files import write_json
-from regard.models.table import build_model
-from regard.runs import CONFIG
 from regard.tasks.config import RunConfig
-from regard.tasks.translate import Translator
-from regard.tokens import PAD, TokenizerPair, as_arrays
-from regard.training.loop import Job, Validation
+from regard.tasks.learn_classify import prepare_classify
+from regard.tasks.learn_fill import prepare_fill
+from regard.tasks.learn_generate import prepare_generate
+from regard.tasks.learn_translate import prepare_translate
+from regard.tasks.prepared import Prepared
 
 
-@dataclass(frozen=True, eq=False)
-class Prepared:
-    """A run that is ready to start or to go on."""
+class Prepare(Protocol):
+    def __call__(
+        self, config: RunConfig, folder: Path, /, *, beside: Path | None, resume: bool, device: str
+    ) -> Prepared: ...
 
-    job: Job
-    notes: tuple[str, ...]
-    bundle: BundleConfig
-    tokenizers: TokenizerPair
-    valid: list[Pair]
+
+PREPARE: dict[str, Prepare] = {
+    "translate": prepare_translate,
+    "generate": prepare_generate,
+    "fill": prepare_fill,
+    "classify": prepare_classify,
+}
 
 
 def prepare(config: RunConfig, folder: Path, *, beside: Path | None, resume: bool, device: str = "cpu") -> Prepared:
-    """Read the data, make or reload the tokenizers, build the model. Nothing is trained yet."""
-    pairs = load_pairs(config.data, beside)
-    if not resume:  # before anything else, so that a run killed at any later moment can be resumed
-        write_json(folder / CONFIG, {"config": config.dump(), "beside": None if beside is None else str(beside)})
-    tokenizers = _tokenizers(config, folder, pairs.train, resume)
-    train, note = filter_lengths(encode(pairs.train, tokenizers), config.data.max_length, config.data.max_ratio)
-    torch.manual_seed(config.train.seed)
-    sizes = (tokenizers.source.size, tokenizers.target.size)
-    model = build_model(config.model, *sizes, config.train.smoothing)
-    bundle = BundleConfig(
-        task=config.task,
-        languages=config.data.languages,
-        tokens=config.tokens,
-        vocabulary=sizes,
-        model=config.model,
-        decode=config.decode,
-    )
-    job = Job(
-        folder=folder,
-        config=config.train,
-        model=model,
-        width=config.model.width,
-        batches=Batches(train, config.train.batch_tokens, config.train.seed),
-        validate=validation(bundle, tokenizers, pairs.valid, config),
-        save=_saver(folder, bundle, tokenizers),
-        fingerprint={"the training data": fingerprint(train), "the model": config.model.model_dump(mode="json")},
-        device=torch.device(device),
-    )
-    notes = (
-        *pairs.notes,
-        *([note] if note else []),
-        f"{len(train):,} training and {len(pairs.valid):,} validation pairs",
-    )
-    return Prepared(job, notes, bundle, tokenizers, pairs.valid)
-
-
-def encode(pairs: Sequence[Pair], tokenizers: TokenizerPair) -> TokenPairs:
-    sources = tokenizers.source.encode_all([pair[0] for pair in pairs])
-    targets = tokenizers.target.encode_all([pair[1] for pair in pairs])
-    return TokenPairs(as_arrays(sources, begin=False), as_arrays(targets, begin=True), PAD)
-
-
-def fingerprint(pairs: TokenPairs) -> str:
-    """A digest of every id in order: equal only for the same data and the same tokens."""
-    digest = hashlib.sha256()
-    for side in (pairs.sources, pairs.targets):
-        digest.update(np.array([len(ids) for ids in side]).tobytes())
-        digest.update(np.concatenate(side).tobytes())
-    return digest.hexdigest()
-
-
-def validation(
-    config: BundleConfig, tokenizers: TokenizerPair, pairs: list[Pair], run: RunConfig
-) -> Callable[[nn.Module], Validation]:
-    """What the loop calls to look at unseen pairs: loss and perplexity on all, BLEU on the first few."""
-    tokens = encode(pairs, tokenizers)
-    batches = Batches(tokens, max(run.train.batch_tokens, max(map(max, zip(*tokens.lengths(), strict=True)))), seed=0)
-    shown = pairs[: run.validate_.sentences]
-
-    def validate(model: nn.Module) -> Validation:
-        total = count = 0.0
-        device = next(model.parameters()).device
-        for index in range(batches.count(0)):
-            part = model(batches.get(0, index).to(device)).parts["nll"]
-            total, count = total + float(part.sum), count + part.count
-        metrics = {"loss": total / count, "perplexity": math.exp(min(50.0, total / count))}
-        if not shown:
-            return Validation(metrics)
-        translator = Translator(Bundle(config, model, tokenizers, {}))
-        outputs = [each.text for each in translator.translate([source for source, _ in shown], beam=1, n_best=1)]
-        references = [target for _, target in shown]
-        found = score_translations(
-            outputs, references, lowercase=config.tokens.lowercase, metrics=("bleu",), resamples=0
-        )
-        metrics["bleu"] = found["bleu"].value
-        if run.data.train == (BUILTIN,):
-            metrics["exact"] = exact_match(outputs, references)
-        samples = [(*pair, output) for pair, output in zip(shown, outputs, strict=True)][: run.validate_.samples]
-        return Validation(metrics, [(source, output, reference) for source, reference, output in samples])
-
-    return validate
-
-
-def _tokenizers(config: RunConfig, folder: Path, train: list[Pair], resume: bool) -> TokenizerPair:
-    """Those of the run when it goes on; otherwise trained on the training pairs, and nothing else."""
-    place = folder / "tokens"
-    if resume:
-        return TokenizerPair.load(place)
-    tokenizers = TokenizerPair.train([pair[0] for pair in train], [pair[1] for pair in train], config.tokens)
-    tokenizers.save(place)
-    return tokenizers
-
-
-def _saver(folder: Path, config: BundleConfig, tokenizers: TokenizerPair) -> Callable[[nn.Module, str, Any], None]:
-    def save(model: nn.Module, name: str, metrics: dict[str, Any]) -> None:
-        save_bundle(folder / name, Bundle(config, model, tokenizers, metrics))
-
-    return save
+    """Read the data, make or reload the tokenizer, build the model. Nothing is trained yet."""
+    return PREPARE[config.task](config, folder, beside=beside, resume=resume, device=device)

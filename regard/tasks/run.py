@@ -5,15 +5,18 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from regard.config import check
 from regard.errors import RegardError, UsageError
 from regard.files import alone_in, write_json
 from regard.look.curves import training_curves
 from regard.runs import CONFIG, new_run, read_run
-from regard.tasks.config import RunConfig
+from regard.tasks.config import RunConfig, check_run
 from regard.tasks.learn import prepare
-from regard.tasks.translate import Translator
+from regard.tasks.learn_generate import STREAMS
+from regard.tasks.prepared import TOKENS
+from regard.tasks.trained import load_model
 from regard.training.log import RunLog
 from regard.training.loop import Outcome, train
 from regard.training.show import Show
@@ -26,6 +29,7 @@ class RunResult:
 
     folder: Path
     outcome: Outcome
+    task: str = "translate"
 
     @property
     def best(self) -> Path:
@@ -35,8 +39,9 @@ class RunResult:
     def curves(self) -> Path:
         return self.folder / "curves.png"
 
-    def load(self, device: str = "cpu") -> Translator:
-        return Translator.load(self.best, device)
+    def load(self, device: str = "cpu") -> Any:
+        """The trained model, ready to use: a Translator, Generator, Filler or TextClassifier."""
+        return load_model(self.best, device)
 
 
 def start_run(
@@ -64,7 +69,7 @@ def resume_run(folder: str | Path, *, device: str = "cpu", show: Show | None = N
     A run that was stopped before its first checkpoint starts over.
     """
     values = read_run(folder)
-    config = check(RunConfig, values["config"], f"{folder}")  # type: ignore[arg-type]
+    config = check_run(values["config"], f"{folder}")  # type: ignore[arg-type]
     if train_over:
         longer = check(type(config.train), {**config.train.model_dump(), **train_over}, "train")
         config = config.model_copy(update={"train": longer})
@@ -88,12 +93,14 @@ def _run(config: RunConfig, folder: Path, beside: Path | None, *, resume: bool, 
         outcome = train(prepared.job, show, resume=resume)
         if outcome.reason != "interrupted":
             training_curves(RunLog(folder).rows(), folder / "curves.png")
-    return RunResult(folder, outcome)
+    return RunResult(folder, outcome, config.task)
 
 
 def _leave_nothing(folder: Path) -> None:
     """Of a run that could not start."""
-    shutil.rmtree(folder / "tokens", ignore_errors=True)
+    shutil.rmtree(folder / TOKENS, ignore_errors=True)
+    for name in STREAMS:
+        (folder / name).unlink(missing_ok=True)
     (folder / CONFIG).unlink(missing_ok=True)
     if not any(folder.iterdir()):
         folder.rmdir()

@@ -21,7 +21,7 @@ from regard.decode.groups import groups
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.search import generate
 from regard.errors import RegardError
-from regard.look.sentence import SentenceAttention
+from regard.look.sentence import SentenceAttention, layers_of
 from regard.models.output import target_log_probabilities
 from regard.runs import bundle_folder
 from regard.tokens import BEGIN, END, PAD, UNKNOWN, as_arrays
@@ -128,7 +128,7 @@ class Translator:
         return SentenceAttention(
             tuple(self.tokenizers.source.labels(reads[0])),
             tuple(self.tokenizers.target.labels(writes[0][1:])),
-            {call.path: call.weights()[0].double().cpu().numpy() for call in seen.only("cross")},
+            layers_of(seen.only("cross")),
             seen.check() if seen.calls else 0.0,  # a family without attention has nothing to rebuild
         )
 

@@ -2,14 +2,27 @@
 
 from regard.tokens.config import TokensConfig
 from regard.tokens.pair import TokenizerPair
-from regard.tokens.tokenizer import BEGIN, END, PAD, SPECIAL, UNKNOWN, TextTokenizer, as_arrays, train_tokenizer
+from regard.tokens.tokenizer import (
+    BEGIN,
+    END,
+    MASK,
+    PAD,
+    SPECIAL,
+    UNKNOWN,
+    Specials,
+    TextTokenizer,
+    as_arrays,
+    train_tokenizer,
+)
 
 __all__ = [
     "BEGIN",
     "END",
+    "MASK",
     "PAD",
     "SPECIAL",
     "UNKNOWN",
+    "Specials",
     "TextTokenizer",
     "TokenizerPair",
     "TokensConfig",

@@ -12,7 +12,9 @@ from regard.config import StrictConfig
 class TokensConfig(StrictConfig):
     """The tokenizer of a run; it is trained on the training data and saved in the bundle."""
 
-    kind: Literal["bpe", "word", "character", "byte"] = Field("bpe", description="What a token is.")
+    kind: Literal["bpe", "wordpiece", "word", "space", "character", "byte", "imported"] = Field(
+        "bpe", description="What a token is; space: what stands between white space, and line ends."
+    )
     size: int = Field(10_000, ge=8, description="Most tokens in a vocabulary (bpe and word).")
     joint: bool = Field(True, description="One vocabulary for both sides, or one each.")
     lowercase: bool = Field(False, description="Fold the text to lower case first (it cannot be undone).")

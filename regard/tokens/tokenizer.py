@@ -7,18 +7,44 @@ whether it stands first or later (and is taken off again).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from regard.errors import RegardError
+from regard.errors import RegardError, UsageError
 from regard.files import write_text
 from regard.tokens.config import TokensConfig
 
 PAD, BEGIN, END, UNKNOWN = 0, 1, 2, 3
 SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")
+MASK = "[MASK]"
+
+# What other people's tokenizers call the same things, the likeliest first.
+NAMES: dict[str, tuple[str, ...]] = {
+    "pad": ("<pad>", "[PAD]", "<|endoftext|>", "</s>"),
+    "begin": ("<s>", "[CLS]", "<|begin_of_text|>", "<|endoftext|>"),
+    "end": ("</s>", "[SEP]", "<|end_of_text|>", "<|endoftext|>"),
+    "unknown": ("<unk>", "[UNK]", "<|endoftext|>"),
+    "mask": ("[MASK]", "<mask>"),
+}
+
+
+@dataclass(frozen=True)
+class Specials:
+    """Ids that stand for no text. `mask` is None where a tokenizer has none."""
+
+    pad: int
+    begin: int
+    end: int
+    unknown: int
+    mask: int | None
+
+    @property
+    def all(self) -> frozenset[int]:
+        return frozenset(i for i in (self.pad, self.begin, self.end, self.unknown, self.mask) if i is not None)
 
 
 class TextTokenizer:
@@ -27,6 +53,8 @@ class TextTokenizer:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._tokenizer.encode_special_tokens = True  # "</s>" typed by a person is text, not a command
+        self.specials = _specials(tokenizer)
+        self._with_gaps: Tokenizer | None = None
 
     @property
     def size(self) -> int:
@@ -44,20 +72,38 @@ class TextTokenizer:
             ) from None
         return [encoding.ids for encoding in encodings]
 
+    def encode_gaps(self, text: str) -> list[int]:
+        """As `encode`, but a gap that a person marked, "Paris is the [MASK] of France", is the mask's id."""
+        if self._with_gaps is None:
+            self._with_gaps = Tokenizer.from_str(self._tokenizer.to_str())
+        return list(self._with_gaps.encode(text, add_special_tokens=False).ids)
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Which characters of the text each id of `encode(text)` stands for."""
+        return list(self._tokenizer.encode(text, add_special_tokens=False).offsets)
+
     def decode(self, ids: Iterable[int]) -> str:
-        return self._tokenizer.decode([int(i) for i in ids if i >= len(SPECIAL)], skip_special_tokens=False)
+        hidden = self.specials.all
+        return self._tokenizer.decode([int(i) for i in ids if int(i) not in hidden], skip_special_tokens=False)
 
     def labels(self, ids: Iterable[int]) -> list[str]:
         """What a person reads for each id: its text, or its name if it is special."""
         return [self._label(int(i)) for i in ids]
 
     def _label(self, index: int) -> str:
-        if index < len(SPECIAL):
-            return SPECIAL[index]
         token = self._tokenizer.id_to_token(index) or ""
-        if not isinstance(self._tokenizer.decoder, decoders.Sequence):
+        if index in self.specials.all or not self._bytes:
             return token
+        if not all(character in _BYTE_OF for character in token):
+            return token  # an added token
         return bytes(_BYTE_OF[character] for character in token).decode("utf-8", errors="replace")
+
+    @property
+    def _bytes(self) -> bool:
+        """Whether tokens are written with one printable character for each byte."""
+        return isinstance(self._tokenizer.decoder, decoders.ByteLevel | decoders.Sequence) and (
+            "ByteLevel" in repr(self._tokenizer.decoder)
+        )
 
     def save(self, path: str | Path) -> Path:
         return write_text(path, self._tokenizer.to_str(pretty=False))
@@ -72,13 +118,42 @@ class TextTokenizer:
             raise RegardError(f"{path} is not a tokenizer ({error}); copy the bundle again") from error
 
 
-def train_tokenizer(texts: Iterable[str], config: TokensConfig) -> TextTokenizer:
-    """A tokenizer of the configured kind, made from `texts` in seconds."""
-    makers = {"bpe": _bpe, "byte": _byte, "character": _character, "word": _word}
+def train_tokenizer(texts: Iterable[str], config: TokensConfig, *, mask: bool = False) -> TextTokenizer:
+    """A tokenizer of the configured kind, made from `texts` in seconds; with `mask`, one that can mark gaps."""
+    makers: dict[str, Callable[[TokensConfig], tuple[Tokenizer, trainers.Trainer | None]]] = {
+        "bpe": _bpe,
+        "byte": _byte,
+        "character": _character,
+        "word": _word,
+        "space": _space,
+        "wordpiece": _wordpiece,
+    }
+    if config.kind not in makers:
+        raise UsageError(f"tokens.kind {config.kind} cannot be trained; it comes with a model: regard import")
     tokenizer, trainer = makers[config.kind](config)
+    if config.kind == "space":  # such corpora write <unk> themselves, and the trainer must not count it as a word
+        texts = (" ".join(word for word in text.split(" ") if word not in SPECIAL) for text in texts)
     if trainer is not None:
         tokenizer.train_from_iterator(texts, trainer=trainer)
+    if mask:
+        tokenizer.add_special_tokens([AddedToken(MASK, lstrip=True, rstrip=True, special=True)])
     return TextTokenizer(tokenizer)
+
+
+def _specials(tokenizer: Tokenizer) -> Specials:
+    """What a tokenizer calls its special tokens; one that has none of a sort does with the next best."""
+
+    def find(role: str) -> int | None:
+        found = (tokenizer.token_to_id(name) for name in NAMES[role])
+        return next((index for index in found if index is not None), None)
+
+    begin, end = find("begin"), find("end")
+    begin = end if begin is None else begin
+    if begin is None:
+        raise RegardError("the tokenizer has no token that begins or ends a text (such as <s>, [CLS], <|endoftext|>)")
+    end = begin if end is None else end
+    pad, unknown = find("pad"), find("unknown")
+    return Specials(end if pad is None else pad, begin, end, end if unknown is None else unknown, find("mask"))
 
 
 def as_arrays(sequences: Sequence[Sequence[int]], *, begin: bool) -> list[np.ndarray]:
@@ -128,6 +203,28 @@ def _word(config: TokensConfig) -> tuple[Tokenizer, trainers.Trainer]:
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()  # \w+ or a run of punctuation
     trainer = trainers.WordLevelTrainer(
         vocab_size=config.size, min_frequency=config.min_count, special_tokens=list(SPECIAL), show_progress=False
+    )
+    return tokenizer, trainer
+
+
+def _space(config: TokensConfig) -> tuple[Tokenizer, trainers.Trainer]:
+    """What white space separates, as in corpora that were split before; a line end is a token of its own."""
+    tokenizer, trainer = _word(config)
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\n|[^\s]+"), behavior="removed", invert=True)
+    return tokenizer, trainer
+
+
+def _wordpiece(config: TokensConfig) -> tuple[Tokenizer, trainers.Trainer]:
+    """Words and pieces of words that begin with ## (Schuster & Nakajima 2012; Devlin et al. 2019)."""
+    tokenizer = Tokenizer(models.WordPiece(unk_token=SPECIAL[UNKNOWN]))
+    tokenizer.normalizer = _normalizer(config, prepend=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=config.size,
+        min_frequency=config.min_count,
+        special_tokens=list(SPECIAL),
+        show_progress=False,
     )
     return tokenizer, trainer
 

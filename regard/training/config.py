@@ -39,6 +39,12 @@ class TrainConfig(StrictConfig):
         "inverse_sqrt", description="The learning rate over time; noam is the paper's."
     )
     warmup: int = Field(1000, ge=0, description="Updates during which the learning rate rises linearly.")
+    last: float = Field(0.0, ge=0, le=1, description="Share of the peak rate that cosine and linear end at.")
+    optimiser: Literal["adam", "muon"] = Field(
+        "adam", description="AdamW for everything, or Muon for the matrices of the blocks and AdamW for the rest."
+    )
+    layer_decay: float = Field(1.0, gt=0, le=1, description="Learning rate of a layer as a share of the next one's.")
+    freeze: int = Field(0, ge=0, description="Layers from below that do not learn: 1 is the embeddings, 2 a block too.")
     betas: tuple[float, float] = Field((0.9, 0.98), description="Adam's two decay rates.")
     epsilon: float = Field(1e-9, gt=0, description="Adam's epsilon.")
     weight_decay: float = Field(0.0, ge=0, description="Decoupled weight decay of matrices (AdamW).")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,14 +23,15 @@ from regard.training.config import TrainConfig
 from regard.training.guard import ADVICE, check_update, locate
 from regard.training.interrupt import stop_requests
 from regard.training.log import CLOCK, RunLog
-from regard.training.optimiser import make_optimiser, set_rate
+from regard.training.optimiser import clip_gradient, make_optimiser, set_rate
 from regard.training.precision import autocast
 from regard.training.probe import forecast, peak_memory
 from regard.training.schedule import learning_rate
 from regard.training.show import Show
 from regard.training.state import Learner, Progress, load_checkpoint, save_checkpoint
 
-LOWER_IS_BETTER = ("loss", "perplexity", "ter")
+LOWER_IS_BETTER = ("loss", "perplexity", "bits_per_byte", "ter")
+COUNT = "count."  # before the name of a part of the loss: over how many items its sum goes
 
 
 class Source(Protocol):
@@ -62,6 +63,7 @@ class Job:
     save: Callable[[nn.Module, str, dict[str, Any]], None]  # write the bundle `name` with these metrics
     fingerprint: dict[str, Any] = field(default_factory=dict)  # what must not change between a stop and a resume
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    unit: str = "tokens"  # what the loss is a mean over, as a person calls it: "tokens", "texts"
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,8 @@ class Trainer:
         if resume:
             self.restore()
         else:
-            self.show.forecast(forecast(self.model, self.job.batches, self.config.accumulate), self.config)
+            found = forecast(self.model, self.job.batches, self.config.accumulate, self.job.unit)
+            self.show.forecast(found, self.config)
             self.checkpoint()
         if self.progress.finished and self.reason_to_stop():  # nothing is left to do
             return Outcome(self.progress.finished, self.progress, self.progress.chosen, self.progress.best)
@@ -134,25 +137,24 @@ class Trainer:
         batches = self.next_batches()
         totals: dict[str, int] = {}
         for batch in batches:
-            totals = {name: totals.get(name, 0) + count for name, count in batch.counts.items()}
+            _add(totals, batch.counts)
         self.model.train()
         sums: dict[str, float] = {}
         for number, batch in enumerate(batches):
-            for name, value in self.backward(batch, number, totals).items():
-                sums[name] = sums.get(name, 0.0) + value
-        means = {name: value / totals[name] for name, value in sums.items()}
-        limit = self.config.clip or float("inf")
-        norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit))
-        trouble = check_update(means["loss"], norm, self.progress.first_loss)
+            _add(sums, self.backward(batch, number, totals))
+        norm = clip_gradient(self.model, self.config.clip)
+        trouble = check_update(sums["loss"] / totals["loss"], norm, self.progress.first_loss)
         if trouble:
             self.go_back(trouble, batches)
             return
         self.apply(norm, sums, totals)
 
     def backward(self, batch: Any, number: int, totals: dict[str, int]) -> dict[str, float]:
+        """The sum of each part of the loss, and its count as `count.NAME`."""
         loss = self.forward(batch, number)
         loss.objective(totals).backward()
-        return {name: float(part.sum.detach()) for name, part in loss.parts.items()}
+        sums = {name: float(part.sum.detach()) for name, part in loss.parts.items()}
+        return sums | {COUNT + name: float(part.count) for name, part in loss.parts.items()}
 
     def forward(self, batch: Any, number: int) -> Loss:
         with noise(self.config.seed, self.progress.step, number), autocast(self.config.precision, self.job.device):
@@ -181,8 +183,7 @@ class Trainer:
             progress.first_loss = sums["loss"] / totals["loss"]
         if self.learner.ema is not None:
             self.learner.ema.update(self.model, progress.step)
-        for name, value in {**sums, "tokens": float(totals["loss"])}.items():
-            progress.interval[name] = progress.interval.get(name, 0.0) + value
+        _add(progress.interval, sums)
         self.record(rate, norm)
 
     def record(self, rate: float, norm: float) -> None:
@@ -191,8 +192,8 @@ class Trainer:
         if progress.step % self.config.log_every and progress.step % self.every:
             return
         interval, progress.interval = progress.interval, {}
-        tokens = interval.pop("tokens")
-        means = {name: total / tokens for name, total in interval.items()}
+        counts = {name: count for name in interval if (count := interval.get(COUNT + name))}
+        means = {name: interval[name] / count for name, count in counts.items()}
         place = {"kind": "train", "step": progress.step, "epoch": progress.epoch}
         row = {**place, **means, "learning_rate": rate, "gradient_norm": norm, "tokens": progress.tokens}
         self.log.write(row)
@@ -301,6 +302,11 @@ class Trainer:
         return self.progress.seconds + time.monotonic() - self.started
 
 
+def _add(sums: dict[str, Any], more: Mapping[str, float]) -> None:
+    for name, value in more.items():
+        sums[name] = sums.get(name, 0) + value
+
+
 def is_better(found: dict[str, float], best: dict[str, float], select: str) -> bool:
     if not best:
         return True
@@ -314,5 +320,6 @@ def train(job: Job, show: Show, resume: bool = False) -> Outcome:
     """Run a job in its folder, from the start or from its last checkpoint."""
     job.folder.mkdir(parents=True, exist_ok=True)
     trainer = Trainer(job, show)
+    show.unit = job.unit
     with show:
         return trainer.run(resume)

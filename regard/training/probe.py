@@ -20,36 +20,36 @@ class Forecast:
 
     parameters: int
     padding_share: float
-    tokens_per_second: float
+    speed: float  # units of the loss a second
     seconds_per_step: float
     peak_memory: int  # bytes
+    unit: str = "tokens"
 
     def sentence(self, steps: int, limit: float | None) -> str:
         total = self.seconds_per_step * steps
         span = duration(total) if limit is None or total < limit else f"{duration(limit)} (the time limit)"
         return (
             f"{self.parameters:,} parameters · {self.padding_share:.1%} padding · about "
-            f"{self.tokens_per_second:,.0f} target tokens/s · at most {span} for {steps:,} steps · "
+            f"{self.speed:,.0f} {self.unit}/s · at most {span} for {steps:,} steps · "
             f"{self.peak_memory / 2**30:.1f} GiB of memory"
         )
 
 
-def forecast(model: nn.Module, batches: Any, accumulate: int, tries: int = 3) -> Forecast:
+def forecast(model: nn.Module, batches: Any, accumulate: int, unit: str = "tokens", tries: int = 3) -> Forecast:
     """Time forward and backward passes over the first batches. Weights do not change, and gradients are dropped."""
-    times, tokens = [], []
+    times, counts = [], []
     for index in range(min(tries, batches.count(0))):
         batch = batches.get(0, index).to(next(model.parameters()).device)
         started = time.perf_counter()
         with noise(0, index):
             model(batch).objective(batch.counts).backward()
         times.append(time.perf_counter() - started)
-        tokens.append(max(batch.counts.values()))
+        counts.append(batch.counts["loss"])
         model.zero_grad(set_to_none=True)
-    rate = sum(tokens[1:] or tokens) / sum(times[1:] or times)  # the first batch also warms up
+    rate = sum(counts[1:] or counts) / sum(times[1:] or times)  # the first batch also warms up
     typical = sum(times[1:] or times) / len(times[1:] or times)
-    return Forecast(
-        sum(p.numel() for p in model.parameters()), batches.padding_share(), rate, typical * accumulate, peak_memory()
-    )
+    size = sum(p.numel() for p in model.parameters())
+    return Forecast(size, batches.padding_share(), rate, typical * accumulate, peak_memory(), unit)
 
 
 def peak_memory() -> int:

@@ -24,6 +24,8 @@ ROWS = 12  # validations that stay in view
 class Show:
     """Shows nothing: the base, for runs from Python that want silence."""
 
+    unit = "tokens"  # what is counted; the loop says it
+
     def forecast(self, found: Forecast, config: TrainConfig) -> None: ...
     def train(self, row: dict[str, Any], spent: float, config: TrainConfig) -> None: ...
     def valid(self, progress: Progress, found: Any, better: bool, spent: float) -> None: ...
@@ -51,13 +53,13 @@ class Lines(Show):
 
     def train(self, row: dict[str, Any], spent: float, config: TrainConfig) -> None:
         if row["step"] % (5 * config.log_every) == 0:
-            self.note(self._speed.line(row, spent, config))
+            self.note(self._speed.line(row, spent, config, self.unit))
 
     def valid(self, progress: Progress, found: Any, better: bool, spent: float) -> None:
         star = "  best so far" if better else ""
         self.note(f"step {progress.step:,}  validation  {metrics_line(found.metrics)}  after {duration(spent)}{star}")
         for source, output, reference in found.samples[:1]:
-            self.note(f"    {source}\n  → {output}\n  = {reference}")
+            self.note(f"    {source}\n  → {output}\n  = {reference}" if reference else f"    {source}{output}")
 
     def average(self, name: str, found: Any, better: bool) -> None:
         self.note(f"{name}: {metrics_line(found.metrics)}{'  taken' if better else '  not better'}")
@@ -91,13 +93,13 @@ class LiveTable(Lines):
 
     def train(self, row: dict[str, Any], spent: float, config: TrainConfig) -> None:
         self._last = row
-        self._status = self._speed.line(row, spent, config)
+        self._status = self._speed.line(row, spent, config, self.unit)
         self._done = share_done(row["step"], spent, config)
         self._live.update(self._render())
 
     def valid(self, progress: Progress, found: Any, better: bool, spent: float) -> None:
         loss = f"{self._last['loss']:.3f}" if self._last else ""
-        self._header = ["step", "train loss", *(f"valid {name}" for name in found.metrics), "tokens/s", "time"]
+        self._header = ["step", "train loss", *(f"valid {name}" for name in found.metrics), f"{self.unit}/s", "time"]
         numbers = [number(name, value) for name, value in found.metrics.items()]
         self._rows.append([
             f"{progress.step:,}{' ★' if better else '  '}", loss, *numbers, f"{self._speed.rate:,.0f}", duration(spent)
@@ -113,6 +115,9 @@ class LiveTable(Lines):
             table.add_row(*row)
         parts: list[Any] = [table] if self._rows else []
         for source, output, reference in self._samples:
+            if not reference:  # nothing to compare with: a text that goes on
+                parts.append(Text(f"{source}{output}", style="dim"))
+                continue
             right = output == reference
             mark = "[green]✓[/]" if right else "[dim]·[/]"
             parts.append(Text.from_markup(f"{mark} {escape(source)} [dim]→[/] {escape(output)}"))
@@ -124,22 +129,33 @@ class LiveTable(Lines):
 
 
 class Speed:
-    """Tokens per second since the last row, and the line that says so."""
+    """Tokens (or texts) per second since the last row, and the line that says so."""
 
     def __init__(self) -> None:
         self.rate = 0.0
         self._tokens, self._spent = 0, 0.0
 
-    def line(self, row: dict[str, Any], spent: float, config: TrainConfig) -> str:
+    def line(self, row: dict[str, Any], spent: float, config: TrainConfig, unit: str = "tokens") -> str:
         if row["tokens"] > self._tokens and spent > self._spent and self._spent:
             self.rate = (row["tokens"] - self._tokens) / (spent - self._spent)
         elif spent:
             self.rate = row["tokens"] / spent
         self._tokens, self._spent = row["tokens"], spent
+        learned = "  ".join([f"loss {row['loss']:.3f}", *quality(row, unit)])
         return (
-            f"step {row['step']:,}  epoch {row['epoch'] + 1}  loss {row['loss']:.3f}  perplexity "
-            f"{math.exp(min(20.0, row['nll'])):,.1f}  {self.rate:,.0f} tokens/s  {time_left(row['step'], spent, config)}"
+            f"step {row['step']:,}  epoch {row['epoch'] + 1}  {learned}  "
+            f"{self.rate:,.0f} {unit}/s  {time_left(row['step'], spent, config)}"
         )
+
+
+def quality(row: dict[str, Any], unit: str) -> list[str]:
+    """What a row of the log tells beside the loss: the perplexity of tokens, the share of right answers."""
+    found = []
+    if "nll" in row and unit.endswith("tokens"):
+        found.append(f"perplexity {number('perplexity', math.exp(min(20.0, row['nll'])))}")
+    if "correct" in row:
+        found.append(f"accuracy {row['correct']:.1%}")
+    return found
 
 
 def share_done(step: int, spent: float, config: TrainConfig) -> float:
@@ -160,7 +176,10 @@ def metrics_line(metrics: dict[str, float]) -> str:
 
 
 def number(name: str, value: float) -> str:
-    return f"{value:.3f}" if name == "loss" else f"{value:,.1f}"
+    """Three digits where small differences matter, one for scores out of 100."""
+    if name in ("loss", "bits_per_byte"):
+        return f"{value:.3f}"
+    return f"{value:.2f}" if name == "perplexity" and value < 10 else f"{value:,.1f}"
 
 
 def make_show(console: Console | None = None) -> Show:

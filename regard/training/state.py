@@ -31,7 +31,7 @@ class Progress:
     step: int = 0  # updates done
     epoch: int = 0
     index: int = 0  # next batch of the epoch
-    tokens: int = 0  # target tokens learned from
+    tokens: int = 0  # learned from: target tokens, texts, whatever the loss is a mean over
     seconds: float = 0.0  # time spent training, over all resumes
     rate_factor: float = 1.0  # halved when the run went back after a divergence
     went_back: int = 0
@@ -41,7 +41,7 @@ class Progress:
     chosen: str = ""  # which weights those are: "step 800", "average of steps 400..800"
     waited: int = 0  # validations since the best
     snapshots: list[int] = field(default_factory=list)  # steps whose weights are kept for averaging
-    interval: dict[str, float] = field(default_factory=dict)  # sums since the last row of the log
+    interval: dict[str, float] = field(default_factory=dict)  # sums and counts since the last row of the log
     validated: int = 0  # step of the last validation
     log_sizes: dict[str, int] = field(default_factory=dict)
     finished: str = ""  # why the run ended

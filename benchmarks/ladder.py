@@ -1,0 +1,105 @@
+"""The ladder of attention in text classification, rung by rung, on SST-2, TREC or IMDb.
+
+    REGARD_DATA=... python benchmarks/ladder.py sst2 trec imdb --budget 45s --out docs/results/ladder.json
+
+Each rung is trained for the same time with three learning rates; the one that is best on validation is scored on the
+test set, once. Results are kept in the file as they come, and what is there is not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.tasks.conditions import conditions
+from regard.tasks.config import data_folder, run_config
+from regard.tasks.contenders import Contender
+from regard.tasks.contest import fit
+from regard.tasks.evaluate_labels import evaluate_labels, read_labelled_test
+from regard.tasks.run import start_run
+from regard.training.config import seconds
+
+CONFIGS = Path(__file__).resolve().parent.parent / "configs" / "ladder"
+RUNGS = ("tfidf", "token-weights", "plain-attention", "additive", "self-attention", "bert")
+RATES = {
+    "tfidf": (0.01, 0.03, 0.1),
+    "token-weights": (1e-3, 3e-3, 1e-2),
+    "plain-attention": (1e-3, 3e-3, 1e-2),
+    "additive": (5e-4, 1.5e-3, 4e-3),
+    "self-attention": (3e-4, 1e-3, 3e-3),
+    "bert": (2e-4, 5e-4, 1e-3),
+}
+DROPOUT = {"tfidf": 0.0, "bert": 0.1}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("data", nargs="+", choices=("sst2", "trec", "imdb"))
+    parser.add_argument("--budget", default="45s")
+    parser.add_argument("--rungs", nargs="+", default=RUNGS)
+    parser.add_argument("--rates", type=int, default=3, help="learning rates tried: 1 takes the middle one")
+    parser.add_argument("--out", type=Path, default=Path("ladder.json"))
+    arguments = parser.parse_args()
+    found = (
+        json.loads(arguments.out.read_text()) if arguments.out.exists() else {"conditions": conditions("cpu").data()}
+    )
+    for data in arguments.data:
+        table = found.setdefault(data, {"budget": arguments.budget, "rungs": {}})["rungs"]
+        for rung in arguments.rungs:
+            if rung not in table:
+                table[rung] = climb(data, rung, float(seconds(arguments.budget)), arguments.rates)
+                arguments.out.write_text(json.dumps(found, indent=1) + "\n")
+            print(data, rung, json.dumps(table[rung]), flush=True)
+
+
+def climb(data: str, rung: str, budget: float, rates: int) -> dict[str, Any]:
+    """Train a rung with each learning rate; score the best on the test set."""
+    place = Path(tempfile.mkdtemp())
+    tried, best = {}, None
+    for rate in RATES[rung] if rates == 3 else RATES[rung][1:2]:
+        result = train(data, rung, rate, budget, place / str(rate))
+        accuracy = result.outcome.metrics["accuracy"]
+        tried[str(rate)] = accuracy
+        if best is None or accuracy > best.outcome.metrics["accuracy"]:
+            best = result
+    assert best is not None
+    model = best.load()
+    names = run_config(str(CONFIGS / f"{data}.toml")).data.test
+    test = evaluate_labels(model, read_labelled_test(names, best.folder))
+    shutil.rmtree(place)
+    return {
+        "validation": tried,
+        "accuracy": test.scores.accuracy,
+        "interval": [test.scores.low, test.scores.high],
+        "macro_f1": test.scores.macro_f1,
+        "parameters": sum(p.numel() for p in model.model.parameters()),
+        "steps": best.outcome.progress.step,
+        "texts_per_second": len(test.wanted) / test.seconds,
+    }
+
+
+def train(data: str, rung: str, rate: float, budget: float, folder: Path) -> Any:
+    what = str(CONFIGS / f"{data}.toml")
+    over = {"model": {"kind": rung, "dropout": DROPOUT.get(rung)}, "train": {"lr": rate}}
+    if rung not in DROPOUT:
+        del over["model"]["dropout"]
+    if rung == "bert":
+        over["model"] |= {"norm": "pre", "max_length": 384}
+    config = run_config(what, over)
+    say = lambda text: print(text, file=sys.stderr, flush=True)  # noqa: E731
+    config = fit(
+        Contender(f"{data} {rung} {rate}", what, config, data_folder(what)), budget, folder.with_name("m"), "cpu", say
+    )
+    return start_run(config, beside=data_folder(what), folder=folder)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(max(1, torch.get_num_threads()))
+    main()

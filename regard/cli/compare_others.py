@@ -1,0 +1,70 @@
+"""`regard compare` for classifiers and language models: one table, one JSON file, the words that each weighs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from regard.cli.output import print_json, print_table, progress, results, say
+
+if TYPE_CHECKING:
+    from regard.tasks.compare_others import OtherReport
+    from regard.tasks.contenders import Contender
+
+
+def compare_others(
+    task: str,
+    contenders: list[Contender],
+    folders: dict[str, Path],
+    on: tuple[str, ...],
+    *,
+    sentence: str | None,
+    budget: float | None,
+    place: Path | None,
+    device: str,
+    as_json: bool,
+) -> None:
+    """Test the trained models, write the report and print it."""
+    from regard.files import write_json
+    from regard.tasks.compare_others import compare_classifiers, compare_language_models
+    from regard.tasks.evaluate_labels import read_labelled_test
+
+    with progress("testing") as advance:
+        if task == "classify":
+            first = contenders[0]
+            texts = read_labelled_test(on, folders[first.name], first.beside)
+            report = compare_classifiers(
+                folders, texts, on=on, sentence=sentence, budget=budget, device=device, progress=advance
+            )
+        else:
+            report = compare_language_models(folders, on=on, budget=budget, device=device, progress=advance)
+    written = [] if place is None else [write_json(place / "report.json", report.data())]
+    print_json(report.data()) if as_json else print_report(report)
+    for path in written:
+        say(f"wrote {path}")
+
+
+def print_report(report: OtherReport) -> None:
+    names = list(report.entries[0].scores)
+    unit = "texts" if report.task == "classify" else "tokens"
+    columns = ["model", *names, *(["95% interval", "p"] if report.task == "classify" else []), "parameters", "steps"]
+    columns.append(f"{unit}/s")
+    rows = []
+    for entry in report.entries:
+        digits = 1 if report.task == "classify" else 3
+        cells = [entry.name, *(f"{entry.scores[name]:.{digits}f}" for name in names)]
+        if report.task == "classify":
+            assert entry.interval is not None
+            cells += [f"{entry.interval[0]:.1f} to {entry.interval[1]:.1f}"]
+            cells += ["" if entry.p_value is None else f"{entry.p_value:.3f}"]
+        steps = "" if entry.training is None else f"{entry.training.steps:,}"
+        rows.append([*cells, f"{entry.parameters:,}", steps, f"{entry.rate:,.0f}"])
+    print_table(tuple(columns), rows, right=tuple(columns)[1:], fold=("model",))
+    console = results()
+    console.print(f"{report.count:,} {unit} of {' '.join(report.on)}", markup=False)
+    if report.task == "classify":
+        console.print(f"p: of the difference to {report.entries[0].name} (McNemar's test)", style="dim")
+    for entry in report.entries:
+        if entry.looked is not None:
+            console.print()
+            console.print(entry.looked)

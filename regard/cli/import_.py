@@ -1,0 +1,105 @@
+"""`regard import`: a model from elsewhere, made into a bundle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regard.cli.options import AsJson
+from regard.cli.output import print_json, print_table, say
+from regard.errors import RegardError, UsageError
+
+if TYPE_CHECKING:
+    from regard.bundle import Bundle
+
+MODELS = Path("models")
+PICKLES = (".pth", ".pt", ".ckpt")
+
+
+def import_model(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR|FILE",
+            help="A folder of Hugging Face with safetensors (GPT-2, BERT, LLaMA), or a .bin of llama2.c.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", metavar="DIR", help="Where the bundle goes.", show_default="models/NAME"),
+    ] = None,
+    tokens: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The tokenizer of a llama2.c file.", show_default="the one beside it"),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take in a model from elsewhere.
+
+    Its weights and tokenizer become a bundle, which every other command takes with -m.
+    """
+    folder = out or MODELS / name_of(source)
+    from regard.interop.folder import refuse_to_replace
+
+    refuse_to_replace(folder)
+    from regard.bundle import save_bundle
+
+    bundle = read(source, tokens)
+    save_bundle(folder, bundle)
+    facts = about(bundle, folder)
+    if as_json:
+        print_json(facts)
+        return
+    print_table(
+        ("", ""), [(key, f"{value:,}" if isinstance(value, int) else str(value)) for key, value in facts.items()]
+    )
+    say(use(bundle, folder))
+
+
+def name_of(source: Path) -> str:
+    """What a bundle is called if nobody says: as the folder, or the file without its ending."""
+    if not source.exists():
+        raise UsageError(f"there is no {source}; name a folder of Hugging Face, or a .bin of llama2.c")
+    path = source.resolve()
+    return path.name if path.is_dir() else path.stem
+
+
+def read(source: Path, tokens: Path | None) -> Bundle:
+    from regard.interop import import_folder, import_llama2c
+
+    if source.is_dir():
+        if tokens is not None:
+            raise UsageError("--tokens is for files of llama2.c; a folder has its own tokenizer")
+        return import_folder(source)
+    if source.suffix == ".safetensors" or source.name == "config.json":
+        raise UsageError(f"name the folder that {source.name} lies in: regard import {source.parent}")
+    if source.suffix in PICKLES:
+        raise RegardError(
+            f"{source} is a pickle; loading one can run any program, so it is refused. Convert it where you trust it: "
+            "safetensors.torch.save_file(torch.load(path, weights_only=True), 'model.safetensors')"
+        )
+    return import_llama2c(source, tokens)
+
+
+def about(bundle: Bundle, folder: Path) -> dict[str, Any]:
+    config = bundle.config
+    return {
+        "bundle": str(folder),
+        "model": config.model.kind,
+        "parameters": sum(parameter.numel() for parameter in bundle.model.parameters()),
+        "vocabulary": config.vocabulary[0],
+        "longest": getattr(config.model, "max_length", None),
+        "task": config.task,
+    }
+
+
+def use(bundle: Bundle, folder: Path) -> str:
+    """What to type next."""
+    from regard.bundle import EXAMPLES
+
+    if not getattr(bundle.config.model, "head", True):
+        return f'use it with: regard vectors -m {folder} "a text"'
+    return f"use it with: {EXAMPLES[bundle.config.task].replace(' -m . ', f' -m {folder} ')}"

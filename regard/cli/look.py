@@ -1,0 +1,63 @@
+"""`regard look`: where a model of any task looks in a text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from regard.cli.model import load_model
+from regard.cli.options import Device
+from regard.cli.output import results, say
+from regard.errors import UsageError
+
+
+def look(
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text to look at.")],
+    model: Annotated[
+        str | None,
+        typer.Option("-m", "--model", metavar="RUN", help="A run or a bundle.", show_default="the newest run here"),
+    ] = None,
+    second: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="The second text, where labels are of pairs.")
+    ] = None,
+    layer: Annotated[int | None, typer.Option(metavar="N", help="One layer, from 0.", show_default="the mean")] = None,
+    head: Annotated[
+        int | None, typer.Option(metavar="N", help="One head of it, from 0.", show_default="the mean")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Save it (.png .svg .html .json .csv).")
+    ] = None,
+    device: Device = "auto",
+) -> None:
+    """Where a model looks: the words that a classifier weighs, coloured; or who looks at whom."""
+    user = load_model(model or _newest(), device)
+    shown = looked_at(user, text, second, layer, head)
+    if out is not None:
+        say(f"wrote {shown.save(out)}")
+    else:
+        results().print(shown)
+
+
+def looked_at(user: Any, text: str, second: str | None, layer: int | None, head: int | None) -> Any:
+    """What there is to see of this text in a model of any task."""
+    if user.config.task == "classify":
+        if layer is not None or head is not None:
+            raise UsageError("a classifier shows what each word counted for the label; leave out --layer and --head")
+        return user.look(text, second)
+    if second is not None:
+        raise UsageError(f"--second is for classifiers of pairs; this is a model to {user.config.task}")
+    if user.config.task == "translate":
+        return user.translate(text, attention=True).attention.map(layer, head)
+    return user.attention(text).map(layer, head)
+
+
+def _newest() -> Path:
+    from regard.runs import all_runs
+
+    found = [run for run in all_runs() if (run.best / "config.json").exists()]
+    if not found:
+        raise UsageError("there is no trained run here; make one with: regard demo, or name a model with -m")
+    say(f"model: {found[-1].folder} (the newest run here; -m takes another)")
+    return found[-1].folder

@@ -1,0 +1,146 @@
+"""Labelled texts from TSV, CSV, JSONL, lines that begin with their label, or a folder for each label."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from regard.config import find_file
+from regard.data import held_out
+from regard.data.config import LabelledConfig
+from regard.data.labelled_files import Keys, Labelled, read_file, read_folders
+from regard.data.names import LANGUAGES, language_names, left_out
+from regard.errors import RegardError, UsageError
+
+BUILTIN = "builtin/names"
+
+
+@dataclass(frozen=True)
+class LabelledSets:
+    """The texts of a run, the names of their labels (sorted), and sentences for the person."""
+
+    train: list[Labelled]
+    valid: list[Labelled]
+    labels: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def load_labelled(config: LabelledConfig, beside: Path | None = None) -> LabelledSets:
+    """Training and validation texts as the configuration names them."""
+    notes: list[str] = []
+    builtin = config.train == (BUILTIN,)
+    train_names = _with_split(config.train, "train")
+    valid_names = _with_split((BUILTIN,) if builtin and not config.valid else config.valid, "valid")
+    train = without_empty(_read(train_names, config, beside), "training", notes)
+    if builtin:
+        notes.append(f"{BUILTIN}: left out {left_out():,} names that two languages spell alike")
+    if valid_names:
+        valid = without_empty(_read(valid_names, config, beside), "validation", notes)
+        notes += _overlap(train, valid, "validation")
+    else:
+        train, valid = _hold_out(train, config.hold_out)
+        notes.append(f"no validation set: held out {len(valid):,} of {len(train) + len(valid):,} texts (by their hash)")
+    if config.test:
+        notes += _overlap(train, _read(config.test, config, beside), "test")
+    return LabelledSets(train, valid, _labels(train, valid, valid_names), tuple(notes))
+
+
+def read_labelled(
+    names: Sequence[str],
+    *,
+    text: str = "text",
+    label: str = "label",
+    second: str | None = None,
+    label_first: bool = False,
+    encoding: str = "utf-8",
+    beside: Path | None = None,
+) -> list[Labelled]:
+    """The texts of all that is named. `text`, `label` and `second` are keys in JSONL."""
+    found: list[Labelled] = []
+    for name in names:
+        if name == BUILTIN or name.startswith(BUILTIN + "/"):
+            found += builtin_names(name.removeprefix(BUILTIN).strip("/") or "test")
+        elif name.startswith("builtin/"):
+            raise UsageError(f"there are no labelled texts {name}; the built-in ones are {BUILTIN}")
+        elif (path := find_file(name, beside)).is_dir():
+            found += read_folders(path)
+        else:
+            found += read_file(path, Keys(text, label, second, encoding), label_first)
+    if not found:
+        raise RegardError(f"there are no labelled texts in {', '.join(names)}")
+    return found
+
+
+def builtin_names(split: str) -> list[Labelled]:
+    return [Labelled(text, language) for text, language in language_names(split, LANGUAGES)]
+
+
+def without_empty(texts: list[Labelled], which: str, notes: list[str]) -> list[Labelled]:
+    """Leave out texts in which there is nothing; say how many."""
+    kept = [each for each in texts if each.text.strip() and (each.second is None or each.second.strip())]
+    if not kept:
+        raise RegardError(f"no {which} text is left of {len(texts):,}: all are empty")
+    if len(kept) < len(texts):
+        notes.append(f"dropped {len(texts) - len(kept):,} of {len(texts):,} {which} texts: empty")
+    if len({each.second is None for each in kept}) == 2:
+        raise RegardError(f"some {which} texts are pairs and some are not; a classifier reads the one or the other")
+    return kept
+
+
+def _with_split(names: Sequence[str], split: str) -> tuple[str, ...]:
+    return tuple(f"{BUILTIN}/{split}" if name == BUILTIN else name for name in names)
+
+
+def _read(names: Sequence[str], config: LabelledConfig, beside: Path | None) -> list[Labelled]:
+    return read_labelled(
+        names,
+        text=config.text,
+        label=config.label,
+        second=config.second,
+        label_first=config.label_first,
+        encoding=config.encoding,
+        beside=beside,
+    )
+
+
+def _hold_out(texts: list[Labelled], most: int) -> tuple[list[Labelled], list[Labelled]]:
+    """Split off a validation set by a hash of the first text; a label that only it would have goes back to training."""
+    train, valid = held_out.hold_out(texts, most, text=lambda each: each.text, what="texts")
+    known = {each.label for each in train}
+    back = [each for each in valid if each.label not in known]
+    valid = [each for each in valid if each.label in known]
+    if not valid:
+        raise RegardError(f"{len(texts)} texts are too few to hold some out; name a validation set (data.valid)")
+    return train + back, valid
+
+
+def _overlap(train: list[Labelled], other: list[Labelled], which: str) -> list[str]:
+    return held_out.overlap(map(_whole, train), map(_whole, other), which, "texts")
+
+
+def _whole(each: Labelled) -> str:
+    return each.text if each.second is None else f"{each.text}\t{each.second}"
+
+
+def _labels(train: list[Labelled], valid: list[Labelled], names: Sequence[str]) -> tuple[str, ...]:
+    """The labels of training, sorted (numbers as numbers). There are two or more, and validation has no others."""
+    counts = Counter(each.label for each in train)
+    if len(counts) < 2:
+        raise RegardError(
+            f"all training texts have the label {train[0].label!r}; a classifier needs two labels or more"
+        )
+    unknown = sorted({each.label for each in valid} - set(counts))
+    if unknown:
+        raise RegardError(
+            f"{', '.join(names)} has labels that training lacks: {_some(unknown)}; training has {_some(sorted(counts))}"
+        )
+    if all(re.fullmatch(r"-?\d+", label) for label in counts):
+        return tuple(sorted(counts, key=int))
+    return tuple(sorted(counts))
+
+
+def _some(labels: Sequence[str], most: int = 10) -> str:
+    return ", ".join(map(repr, labels[:most])) + (", …" if len(labels) > most else "")

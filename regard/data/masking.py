@@ -1,0 +1,172 @@
+"""Texts with hidden tokens, for masked language models (Devlin et al. 2019, section 3.1 and appendix A.1).
+
+Of each sequence 15% of the tokens are to be guessed: 80% of these are shown as [MASK], 10% as a random token, and 10% as
+they are. With pairs, a sequence has two texts, and half of the time the second does not follow the first but comes from
+another document: "next sentence prediction". Everything is drawn anew in each epoch, as a pure function of the seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+import torch
+
+from regard.data.batch import MaskedBatch, pad
+from regard.data.batches import generator, padding_of, plan_by_length
+from regard.errors import RegardError
+
+Chunk = tuple[int, int, int]  # (document, start, stop)
+
+MASKED, RANDOM = 0.8, 0.1  # of the tokens to be guessed; the others are shown as they are
+
+
+class MaskedBatches:
+    """`batches.get(epoch, index)`. A batch holds at most `batch_tokens` tokens, padding included.
+
+    Documents (token ids without special ones) are cut into chunks of nearly equal length that fit into a sequence of
+    `length` tokens: [CLS] A [SEP], or [CLS] A [SEP] B [SEP] with `pairs`. Here `begin` is [CLS] and `end` is [SEP].
+    """
+
+    def __init__(
+        self,
+        documents: list[np.ndarray],
+        *,
+        begin: int,
+        end: int,
+        mask: int,
+        pad: int,
+        vocabulary: int,
+        special: Collection[int],
+        length: int,
+        batch_tokens: int,
+        seed: int,
+        rate: float = 0.15,
+        pairs: bool = False,
+    ) -> None:
+        self.documents = documents = [ids for ids in documents if len(ids)]
+        self.pairs, self.seed, self.rate = pairs, seed, rate
+        self.begin, self.end, self.mask, self.pad = begin, end, mask, pad
+        self.ordinary = np.setdiff1d(np.arange(vocabulary), np.array(sorted(special), dtype=np.int64))
+        self.batch_tokens = batch_tokens
+        self._check(length)
+        room = length - (3 if pairs else 2)
+        self.chunks = [chunk for number in range(len(documents)) for chunk in _chunks(documents, number, room)]
+        if pairs:
+            self.chunks = [chunk for chunk in self.chunks if chunk[2] - chunk[1] >= 2]
+            self._by_length = np.argsort([len(ids) for ids in documents], kind="stable")
+            self._sorted = np.array([len(documents[number]) for number in self._by_length])
+        if not self.chunks:
+            raise RegardError("there is no text to hide tokens of; give more text")
+        self._sizes = np.array([stop - start for _, start, stop in self.chunks]) + length - room
+        self.plan = lru_cache(maxsize=2)(self._plan)  # epoch -> the chunks of each batch
+
+    def count(self, epoch: int) -> int:
+        return len(self.plan(epoch))
+
+    def get(self, epoch: int, index: int) -> MaskedBatch:
+        random = generator(self.seed, epoch, index + 1)  # with 0, the key would be that of the plan
+        chunks = [self.chunks[i] for i in self.plan(epoch)[index]]
+        if not self.pairs:
+            texts = [self.documents[number][start:stop] for number, start, stop in chunks]
+            return self._hide([self._joined(text) for text in texts], random)
+        drawn = [self._pair(chunk, random) for chunk in chunks]
+        follows = torch.tensor([int(follows) for _, _, follows in drawn])
+        return self._hide([self._joined(first, second) for first, second, _ in drawn], random, follows)
+
+    def padding_share(self) -> float:
+        """The share of padding among all positions of the first epoch."""
+        return padding_of(self.plan(0), self._sizes)
+
+    def _plan(self, epoch: int) -> list[np.ndarray]:
+        return plan_by_length((self._sizes,), self._sizes, self.batch_tokens, (self.seed, epoch))
+
+    def _joined(self, first: np.ndarray, second: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """The ids of a sequence with its special tokens, and to which text each belongs."""
+        ids = [self.begin, *first, self.end] if second is None else [self.begin, *first, self.end, *second, self.end]
+        return np.array(ids), (np.arange(len(ids)) >= len(first) + 2).astype(np.int64)  # (S,), (S,)
+
+    def _pair(self, chunk: Chunk, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, bool]:
+        """A chunk cut in two somewhere in its middle half; or its first part and as much of another document."""
+        number, start, stop = chunk
+        size = stop - start
+        cut = start + int(random.integers(max(1, size // 4), size - max(1, size // 4) + 1))
+        document, follows = self.documents[number], bool(random.random() < 0.5)
+        second = document[cut:stop] if follows else self._elsewhere(number, stop - cut, random)
+        return document[start:cut], second, follows
+
+    def _elsewhere(self, number: int, size: int, random: np.random.Generator) -> np.ndarray:
+        """`size` tokens of another document, or a whole shorter one where no other is long enough."""
+        long_enough = self._by_length[np.searchsorted(self._sorted, size) :]
+        others = long_enough[long_enough != number]
+        if not len(others):
+            others = self._by_length[self._by_length != number]
+        other = self.documents[others[random.integers(len(others))]]
+        start = int(random.integers(max(1, len(other) - size + 1)))
+        return other[start : start + size]
+
+    def _hide(
+        self,
+        sequences: list[tuple[np.ndarray, np.ndarray]],
+        random: np.random.Generator,
+        follows: torch.Tensor | None = None,
+    ) -> MaskedBatch:
+        """Choose what is to be guessed of each sequence, at least one token, and change what the model sees there."""
+        true, lengths = pad([ids for ids, _ in sequences], self.pad)  # (B, S)
+        segments = pad([segments for _, segments in sequences], 0)[0]  # (B, S)
+        ids = true.numpy().copy()
+        text = _text_places(lengths.numpy(), segments.numpy() if self.pairs else None)
+        places = choose(text, self.rate, random)  # (B, S)
+        shown = random.random(places.shape)
+        ids[places & (shown < MASKED)] = self.mask
+        changed = places & (shown >= MASKED) & (shown < MASKED + RANDOM)
+        ids[changed] = random.choice(self.ordinary, size=int(changed.sum()))
+        chosen = torch.from_numpy(places)
+        return MaskedBatch(
+            torch.from_numpy(ids), lengths, chosen, true[chosen], segments if self.pairs else None, follows
+        )
+
+    def _check(self, length: int) -> None:
+        least = 6 if self.pairs else 3
+        if length < least:
+            raise RegardError(f"sequences of {length} tokens are too short; raise data.context to {least} or more")
+        if length > self.batch_tokens:
+            raise RegardError(
+                f"a sequence has up to {length} tokens and a batch only {self.batch_tokens}; raise train.batch_tokens or "
+                "lower data.context"
+            )
+        if self.pairs and len(self.documents) < 2:
+            raise RegardError(
+                "pairs of texts need two documents or more; give more files, or model.next_sentence=false"
+            )
+        if not len(self.ordinary):
+            raise RegardError("every token of the vocabulary is special; there is none to put in place of another")
+
+
+def choose(text: np.ndarray, rate: float, random: np.random.Generator) -> np.ndarray:
+    """Of the places in each row that are `text` (B, S), a share of `rate`, at least one, all equally likely."""
+    counts = np.maximum(1, np.rint(rate * text.sum(axis=1))).astype(np.int64)  # (B,)
+    drawn = np.where(text, random.random(text.shape), np.inf)  # what is not text comes last
+    ranks = drawn.argsort(axis=1).argsort(axis=1)  # (B, S)
+    return text & (ranks < counts[:, None])
+
+
+def _chunks(documents: list[np.ndarray], number: int, room: int) -> list[Chunk]:
+    """Consecutive chunks of at most `room` tokens, as equal in length as can be."""
+    size = len(documents[number])
+    pieces = -(-size // room)
+    edges = [size * piece // pieces for piece in range(pieces + 1)] if pieces else []
+    return [(number, start, stop) for start, stop in pairwise(edges)]
+
+
+def _text_places(lengths: np.ndarray, segments: np.ndarray | None) -> np.ndarray:
+    """Where ordinary tokens stand (B, S): not the first place, not the last, not the end of the first text."""
+    width = int(lengths.max())
+    at = np.arange(width)
+    text = (at > 0) & (at < lengths[:, None] - 1)
+    if segments is not None:
+        first = (segments == 0) & (at < lengths[:, None])
+        text &= at != first.sum(axis=1, keepdims=True) - 1
+    return text

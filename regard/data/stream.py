@@ -1,0 +1,167 @@
+"""Streams of tokens in memory-mapped files, and the windows that language models learn from and are measured on.
+
+A file holds the tokens of all documents, one after the other, then a line of JSON that tells what they are, then how
+long that line is: whoever opens it knows at once whether it is whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from regard.data.batch import TextBatch, text_batch
+from regard.data.batches import generator
+from regard.errors import RegardError
+from regard.files import sync_folder
+
+_MAGIC = b"regard tokens 1\n"
+_SIZE = 8  # bytes of the number between the JSON and the magic word
+
+
+@dataclass(frozen=True, eq=False)
+class TokenStream:
+    """Tokens in their order. `ids` may be mapped from a file: only what is looked at is read."""
+
+    ids: np.ndarray  # (N,), uint16 or uint32
+    vocabulary: int
+    sha256: str = ""  # of the tokens' bytes
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @classmethod
+    def open(cls, path: str | Path) -> TokenStream:
+        """A stream that `write_stream` wrote, mapped read-only."""
+        about = _about(Path(path))
+        ids = np.memmap(path, dtype=about["dtype"], mode="r", shape=(about["count"],))
+        return cls(ids, about["vocabulary"], about["sha256"])
+
+    def is_intact(self) -> bool:
+        """Whether every byte is as it was written (reads the whole stream)."""
+        return hashlib.sha256(np.ascontiguousarray(self.ids).data).hexdigest() == self.sha256
+
+
+def write_stream(path: str | Path, sequences: Iterable[Sequence[int]], vocabulary: int) -> TokenStream:
+    """Write sequences one after the other into a file that is whole or absent, and open it."""
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(temporary, "wb") as file:
+            _write(file, sequences, vocabulary)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise RegardError(f"cannot write {path}: {error.strerror or error}; nothing was changed") from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)  # it is still there only if something went wrong
+    sync_folder(path.parent)
+    return TokenStream.open(path)
+
+
+class Windows:
+    """`windows.get(epoch, index)`: windows of training text in random order, `rows` in a batch.
+
+    In each epoch the stream is cut at another offset. Neighbours share one token, the last of one and the first of the
+    next, so that every token is predicted once, but for the edges of the stream.
+    """
+
+    def __init__(self, stream: TokenStream, context: int, rows: int, seed: int) -> None:
+        if len(stream) < 2:
+            raise RegardError(f"a text of {len(stream)} tokens leaves nothing to predict; give more text")
+        self.ids, self.rows, self.seed = stream.ids, rows, seed
+        self.context = min(context, len(stream) - 1)  # a short stream is one window
+        self._starts = lru_cache(maxsize=2)(self._make_starts)
+
+    def count(self, epoch: int) -> int:
+        return max(1, len(self._starts(epoch)) // self.rows)  # an incomplete batch only if there is no other
+
+    def get(self, epoch: int, index: int) -> TextBatch:
+        if not 0 <= index < self.count(epoch):
+            raise IndexError(f"batch {index} of {self.count(epoch)}")
+        starts = self._starts(epoch)[index * self.rows : (index + 1) * self.rows]
+        return text_batch([self.ids[start : start + self.context + 1] for start in starts])
+
+    def padding_share(self) -> float:
+        return 0.0
+
+    def _make_starts(self, epoch: int) -> np.ndarray:
+        """Where the windows of an epoch start, in random order."""
+        random = generator(self.seed, epoch)
+        last = len(self.ids) - 1 - self.context  # the last place where a window can start
+        offset = int(random.integers(min(self.context, last + 1)))
+        return random.permutation(np.arange(offset, last + 1, self.context))
+
+
+def evaluation_batches(stream: TokenStream, context: int, rows: int, overlap: int = 0) -> Iterator[TextBatch]:
+    """The whole stream once, in order: every token but the first is predicted, and counted, exactly once.
+
+    With `overlap`, each window but the first begins with as many predictions that only give context: what is counted
+    then has at least `overlap` + 1 tokens before it. No batch is padded: a shorter last window is a batch of its own.
+    """
+    if not 0 <= overlap < context:
+        raise RegardError(f"an overlap of {overlap} leaves nothing of a context of {context}; take 0 to {context - 1}")
+    if len(stream) < 2:
+        raise RegardError(f"a text of {len(stream)} tokens leaves nothing to predict; give more text")
+    final = len(stream) - 1  # the last token to predict
+    starts = range(0, max(1, final - overlap), context - overlap)
+    whole = [start for start in starts if start + context <= final]
+    first = 1 if overlap else 0  # the first window has nothing before it: all of it counts
+    groups = [whole[:first], *(whole[at : at + rows] for at in range(first, len(whole), rows))]
+    groups.append([start for start in starts if start + context > final])
+    for group in filter(None, groups):
+        windows = [stream.ids[start : start + context + 1] for start in group]
+        yield text_batch(windows, skip=overlap if group[0] else 0)
+
+
+def _write(file: IO[bytes], sequences: Iterable[Sequence[int]], vocabulary: int) -> None:
+    """Tokens, the JSON that tells of them, its length, the magic word."""
+    dtype = np.dtype("<u2" if vocabulary <= 2**16 else "<u4")
+    digest, count = hashlib.sha256(), 0
+    for sequence in sequences:
+        ids = np.asarray(sequence, dtype=np.int64)
+        if len(ids) and not 0 <= ids.min() <= ids.max() < vocabulary:
+            raise RegardError(f"a token {ids.min()} or {ids.max()} is outside the vocabulary of {vocabulary:,}")
+        data = ids.astype(dtype).tobytes()
+        digest.update(data)
+        file.write(data)
+        count += len(ids)
+    if not count:
+        raise RegardError("there are no tokens to write; give more text")
+    about = {"dtype": dtype.str, "count": count, "vocabulary": vocabulary, "sha256": digest.hexdigest()}
+    line = json.dumps(about).encode()
+    file.write(line + len(line).to_bytes(_SIZE, "little") + _MAGIC)
+
+
+def _about(path: Path) -> dict:
+    """What the end of a stream's file tells of it; an error if the file is not whole."""
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _SIZE - len(_MAGIC)))
+            length, magic = file.read(_SIZE), file.read()
+            start = size - _SIZE - len(_MAGIC) - int.from_bytes(length, "little")
+            if magic != _MAGIC or start < 0:
+                raise ValueError("its end is missing")
+            file.seek(start)
+            about = json.loads(file.read(int.from_bytes(length, "little")))
+            if about["count"] * np.dtype(about["dtype"]).itemsize != start:
+                raise ValueError(f"{about['count']:,} tokens should be there and {start:,} bytes are")
+            return about
+    except OSError as error:
+        raise RegardError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise RegardError(
+            f"{path} is not a whole file of tokens ({error}); delete it, to have it made again"
+        ) from error

@@ -1,0 +1,51 @@
+"""Writing on beyond a model's longest sequence: when its context is full, it reads the last half again and goes on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Generic
+
+import torch
+from torch import Tensor
+
+from regard.decode.stepper import S, Stepper
+
+
+@dataclass(frozen=True)
+class SlidingState(Generic[S]):
+    """The model's state, and the tokens it stands for."""
+
+    inner: S
+    ids: Tensor  # (B, W, tokens read)
+
+
+class Sliding(Generic[S]):
+    """A stepper of any length from a language model that knows `longest` positions. Within them it changes nothing."""
+
+    def __init__(self, stepper: Stepper[S], longest: int) -> None:
+        self.stepper, self.longest, self.kept = stepper, longest, max(1, longest // 2)
+
+    def start(self, source: Any, prefix: Tensor) -> tuple[Tensor, SlidingState[S]]:
+        seen = prefix if prefix.size(1) <= self.longest else prefix[:, -self.kept :]
+        logits, state = self.stepper.start(source, seen)
+        return logits, SlidingState(state, seen[:, None])
+
+    def step(self, ids: Tensor, state: SlidingState[S]) -> tuple[Tensor, SlidingState[S]]:
+        seen = torch.cat([state.ids, ids[..., None]], dim=-1)  # (B, W, tokens)
+        if seen.size(-1) <= self.longest:
+            logits, inner = self.stepper.step(ids, state.inner)
+            return logits, SlidingState(inner, seen)
+        return self._read_again(seen[..., -self.kept :])
+
+    def reorder(self, state: SlidingState[S], parents: Tensor) -> SlidingState[S]:
+        ids = state.ids.gather(1, parents[..., None].expand(-1, -1, state.ids.size(-1)))
+        return SlidingState(self.stepper.reorder(state.inner, parents), ids)
+
+    def keep(self, state: SlidingState[S], rows: Tensor) -> SlidingState[S]:
+        return replace(state, inner=self.stepper.keep(state.inner, rows), ids=state.ids[rows])
+
+    def _read_again(self, seen: Tensor) -> tuple[Tensor, SlidingState[S]]:
+        """Every hypothesis from its last tokens (B, W, kept): as sources of their own, then regrouped."""
+        rows, width, _ = seen.shape
+        logits, state = self.stepper.start(None, seen.flatten(0, 1))  # (B * W, 1, V)
+        return logits.view(rows, width, -1), SlidingState(self.stepper.regroup(state, width), seen)  # type: ignore[attr-defined]

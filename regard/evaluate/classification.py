@@ -1,0 +1,129 @@
+"""Scores of predicted labels: accuracy with its uncertainty, F1 of each label, and who was taken for whom."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from regard.errors import RegardError, UsageError
+from regard.evaluate.bootstrap import interval
+from regard.files import finite
+
+
+@dataclass(frozen=True)
+class LabelScore:
+    """One label against all others, in percent. NaN is 0/0: precision if it was never predicted, recall if it never
+    occurs, F1 if neither."""
+
+    label: str
+    precision: float
+    recall: float
+    f1: float
+    support: int  # how often it occurs
+
+
+@dataclass(frozen=True, eq=False)  # arrays have no single answer to ==
+class ClassificationScores:
+    """How well labels were predicted, in percent. Micro F1 would be the accuracy again."""
+
+    accuracy: float
+    low: float  # the 95% confidence interval; both ends are the accuracy itself when nothing was resampled
+    high: float
+    macro_f1: float  # the mean over labels that occur or were predicted; the others have no F1 and do not count
+    labels: tuple[LabelScore, ...]
+    confusion: np.ndarray  # (C, C) counts: rows are wanted, columns predicted
+
+    def __str__(self) -> str:
+        return f"accuracy {self.accuracy:.1f} [{self.low:.1f}, {self.high:.1f}], macro F1 {self.macro_f1:.1f}"
+
+    def data(self) -> dict[str, Any]:
+        """All numbers as strict JSON holds them: NaN is null."""
+        labels = [vars(each) for each in self.labels]
+        whole = {"accuracy": self.accuracy, "low": self.low, "high": self.high, "macro_f1": self.macro_f1}
+        return finite({**whole, "labels": labels, "confusion": self.confusion.tolist()})
+
+
+def score_labels(
+    predicted: Sequence[int], wanted: Sequence[int], labels: Sequence[str], *, resamples: int = 1000, seed: int = 12345
+) -> ClassificationScores:
+    """Score predicted numbers of labels against the wanted ones. `resamples=0` leaves the interval out."""
+    if resamples < 0:
+        raise UsageError(f"resamples is {resamples}; give 0 for no interval, or about 1000")
+    confusion = confusion_matrix(predicted, wanted, labels)  # (C, C)
+    right, total = int(confusion.trace()), int(confusion.sum())
+    low, high = _interval(right, total, resamples, seed)
+    scores = tuple(_label_score(name, place, confusion) for place, name in enumerate(labels))
+    counting = [each.f1 for each in scores if not math.isnan(each.f1)]  # never empty: some label occurs
+    return ClassificationScores(100 * right / total, low, high, sum(counting) / len(counting), scores, confusion)
+
+
+def confusion_matrix(predicted: Sequence[int], wanted: Sequence[int], labels: Sequence[str]) -> np.ndarray:
+    """How often each label was taken for each: (C, C), rows wanted, columns predicted."""
+    if len(predicted) != len(wanted):
+        raise RegardError(
+            f"{len(predicted)} predicted labels but {len(wanted)} wanted ones; give one for each, in the same order"
+        )
+    if len(wanted) == 0:
+        raise RegardError("nothing to score: 0 predicted labels and 0 wanted ones")
+    rows, columns = _numbers(wanted, len(labels), "wanted"), _numbers(predicted, len(labels), "predicted")
+    counts = np.bincount(rows * len(labels) + columns, minlength=len(labels) ** 2).reshape(len(labels), len(labels))
+    counts.flags.writeable = False
+    return counts
+
+
+def mcnemar(a_right: Sequence[bool], b_right: Sequence[bool]) -> float:
+    """How likely two equally good classifiers differ at least this much on the same examples (McNemar 1947).
+
+    Only the n examples on which exactly one is right tell them apart. Were both equally good, each of these would be a
+    toss of a coin, so that the exact two-sided p-value is twice the tail of a binomial: 2 Σ_{k ≤ fewer} C(n, k) / 2ⁿ.
+    """
+    if len(a_right) != len(b_right):
+        raise RegardError(f"{len(a_right)} answers of one classifier but {len(b_right)} of the other; give both on all")
+    only_a = sum(bool(a) and not b for a, b in zip(a_right, b_right, strict=True))
+    only_b = sum(bool(b) and not a for a, b in zip(a_right, b_right, strict=True))
+    tosses, tail, ways = only_a + only_b, 0, 1
+    for heads in range(min(only_a, only_b) + 1):
+        tail += ways  # C(tosses, heads), in whole numbers, so that no size of test set rounds it away
+        ways = ways * (tosses - heads) // (heads + 1)
+    return min(1.0, 2 * tail / 2**tosses)  # an even split counts its middle twice
+
+
+def _numbers(values: Sequence[int], count: int, what: str) -> np.ndarray:
+    """Numbers of labels, checked: whole, and from 0 to one less than there are labels."""
+    numbers = np.asarray(values)
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
+        raise RegardError(
+            f"{what} labels are whole numbers in one row, not {numbers.dtype} of shape {numbers.shape}; "
+            "give the place of each label in the list of labels"
+        )
+    wrong = numbers[(numbers < 0) | (numbers >= count)]
+    if len(wrong):
+        raise RegardError(f"a {what} label is {wrong[0]}, but {count} labels are numbered from 0 to {count - 1}")
+    return numbers.astype(np.int64)
+
+
+def _label_score(name: str, place: int, confusion: np.ndarray) -> LabelScore:
+    both, support, times = (
+        int(n) for n in (confusion[place, place], confusion[place].sum(), confusion[:, place].sum())
+    )
+    return LabelScore(
+        name, _percent(both, times), _percent(both, support), _percent(2 * both, times + support), support
+    )
+
+
+def _percent(part: int, whole: int) -> float:
+    return 100 * part / whole if whole else math.nan
+
+
+def _interval(right: int, total: int, resamples: int, seed: int) -> tuple[float, float]:
+    """The 95% confidence interval of the accuracy by bootstrap resampling (Efron 1979).
+
+    A test set drawn anew with replacement has as many right answers as a binomial variable, so that one is drawn.
+    """
+    if not resamples:
+        return 100 * right / total, 100 * right / total
+    return interval(100 * np.random.default_rng(seed).binomial(total, right / total, size=resamples) / total)

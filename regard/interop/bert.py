@@ -1,0 +1,123 @@
+"""BERT (Devlin et al. 2019) as transformers writes it, with any of its heads or with none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import Any
+
+from regard.config import check
+from regard.interop.family import Family
+from regard.interop.settings import MOST_LAYERS, Settings, must_be
+from regard.interop.table import Row, layer, row
+from regard.models.config import BertConfig
+
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "relu": "relu",
+    "gelu_new": "gelu-tanh",
+    "gelu_pytorch_tanh": "gelu-tanh",
+}
+TABLE = "bert.embeddings.word_embeddings.weight"
+
+
+def read(settings: Settings, names: Collection[str]) -> BertConfig:
+    """Which heads there are is told by the tensors: a file may hold more than the class it was saved from uses."""
+    settings.only("position_embedding_type", "absolute")
+    settings.only("is_decoder", False)
+    settings.only("add_cross_attention", False)
+    settings.only("tie_word_embeddings", True)
+    settings.only("quantization_config")
+    values = {
+        "layers": settings.size("num_hidden_layers", most=MOST_LAYERS),
+        "width": settings.size("hidden_size"),
+        "heads": settings.size("num_attention_heads"),
+        "feed_forward": settings.size("intermediate_size"),
+        "max_length": settings.size("max_position_embeddings"),
+        "segments": settings.size("type_vocab_size", 2),
+        "dropout": settings.number("hidden_dropout_prob", 0.1),
+        "attention_dropout": settings.number("attention_probs_dropout_prob", 0.1),
+        "epsilon": settings.number("layer_norm_eps", 1e-12),
+        "activation": settings.choice("hidden_act", ACTIVATIONS, "gelu"),
+        "head": any(name.startswith("cls.predictions.") for name in names),
+        "next_sentence": any(name.startswith("cls.seq_relationship.") for name in names),
+        "pooler": any(name.startswith("bert.pooler.") for name in names),
+    }
+    return check(BertConfig, values, settings.origin)
+
+
+def write(config: BertConfig) -> dict[str, Any]:
+    must_be(config, "BERT", norm="post", activation=("gelu", "relu", "gelu-tanh"))
+    return {
+        "architectures": [_architecture(config)],
+        "num_hidden_layers": config.layers,
+        "hidden_size": config.width,
+        "num_attention_heads": config.heads,
+        "intermediate_size": config.feed_forward,
+        "max_position_embeddings": config.max_length,
+        "type_vocab_size": config.segments,
+        "hidden_dropout_prob": config.dropout,
+        "attention_probs_dropout_prob": config.attention_dropout,
+        "layer_norm_eps": config.epsilon,
+        "hidden_act": {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}[config.activation],
+        "position_embedding_type": "absolute",
+        "tie_word_embeddings": True,
+    }
+
+
+def rows(config: BertConfig) -> list[Row]:
+    tokens, embeddings = "encoder.tokens", "bert.embeddings"
+    found = [
+        row(f"{tokens}.table.weight", TABLE),
+        row(f"{tokens}.positions.table", f"{embeddings}.position_embeddings.weight"),
+        row(f"{tokens}.segments.weight", f"{embeddings}.token_type_embeddings.weight"),
+        *layer(f"{tokens}.norm", f"{embeddings}.LayerNorm"),
+    ]
+    for number in range(config.layers):
+        found += _block(f"encoder.blocks.{number}", f"bert.encoder.layer.{number}")
+    if config.pooler or config.next_sentence:
+        found += layer("encoder.pooler", "bert.pooler.dense")
+    if config.head:
+        found += layer("head.layer", "cls.predictions.transform.dense")
+        found += layer("head.norm", "cls.predictions.transform.LayerNorm")
+        found.append(row("head.bias", "cls.predictions.bias"))
+    return found + (layer("follows", "cls.seq_relationship") if config.next_sentence else [])
+
+
+def _block(ours: str, theirs: str) -> list[Row]:
+    look = f"{theirs}.attention.self"
+    found = layer(f"{ours}.attention.query", f"{look}.query")
+    for kind in ("weight", "bias"):
+        found.append(row(f"{ours}.attention.key_value.{kind}", (f"{look}.key.{kind}", f"{look}.value.{kind}")))
+    return [
+        *found,
+        *layer(f"{ours}.attention.out", f"{theirs}.attention.output.dense"),
+        *layer(f"{ours}.around_attention.norm", f"{theirs}.attention.output.LayerNorm"),
+        *layer(f"{ours}.feed_forward.up", f"{theirs}.intermediate.dense"),
+        *layer(f"{ours}.feed_forward.down", f"{theirs}.output.dense"),
+        *layer(f"{ours}.around_feed_forward.norm", f"{theirs}.output.LayerNorm"),
+    ]
+
+
+def _architecture(config: BertConfig) -> str:
+    if config.next_sentence:
+        return "BertForPreTraining" if config.head else "BertForNextSentencePrediction"
+    return "BertForMaskedLM" if config.head else "BertModel"
+
+
+FAMILY = Family(
+    name="bert",
+    task="fill",
+    prefix="bert.",
+    heads=("cls.",),
+    ignored=re.compile(r"^bert\.embeddings\.(position_ids|token_type_ids)$"),
+    table=TABLE,
+    old_ends={".LayerNorm.gamma": ".LayerNorm.weight", ".LayerNorm.beta": ".LayerNorm.bias"},
+    copies=lambda config: {
+        "cls.predictions.decoder.weight": TABLE,
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    },
+    read=read,
+    write=write,
+    rows=rows,
+)

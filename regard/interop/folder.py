@@ -1,0 +1,110 @@
+"""A Hugging Face folder as a bundle, and a bundle as a folder that transformers loads.
+
+bundle = import_folder("all-MiniLM-L6-v2")
+export_folder(load_bundle("runs/generate/1/best"), "for-others")
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from regard.bundle import Bundle
+from regard.errors import RegardError, UsageError, nearest
+from regard.files import new_folder, read_json, write_json
+from regard.interop import bert, gpt2, llama
+from regard.interop.family import Family, assemble, their_tensors
+from regard.interop.pooling import read_longest, read_pooling, write_pooling
+from regard.interop.settings import Settings
+from regard.interop.tokenizer import read_tokenizer, write_tokenizer
+from regard.interop.weights import SINGLE, read_weights
+from regard.models.config import BertConfig
+from regard.tensors import write_tensors
+
+FAMILIES: dict[str, Family] = {each.FAMILY.name: each.FAMILY for each in (gpt2, bert, llama)}
+# A GPT-3 whose attention is not banded is a GPT-2.
+EXPORTED: dict[str, Family] = {"gpt2": gpt2.FAMILY, "gpt3": gpt2.FAMILY, "bert": bert.FAMILY, "llama": llama.FAMILY}
+
+
+def import_folder(path: str | Path) -> Bundle:
+    """The model and tokenizer of a folder with config.json and safetensors, ready to run."""
+    folder = Path(path)
+    settings = _read_settings(folder)
+    family = _family(settings)
+    tokenizer = read_tokenizer(folder)
+    tensors = family.full_names(read_weights(folder))
+    config = family.read(settings, tensors.keys())
+    pooling = read_pooling(folder)
+    if pooling is not None and isinstance(config, BertConfig):
+        config = config.model_copy(update={"pooling": pooling})
+    bundle = assemble(family, config, settings.size("vocab_size"), tensors, tokenizer, str(folder))
+    if pooling is None:
+        return bundle
+    return replace(bundle, config=bundle.config.model_copy(update={"longest": read_longest(folder)}))
+
+
+def export_folder(bundle: Bundle, path: str | Path) -> Path:
+    """Write config.json, model.safetensors and the tokenizer so that transformers' Auto classes load them."""
+    path = Path(path)
+    family, config = _exported_as(bundle), bundle.config.model
+    values = family.write(config) | _common(family, bundle)
+    refuse_to_replace(path)
+    with new_folder(path) as inside:
+        write_json(inside / "config.json", values)
+        write_tensors(inside / SINGLE, their_tensors(family, bundle))
+        write_tokenizer(bundle, inside)
+        if isinstance(config, BertConfig) and not config.head:
+            write_pooling(inside, config, bundle.config.longest)
+    return path
+
+
+def refuse_to_replace(path: Path) -> None:
+    """A folder that a person names for something new must not hold anything else."""
+    if path.is_file() or (path.is_dir() and any(path.iterdir())):
+        raise UsageError(f"{path} already exists; name another place with -o, or remove it first")
+
+
+def _read_settings(folder: Path) -> Settings:
+    if not folder.is_dir():
+        raise UsageError(f"there is no folder {folder}")
+    if not (folder / "config.json").exists():
+        raise RegardError(f"{folder} has no config.json; name the folder that holds a model's files")
+    values = read_json(folder / "config.json")
+    if not isinstance(values, dict):
+        raise RegardError(f"{folder}/config.json does not hold a table; copy it again")
+    if isinstance(values.get("format"), int) and "regard" in values:
+        raise UsageError(f"{folder} is a bundle of Regard already; it can be used as it is: regard verify {folder}")
+    return Settings(values, f"{folder}/config.json")
+
+
+def _family(settings: Settings) -> Family:
+    name = settings.values.get("model_type")
+    if not isinstance(name, str):
+        raise RegardError(f"{settings.origin} has no model_type; Regard imports {', '.join(FAMILIES)}")
+    if name not in FAMILIES:
+        raise RegardError(f"{settings.origin}: Regard cannot import a model of type {name}{nearest(name, FAMILIES)}")
+    return FAMILIES[name]
+
+
+def _exported_as(bundle: Bundle) -> Family:
+    kind, task = bundle.config.model.kind, bundle.config.task
+    family = EXPORTED.get(kind)
+    if family is None or family.task != task:
+        raise RegardError(
+            f"a {kind} for {task} has no equal in transformers; gpt2, gpt3 (without a band) and llama for generate, and bert "
+            "for fill can be exported"
+        )
+    return family
+
+
+def _common(family: Family, bundle: Bundle) -> dict[str, Any]:
+    """Keys that every config.json has. Only BERT's names a pad: elsewhere it may be the end token, which is learned."""
+    ids = bundle.tokenizer.specials
+    roles = {"pad_token_id": ids.pad} if family.task == "fill" else {"bos_token_id": ids.begin, "eos_token_id": ids.end}
+    return {
+        "model_type": family.name,
+        "vocab_size": bundle.config.vocabulary[0],
+        "torch_dtype": "float32",
+        **roles,
+    }

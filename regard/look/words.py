@@ -1,0 +1,196 @@
+"""A text with a weight on each of its pieces: which words a model looked at, as colours behind them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from regard.errors import RegardError, UsageError
+from regard.files import finite, write_bytes, write_text
+from regard.look.colors import scale_top
+from regard.look.wrapping import SPACELESS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+SUFFIXES = (".png", ".svg", ".html", ".json", ".csv")
+
+
+@dataclass(frozen=True, eq=False)  # NaN equals nothing, so that == would have no use
+class WeighedText:
+    """A text whose pieces have weights. Shows itself in a notebook and on a rich console.
+
+    A piece without characters, such as a token that only marks the start, has no place in the pictures; what it weighs
+    is told beside the scale.
+    """
+
+    text: str
+    spans: tuple[tuple[int, int], ...]  # where each piece starts and ends in `text`; in order, none overlaps another
+    weights: tuple[float, ...]  # one for each piece, 0 or more; NaN where it was not weighed
+    title: str = ""
+    caption: str = ""  # such as "positive 98%"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "spans", tuple((int(start), int(end)) for start, end in self.spans))
+        object.__setattr__(self, "weights", tuple(float(weight) for weight in self.weights))
+        self._check()
+
+    def _check(self) -> None:
+        if len(self.spans) != len(self.weights):
+            raise RegardError(
+                f"{len(self.spans)} pieces but {len(self.weights)} weights; give one weight for each piece"
+            )
+        for weight in self.weights:
+            if weight < 0 or math.isinf(weight):
+                raise RegardError(f"a weight is {weight:g}; give 0 or more, or NaN for a piece that was not weighed")
+        before = 0
+        for start, end in self.spans:
+            if not 0 <= start <= end <= len(self.text):
+                raise RegardError(
+                    f"a piece from {start} to {end} does not lie in a text of {len(self.text)} characters"
+                )
+            if start < end and start < before:
+                raise RegardError(
+                    f"a piece starts at {start}, before the last one ended at {before}; "
+                    "give the pieces in order, and add up those that share a character"
+                )
+            before = end if start < end else before
+
+    @property
+    def top(self) -> float:
+        """The weight that gets the last colour."""
+        pieces = zip(self.spans, self.weights, strict=True)
+        return scale_top(np.array([weight for (start, end), weight in pieces if start < end])) or 1.0
+
+    @property
+    def outside(self) -> float:
+        """How much weight lies on pieces without characters."""
+        pieces = zip(self.spans, self.weights, strict=True)
+        return math.fsum(weight for (start, end), weight in pieces if start == end and not math.isnan(weight))
+
+    @property
+    def unweighed(self) -> bool:
+        """Whether there is anything to read that has no weight."""
+        weighed = zip(self.spans, self.weights, strict=True)
+        covered = {place for (start, end), weight in weighed if not math.isnan(weight) for place in range(start, end)}
+        return any(place not in covered and not each.isspace() for place, each in enumerate(self.text))
+
+    def merged(self) -> WeighedText:
+        """Whole words: pieces without white space between them add up. One that was not weighed adds nothing.
+
+        Chinese and Japanese, which are written without spaces, keep their pieces. Pieces without characters come last.
+        """
+        words: list[list[int]] = []  # numbers of pieces
+        end = 0
+        for number, (start, stop) in enumerate(self.spans):
+            if start == stop:
+                continue
+            if words and _joined(self.text, end, start):
+                words[-1].append(number)
+            else:
+                words.append([number])
+            end = stop
+        spans = [self._word_span(word) for word in words]
+        empty = [[number] for number, (start, stop) in enumerate(self.spans) if start == stop]
+        weights = [_total([self.weights[number] for number in word]) for word in (*words, *empty)]
+        spans += [self.spans[number] for (number,) in empty]
+        return WeighedText(self.text, tuple(spans), tuple(weights), self.title, self.caption)
+
+    def _word_span(self, word: list[int]) -> tuple[int, int]:
+        """From the first piece to the last, without the spaces around; a word of spaces only keeps them."""
+        start, end = self.spans[word[0]][0], self.spans[word[-1]][1]
+        inside = self.text[start:end]
+        if not inside.strip():
+            return start, end
+        return end - len(inside.lstrip()), start + len(inside.rstrip())
+
+    def save(self, path: str | Path) -> Path:
+        """Write the text in the format that the suffix names, whole or not at all."""
+        path = Path(path)
+        suffix = path.suffix.lower()
+        if suffix in (".png", ".svg"):
+            from regard.look.figure import render
+
+            return write_bytes(path, render(self.figure(), suffix[1:]))
+        texts = {".html": self.html, ".json": self.json, ".csv": self.csv}
+        if suffix in texts:
+            return write_text(path, texts[suffix]())
+        found = f"ends in {suffix}" if suffix else "has no suffix"
+        raise UsageError(f"cannot tell how to write a text to {path.name}, which {found}; use {', '.join(SUFFIXES)}")
+
+    def png(self, path: str | Path) -> Path:
+        """Write the figure as PNG, whatever the file is called."""
+        return write_bytes(path, self._repr_png_())
+
+    def data(self) -> dict[str, Any]:
+        """Everything as strict JSON holds it; a piece that was not weighed has null."""
+        pieces = [
+            {"start": start, "end": end, "text": self.text[start:end], "weight": weight}
+            for (start, end), weight in zip(self.spans, self.weights, strict=True)
+        ]
+        return finite({"title": self.title, "caption": self.caption, "text": self.text, "pieces": pieces})
+
+    def json(self) -> str:
+        return json.dumps(self.data(), ensure_ascii=False, allow_nan=False) + "\n"
+
+    def csv(self) -> str:
+        """A line for each piece; the weight of one that was not weighed is empty."""
+        file = io.StringIO()
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["start", "end", "text", "weight"])
+        for (start, end), weight in zip(self.spans, self.weights, strict=True):
+            writer.writerow([start, end, self.text[start:end], "" if math.isnan(weight) else repr(weight)])
+        return file.getvalue()
+
+    def html(self) -> str:
+        """A whole page: no script, nothing loaded from elsewhere."""
+        from regard.look.words_html import page
+
+        return page(self)
+
+    def terminal(self, width: int = 80, color: bool = False) -> str:
+        """The text for a terminal of that width: with ANSI colours, or with the shades ░▒▓█ under the words."""
+        from regard.look.terminal import ansi
+        from regard.look.words_terminal import draw
+
+        return ansi(draw(self, width, color)) if color else draw(self, width, color).plain
+
+    def figure(self) -> Figure:
+        """A matplotlib figure: the text in lines, as tall as it needs."""
+        from regard.look.words_figure import draw
+
+        return draw(self)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from regard.look.words_terminal import draw
+
+        yield draw(self, options.max_width, console.color_system in ("256", "truecolor") and not console.no_color)
+
+    def _repr_png_(self) -> bytes:
+        from regard.look.figure import render
+
+        return render(self.figure(), "png")
+
+    def _repr_html_(self) -> str:
+        from regard.look.words_html import fragment
+
+        return fragment(self)
+
+
+def _joined(text: str, end: int, start: int) -> bool:
+    """Whether a piece that ends at `end` and the next one, from `start`, are parts of one word."""
+    around = text[end - 1 : start + 1]
+    return not any(each.isspace() for each in around) and not SPACELESS.search(around)
+
+
+def _total(weights: list[float]) -> float:
+    known = [weight for weight in weights if not math.isnan(weight)]
+    return math.fsum(known) if known else math.nan

@@ -1,0 +1,187 @@
+"""A weighed text as a figure: running text with colours behind the words, as wide as a page and as tall as it needs.
+
+Every stretch of text is measured, and placed in inches from the top left corner. Text that begins from right to left is
+set from the right; a phrase of the other direction inside it keeps the order of its pieces, not of its words.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.patches import Rectangle
+
+from regard.look.colors import INK, color, hexadecimal
+from regard.look.contrast import ink_on
+from regard.look.figure import COLORS, DPI, FRAME, MARGIN, POINTS, TEXT
+from regard.look.fonts import drawable, families_for
+from regard.look.labels import visible_title
+from regard.look.series import QUIET
+from regard.look.wrapping import readable, right_to_left, shown_text, stretches, wrap
+
+if TYPE_CHECKING:
+    from regard.look.words import WeighedText
+
+WIDEST = 7.4  # inches of text in a line: about ninety letters
+MOST_LINES = 200  # about 2,500 words, 57 inches; a page much taller than that is hard to open
+PITCH = 1.75  # from line to line, in sizes of the letters
+BAR = 1.5  # inches of the scale of colours
+SAMPLE = "|"  # stands on both sides of what is measured, whose own spaces at the ends would else not count
+
+
+@dataclass(frozen=True)
+class Pen:
+    """Letters of one size and weight."""
+
+    size: float  # points
+    families: list[str]
+    weight: str = "normal"
+    color: str = TEXT
+
+    @property
+    def pitch(self) -> float:
+        """Inches from line to line."""
+        return self.size * PITCH / POINTS
+
+    @cached_property
+    def ruler(self) -> Callable[[str], float]:
+        """How wide a text is, in inches."""
+        font = FontProperties(family=self.families, size=self.size, weight=self.weight)
+        renderer = FigureCanvasAgg(Figure(dpi=DPI)).get_renderer()
+
+        def extent(text: str) -> float:
+            return float(renderer.get_text_width_height_descent(text, font, ismath=False)[0]) / DPI
+
+        between = extent(SAMPLE * 2)
+        return lru_cache(maxsize=None)(lambda text: extent(SAMPLE + text + SAMPLE) - between)
+
+    def write(self, axes: Axes, x: float, y: float, text: str, ink: str = "") -> None:
+        """The text with its left end at x, in the middle of the line whose top is y."""
+        baseline = y + self.pitch / 2 + 0.36 * self.size / POINTS  # letters are about 0.72 of their size tall
+        written = axes.text(x, baseline, text, fontsize=self.size, color=ink or self.color, va="baseline")
+        written.set(family=self.families, fontweight=self.weight, parse_math=False)
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A part of a line: what it says, how wide it is, and its weight, NaN for none."""
+
+    text: str
+    width: float
+    weight: float
+
+
+def draw(weighed: WeighedText) -> Figure:
+    """The figure: title, caption, text and legend under each other."""
+    families = families_for({readable(each) for each in {*weighed.text, *weighed.title, *weighed.caption}})
+    letters, quiet = Pen(11.5, families), Pen(9.0, families, color=QUIET)
+    title, caption = Pen(12.5, families, weight="bold"), Pen(11.0, families)
+    heading = [(title, line) for line in _lines(weighed.title, title)]
+    heading += [(caption, line) for line in _lines(weighed.caption, caption)]
+    body, left = _stretches(weighed, letters)
+    notes = _notes(weighed, left)
+    legend = quiet.ruler("weight 0  ") + BAR + quiet.ruler(notes)
+    widths = [pen.ruler(line) for pen, line in heading] + [sum(each.width for each in line) for line in body]
+    width = max([*widths, legend])
+    above = sum(pen.pitch for pen, _ in heading) + (0.08 if heading else 0.0)
+    height = above + len(body) * letters.pitch + 0.12 + quiet.pitch
+    figure, axes = _sheet(width, height)
+    y = 0.0
+    for pen, line in heading:
+        pen.write(axes, 0.0, y, line)
+        y += pen.pitch
+    _draw_body(axes, body, above, letters, weighed.top, width if right_to_left(weighed.text) else None)
+    _draw_legend(axes, height - quiet.pitch, quiet, notes)
+    return figure
+
+
+def _sheet(width: float, height: float) -> tuple[Figure, Axes]:
+    """A page with that much room inside its margins; its coordinates are inches from the top left, downwards."""
+    page = width + 2 * MARGIN, height + 2 * MARGIN
+    figure = Figure(figsize=page, dpi=DPI, facecolor="white")
+    FigureCanvasAgg(figure)
+    axes = figure.add_axes((MARGIN / page[0], MARGIN / page[1], width / page[0], height / page[1]))
+    axes.set(xlim=(0, width), ylim=(height, 0))
+    axes.set_axis_off()
+    return figure, axes
+
+
+def _lines(text: str, pen: Pen) -> list[str]:
+    shown = drawable(visible_title(text), pen.families) if text else ""
+    return [shown[start:end] for start, end in wrap(shown, WIDEST, lambda start, end: pen.ruler(shown[start:end]))]
+
+
+def _stretches(weighed: WeighedText, pen: Pen) -> tuple[list[list[Stretch]], int]:
+    """The stretches of each line, and how many characters are left out of a text that is too long for a page."""
+    text, owners = shown_text(weighed.text, weighed.spans)
+    glyphs = {each: _glyph(each, pen.families) for each in set(text)}
+    weights = (*weighed.weights, math.nan)  # the last, at -1, is for what belongs to no piece
+
+    def parts(start: int, end: int) -> list[Stretch]:
+        cut = ((_spelled(part, glyphs), owner) for part, owner in stretches(text[start:end], owners[start:end]))
+        return [Stretch(part, pen.ruler(part), weights[owner]) for part, owner in cut]
+
+    lines = wrap(text, WIDEST, lambda start, end: sum(each.width for each in parts(start, end)))
+    found = [parts(start, end) for start, end in lines[:MOST_LINES]]
+    return found, len(text) - lines[MOST_LINES][0] if len(lines) > MOST_LINES else 0
+
+
+def _spelled(text: str, glyphs: dict[str, str]) -> str:
+    return "".join(glyphs[each] for each in text)
+
+
+def _glyph(character: str, families: list[str]) -> str:
+    """The character as the fonts can draw it in running text; the space keeps it from being shown as if alone."""
+    return drawable(character + " ", families)[:-1]
+
+
+def _draw_body(axes: Axes, body: list[list[Stretch]], y: float, pen: Pen, top: float, right: float | None) -> None:
+    """The lines under each other, each from the left, or from `right` leftwards."""
+    boxes, grounds = [], []
+    for line in body:
+        x = 0.0
+        for each in line:
+            left = x if right is None else right - x - each.width
+            ground = None if math.isnan(each.weight) else color(INK, each.weight / top)
+            if ground is not None:
+                boxes.append(_corners(left, y + 0.06 * pen.pitch, each.width, 0.88 * pen.pitch))
+                grounds.append(hexadecimal(ground))
+            if not each.text.isspace():
+                pen.write(axes, left, y, each.text, QUIET if ground is None else hexadecimal(ink_on(ground)))
+            x += each.width
+        y += pen.pitch
+    # one artist for all: a thousand rectangles would take seconds
+    axes.add_collection(PolyCollection(boxes, facecolors=grounds, linewidths=0, snap=True, zorder=1), autolim=False)
+
+
+def _corners(left: float, top: float, width: float, height: float) -> list[tuple[float, float]]:
+    return [(left, top), (left + width, top), (left + width, top + height), (left, top + height)]
+
+
+def _notes(weighed: WeighedText, left: int) -> str:
+    """What stands behind the scale: its top, and all that the colours do not say."""
+    notes = [f" {weighed.top:g}"]
+    notes += ["grey: not weighed"] if weighed.unweighed else []
+    notes += [f"{weighed.outside:.2g} outside the text"] if weighed.outside else []
+    notes += [f"{left:,} more characters"] if left else []
+    return "    ".join(notes)
+
+
+def _draw_legend(axes: Axes, y: float, pen: Pen, notes: str) -> None:
+    """The scale of colours from 0 to the top."""
+    start = pen.ruler("weight 0  ")
+    pen.write(axes, 0.0, y, "weight 0")
+    pen.write(axes, start + BAR, y, notes)
+    middle, half = y + pen.pitch / 2, 0.055
+    extent = (start, start + BAR, middle + half, middle - half)
+    axes.imshow([[step / 255 for step in range(256)]], cmap=COLORS, vmin=0, vmax=1, extent=extent, aspect="auto")
+    axes.add_patch(Rectangle((start, middle - half), BAR, 2 * half, fill=False, edgecolor=FRAME, linewidth=0.6))
+    axes.set(xlim=(0, axes.get_xlim()[1]), ylim=(axes.get_ylim()[0], 0))

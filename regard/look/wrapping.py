@@ -1,0 +1,110 @@
+"""Running text in lines: what to show of each character, where a line may end, and whose each stretch of it is."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+
+from regard.look.labels import JOINERS, visible
+
+HAN_AND_KANA = "\u2e80-\u2fff\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+CLOSING = "、。，．！？：；）」』】》〉…ー"  # may not begin a line
+MARKS = "\u0300-\u036f\u3099\u309a\ufe00-\ufe0f\U000e0100-\U000e01ef"  # belong to the character before
+# What stays together in a line: white space, one character of a script without spaces, any other word.
+UNIT = re.compile(f"\\s+|[{HAN_AND_KANA}][{MARKS}{CLOSING}]*|[^\\s{HAN_AND_KANA}]+")
+SPACELESS = re.compile(f"[{HAN_AND_KANA}]")
+
+
+def readable(character: str) -> str:
+    """A character of running text: a space is a space, a new line is kept, and control codes are shown, not obeyed."""
+    if character == "\n" or character.isprintable() or character in JOINERS:
+        return character
+    return " " if character.isspace() else visible(character)
+
+
+def shown_text(
+    text: str, spans: Sequence[tuple[int, int]], show: Callable[[str], str] = readable
+) -> tuple[str, list[int]]:
+    """The text with each character as it is shown, and the number of the span in which each lies, -1 for none."""
+    owners = [-1] * len(text)
+    for number, (start, end) in enumerate(spans):
+        owners[start:end] = [number] * (end - start)
+    shown = [show(character) for character in text]
+    return "".join(shown), [owner for each, owner in zip(shown, owners, strict=True) for _ in each]
+
+
+def stretches(text: str, owners: Sequence[int]) -> Iterator[tuple[str, int]]:
+    """The text cut wherever its owner changes."""
+    place = 0
+    for owner, group in groupby(owners):
+        size = sum(1 for _ in group)
+        yield text[place : place + size], owner
+        place += size
+
+
+Measure = Callable[[int, int], float]  # the width of what stands from one place to another
+
+
+def wrap(text: str, width: float, measure: Measure) -> list[tuple[int, int]]:
+    """Where each line starts and ends, so that none is wider than `width`, but for a single character that is.
+
+    Lines end between words, or between the characters of a word that no line can hold. Spaces around a line belong to
+    none. Of several empty lines in a row one is left.
+    """
+    lines: list[tuple[int, int]] = []
+    start = 0
+    for paragraph in text.split("\n"):
+        end = start + len(paragraph)
+        if paragraph.strip():
+            lines += _fill(text, end - len(paragraph.lstrip()), end, width, measure)
+        elif lines and lines[-1][0] < lines[-1][1]:
+            lines.append((start, start))
+        start = end + 1
+    return lines[:-1] if lines and lines[-1][0] == lines[-1][1] else lines
+
+
+def _fill(text: str, start: int, end: int, width: float, measure: Measure) -> Iterator[tuple[int, int]]:
+    """The lines of a paragraph that starts with a word."""
+    first = last = start  # of the line so far
+    used = 0.0
+    for place, stop in _units(text, start, end, width, measure):
+        size = measure(place, stop)
+        if text[place:stop].isspace():
+            used += size
+            continue
+        if used + size > width * (1 + 1e-9) and last > first:
+            yield first, last
+            first, used = place, 0.0
+        last = stop
+        used += size
+    yield first, last
+
+
+def _units(text: str, start: int, end: int, width: float, measure: Measure) -> Iterator[tuple[int, int]]:
+    """What must stay together; a word that no line can hold falls apart into characters."""
+    for match in UNIT.finditer(text, start, end):
+        unit, place = match.group(), match.start()
+        whole = unit.isspace() or measure(*match.span()) <= width
+        for part in [unit] if whole else characters(unit):
+            yield place, place + len(part)
+            place += len(part)
+
+
+def characters(text: str) -> list[str]:
+    """What a reader takes for one character: accents stay with their letter, joined emoji stay together."""
+    found: list[str] = []
+    for character in text:
+        joins = unicodedata.category(character).startswith("M") or character in JOINERS
+        if found and (joins or found[-1][-1] == "\u200d"):
+            found[-1] += character
+        else:
+            found.append(character)
+    return found
+
+
+def right_to_left(text: str) -> bool:
+    """Whether the first letter that has a direction runs from right to left, as in Hebrew and Arabic."""
+    directions = (unicodedata.bidirectional(character) for character in text)
+    return next((each in ("R", "AL") for each in directions if each in ("L", "R", "AL")), False)

@@ -1,0 +1,1 @@
+"""The configuration of each family of models, one class a kind."""

@@ -1,0 +1,143 @@
+"""Configurations of the families that go on with a text (GPT's line, LSTM) or fill its gaps (BERT). No torch here."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from regard.config import StrictConfig
+
+Activation = Literal["relu", "gelu", "gelu-tanh", "swiglu"]
+
+
+class BlocksConfig(StrictConfig):
+    """What all stacks of Transformer blocks share."""
+
+    layers: int = Field(4, ge=1, description="Blocks.")
+    width: int = Field(128, ge=1, description="Width D of every vector between blocks.")
+    heads: int = Field(4, ge=1, description="Heads H; they divide the width.")
+    feed_forward: int = Field(512, ge=1, description="Inner width F of the feed-forward layers.")
+    max_length: int = Field(512, ge=1, description="Longest sequence, in tokens, for learned positions.")
+    dropout: float = Field(0.1, ge=0, lt=1, description="Dropout on embeddings and on the output of each sub-layer.")
+    attention_dropout: float = Field(0.0, ge=0, lt=1, description="Dropout on attention weights (takes the slow path).")
+    epsilon: float = Field(1e-5, gt=0, description="What norms add before they divide.")
+
+    @model_validator(mode="after")
+    def _heads_divide_width(self) -> BlocksConfig:
+        if self.width % self.heads:
+            raise ValueError(f"width {self.width} cannot be split into {self.heads} heads; choose a divisor")
+        return self
+
+
+class GPTConfig(BlocksConfig):
+    """Decoder-only Transformers; each of the line is this one with other defaults."""
+
+    dropout: float = Field(0.0, ge=0, lt=1, description="Dropout on embeddings and on the output of each sub-layer.")
+    groups: int = Field(0, ge=0, description="Key-value heads, shared by groups of query heads; 0: one for each head.")
+    activation: Activation = Field("gelu", description="Activation inside the feed-forward layers.")
+    norm: Literal["post", "pre", "none"] = Field("pre", description="Norm after each residual, before, or nowhere.")
+    norm_kind: Literal["layer", "rms"] = Field("layer", description="Layer norm, or root-mean-square norm.")
+    positions: Literal["learned", "sinusoidal", "rotary", "none"] = Field(
+        "learned", description="How positions are told: added to the embeddings, or by turning queries and keys."
+    )
+    rotary_base: float = Field(10_000.0, gt=1, description="Base of the rotary angles.")
+    band: int = Field(0, ge=0, description="Every second block sees only so many tokens back; 0: all see all.")
+    experts: int = Field(0, ge=0, description="Feed-forward layers that each block chooses from; 0: one, for all.")
+    experts_used: int = Field(2, ge=1, description="Experts that see each token.")
+    balance: float = Field(0.01, ge=0, description="Weight of the term that keeps all experts in use.")
+    bias: bool = Field(True, description="Biases in linear layers.")
+    tied: bool = Field(True, description="Embeddings and output layer are one table.")
+    language_weight: float = Field(
+        0.0, ge=0, description="Weight of the language-model loss beside a classifier's (GPT: 0.5)."
+    )
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> GPTConfig:
+        if self.groups and self.heads % self.groups:
+            raise ValueError(f"{self.heads} heads cannot share {self.groups} key-value heads; choose a divisor")
+        if self.positions == "rotary" and self.width // self.heads % 2:
+            raise ValueError(f"rotary positions need heads of even width, not {self.width // self.heads}")
+        if self.experts and self.experts_used > self.experts:
+            raise ValueError(f"experts_used {self.experts_used} is more than experts {self.experts}")
+        return self
+
+    @property
+    def longest(self) -> int | None:
+        """Most tokens that a sequence may have, begin and end included; None: any number."""
+        return self.max_length if self.positions == "learned" else None
+
+
+class GPT1Config(GPTConfig):
+    """GPT (Radford et al. 2018): norm after each residual, learned positions."""
+
+    kind: Literal["gpt1"] = "gpt1"
+    norm: Literal["post", "pre", "none"] = Field("post", description="Norm after each residual, before, or nowhere.")
+    activation: Activation = Field("gelu-tanh", description="Activation inside the feed-forward layers.")
+
+
+class GPT2Config(GPTConfig):
+    """GPT-2 (Radford et al. 2019): norm before each sub-layer, residual projections scaled by 1/√N at the start."""
+
+    kind: Literal["gpt2"] = "gpt2"
+    activation: Activation = Field("gelu-tanh", description="Activation inside the feed-forward layers.")
+
+
+class GPT3Config(GPTConfig):
+    """GPT-3 (Brown et al. 2020): GPT-2 with dense and locally banded attention in turn (Child et al. 2019)."""
+
+    kind: Literal["gpt3"] = "gpt3"
+    activation: Activation = Field("gelu-tanh", description="Activation inside the feed-forward layers.")
+    band: int = Field(128, ge=0, description="Every second block sees only so many tokens back; 0: all see all.")
+
+
+class LlamaConfig(GPTConfig):
+    """LLaMA (Touvron et al. 2023): root-mean-square norm, rotary positions, SwiGLU, grouped key-value heads."""
+
+    kind: Literal["llama"] = "llama"
+    feed_forward: int = Field(344, ge=1, description="Inner width F of the feed-forward layers.")
+    activation: Activation = Field("swiglu", description="Activation inside the feed-forward layers.")
+    norm_kind: Literal["layer", "rms"] = Field("rms", description="Layer norm, or root-mean-square norm.")
+    positions: Literal["learned", "sinusoidal", "rotary", "none"] = Field(
+        "rotary", description="How positions are told: added to the embeddings, or by turning queries and keys."
+    )
+    bias: bool = Field(False, description="Biases in linear layers.")
+
+
+class LSTMConfig(StrictConfig):
+    """A recurrent language model (Mikolov et al. 2010; Zaremba et al. 2014), the contrast to attention."""
+
+    kind: Literal["lstm"] = "lstm"
+    cell: Literal["rnn", "gru", "lstm"] = Field("lstm", description="The recurrent cell.")
+    layers: int = Field(1, ge=1, description="Recurrent layers.")
+    width: int = Field(128, ge=1, description="Width D of embeddings and of the vectors that predict a token.")
+    hidden: int = Field(256, ge=1, description="Width of a recurrent state.")
+    dropout: float = Field(0.1, ge=0, lt=1, description="Dropout on embeddings, between layers and before the output.")
+    tied: bool = Field(True, description="Embeddings and output layer are one table.")
+
+    @property
+    def longest(self) -> int | None:
+        return None
+
+
+class BertConfig(BlocksConfig):
+    """BERT (Devlin et al. 2019): an encoder that sees both sides of every token."""
+
+    kind: Literal["bert"] = "bert"
+    activation: Activation = Field("gelu", description="Activation inside the feed-forward layers.")
+    norm: Literal["post", "pre", "none"] = Field("post", description="Norm after each residual (the paper), or before.")
+    positions: Literal["learned", "sinusoidal", "rotary"] = Field(
+        "learned", description="How positions are told: added to the embeddings (learned: the paper), or by turning."
+    )
+    segments: int = Field(2, ge=1, description="Texts that a sequence may consist of, each with its own embedding.")
+    next_sentence: bool = Field(False, description="Also learn whether the second text follows the first.")
+    head: bool = Field(True, description="Has the head that fills gaps; without, it only gives vectors.")
+    pooler: bool = Field(False, description="Has the layer that makes the vector of the first token a text's.")
+    pooling: Literal["cls", "mean"] = Field(
+        "mean", description="How a text's vector is made: the first token's, or the mean of all."
+    )
+    epsilon: float = Field(1e-12, gt=0, description="What norms add before they divide.")
+
+    @property
+    def longest(self) -> int | None:
+        return self.max_length

@@ -1,0 +1,139 @@
+"""Classify: a text (or a pair) in, its label out, and which words counted for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import torch
+
+from regard.attention import record
+from regard.bundle import Bundle, load_bundle
+from regard.data.batch import LabelBatch
+from regard.data.label_batches import LabelBatches
+from regard.errors import UsageError
+from regard.look.words import WeighedText
+from regard.runs import bundle_folder
+from regard.tasks.rows import as_row, label_batches
+
+BATCH_TOKENS = 8192
+
+
+@dataclass(frozen=True)
+class Classified:
+    """A text and what the model makes of it."""
+
+    text: str
+    label: str
+    probability: float
+    probabilities: dict[str, float]  # of every label, the likeliest first
+    second: str | None = None
+
+    def __str__(self) -> str:
+        return self.label
+
+
+class TextClassifier:
+    """A trained classifier, ready to use."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        self.bundle = bundle
+        self.model: Any = bundle.model
+        self.tokenizer, self.config = bundle.tokenizer, bundle.config
+        self.device = next(self.model.parameters()).device
+        self.labels = self.config.labels
+        self.longest = self.config.longest or 512
+
+    @classmethod
+    def load(cls, path: str | Path, device: str = "cpu") -> TextClassifier:
+        """From a bundle's folder or a run's."""
+        return cls(load_bundle(bundle_folder(path), device))
+
+    @overload
+    def classify(self, text: str, second: str | None = ...) -> Classified: ...
+    @overload
+    def classify(self, text: list[str], second: list[str] | None = ...) -> list[Classified]: ...
+
+    def classify(
+        self,
+        text: str | list[str],
+        second: str | list[str] | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Classified | list[Classified]:
+        """The label of a text or of several; `second` holds the other half where labels are of pairs."""
+        texts = [text] if isinstance(text, str) else list(text)
+        others = [second] if isinstance(second, str) else list(second or [None] * len(texts))  # type: ignore[list-item]
+        if len(others) != len(texts):
+            raise UsageError(f"{len(texts)} texts but {len(others)} second texts; give one for each")
+        shares = self.probabilities(texts, others, progress)
+        out = [self._one(*each) for each in zip(texts, others, shares, strict=True)]
+        return out[0] if isinstance(text, str) else out
+
+    @torch.inference_mode()
+    def probabilities(
+        self,
+        texts: Sequence[str],
+        others: Sequence[str | None] | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> np.ndarray:
+        """Of every label for each text: (texts, labels)."""
+        if not texts:
+            return np.zeros((0, len(self.labels)))
+        batches = self._batches(texts, others or [None] * len(texts))
+        found, done = np.zeros((len(texts), len(self.labels))), 0
+        for rows in batches.plan(0):
+            logits = self.model.logits(batches.take(rows).to(self.device))
+            found[rows] = logits.double().softmax(dim=-1).cpu().numpy()
+            done += len(rows)
+            if progress is not None:
+                progress(done, len(texts))
+        return found
+
+    def look(self, text: str, second: str | None = None) -> WeighedText:
+        """How much each piece of a text counted for its label."""
+        found = self.classify(text, second)
+        batch = self._batch(text, second)
+        with torch.inference_mode(), record(self.model) as seen:
+            self.model.logits(batch)
+        counted = self.model.looked(seen, batch.lengths)[0].double().cpu().numpy()  # (S,)
+        spans, weights = self._places(text, second, counted)
+        whole = text if second is None else f"{text}\n{second}"
+        title = f"{self.config.model.kind}: {found.label}"
+        weighed = WeighedText(whole, tuple(spans), tuple(weights), title, f"{found.label} {found.probability:.0%}")
+        return weighed if self.config.tokens.kind in ("character", "byte") else weighed.merged()
+
+    def _places(self, text: str, second: str | None, counted: np.ndarray) -> tuple[list[tuple[int, int]], list[float]]:
+        """Where the pieces that were read stand in the text, and what each counted; those of one letter are one."""
+        ids, _ = as_row(self.tokenizer, text, second, self.longest)
+        first = self.tokenizer.spans(text)[: len(ids) - 2]
+        spans: list[tuple[int, int]] = [(0, 0), *first]
+        if second is not None:
+            shift = len(text) + 1
+            read = int((ids == self.tokenizer.specials.end).nonzero()[0][0]) - 1  # of the first text
+            spans = [(0, 0), *self.tokenizer.spans(text)[:read], (len(text), len(text))]
+            spans += [(a + shift, b + shift) for a, b in self.tokenizer.spans(second)][: len(ids) - len(spans) - 1]
+        spans.append((spans[-1][1], spans[-1][1]))
+        found: list[tuple[int, int]] = []
+        weights: list[float] = []
+        for (start, end), weight in zip(spans, counted.tolist(), strict=True):
+            if found and start < end and start < found[-1][1]:
+                found[-1], weights[-1] = (found[-1][0], max(end, found[-1][1])), weights[-1] + weight
+            else:
+                found.append((start, end))
+                weights.append(weight)
+        return found, weights
+
+    def _one(self, text: str, second: str | None, shares: np.ndarray) -> Classified:
+        order = np.argsort(-shares, kind="stable")
+        every = {self.labels[place]: float(shares[place]) for place in order}
+        return Classified(text, self.labels[order[0]], float(shares[order[0]]), every, second)
+
+    def _batches(self, texts: Sequence[str], others: Sequence[str | None]) -> LabelBatches:
+        rows = [as_row(self.tokenizer, *both, self.longest) for both in zip(texts, others, strict=True)]
+        return label_batches(rows, np.zeros(len(rows), dtype=np.int64), self.tokenizer, BATCH_TOKENS, seed=0)
+
+    def _batch(self, text: str, second: str | None) -> LabelBatch:
+        return self._batches([text], [second]).take([0]).to(self.device)

@@ -1,0 +1,145 @@
+"""Several classifiers, or several language models, on one test set: quality and whether it differs, size, speed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regard.data.labelled import Labelled
+from regard.evaluate.classification import mcnemar
+from regard.look.words import WeighedText
+from regard.tasks.classify import TextClassifier
+from regard.tasks.conditions import Conditions, conditions
+from regard.tasks.evaluate_labels import evaluate_labels
+from regard.tasks.evaluate_text import evaluate_text
+from regard.tasks.trained import load_model
+from regard.training.history import History, read_history
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class OtherEntry:
+    """One model of a comparison: its scores by name, the main one first."""
+
+    name: str
+    run: str
+    kind: str
+    parameters: int
+    training: History | None
+    scores: dict[str, float]
+    interval: tuple[float, float] | None  # of the main score, 95%
+    p_value: float | None  # of the difference to the first model (McNemar); None for the first, and for language models
+    rate: float  # texts or tokens a second
+    looked: WeighedText | None = None
+
+    def data(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "run": self.run,
+            "kind": self.kind,
+            "parameters": self.parameters,
+            "steps": None if self.training is None else self.training.steps,
+            "seconds": None if self.training is None else self.training.seconds,
+            "scores": self.scores,
+            "interval": None if self.interval is None else list(self.interval),
+            "p_value": self.p_value,
+            "rate": self.rate,
+            "looked": None if self.looked is None else self.looked.data(),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class OtherReport:
+    """All that was found out."""
+
+    task: str
+    entries: tuple[OtherEntry, ...]
+    on: tuple[str, ...]
+    count: int  # texts, or tokens
+    budget: float | None
+    conditions: Conditions
+
+    def data(self) -> dict[str, Any]:
+        return {
+            "task": self.task,
+            "on": list(self.on),
+            "count": self.count,
+            "budget_seconds": self.budget,
+            "runs": [entry.data() for entry in self.entries],
+            "conditions": self.conditions.data(),
+        }
+
+
+def compare_classifiers(
+    folders: dict[str, Path],
+    texts: Sequence[Labelled],
+    *,
+    on: Sequence[str],
+    sentence: str | None = None,
+    budget: float | None = None,
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> OtherReport:
+    """Classify the same texts with every model; `sentence` is what is looked at (one of the test set unless given)."""
+    entries: list[OtherEntry] = []
+    first: list[bool] | None = None
+    example = Labelled(sentence, "") if sentence is not None else _typical(texts)
+    for name, folder in folders.items():
+        model: TextClassifier = load_model(folder, device, "classify")
+        found = evaluate_labels(model, texts, progress)
+        p_value = None if first is None else mcnemar(first, found.right)
+        first = found.right if first is None else first
+        entries.append(
+            OtherEntry(
+                name,
+                str(folder),
+                model.config.model.kind,
+                sum(p.numel() for p in model.model.parameters()),
+                read_history(folder),
+                {"accuracy": found.scores.accuracy, "macro F1": found.scores.macro_f1},
+                (found.scores.low, found.scores.high),
+                p_value,
+                len(texts) / max(1e-9, found.seconds),
+                model.look(example.text, example.second),
+            )
+        )
+    return OtherReport("classify", tuple(entries), tuple(on), len(texts), budget, conditions(device))
+
+
+def compare_language_models(
+    folders: dict[str, Path],
+    *,
+    on: Sequence[str],
+    budget: float | None = None,
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> OtherReport:
+    """Read the same text with every model. Losses of different tokens do not compare; bits for each byte do."""
+    entries, count = [], 0
+    for name, folder in folders.items():
+        model = load_model(folder, device)
+        found = evaluate_text(model, on, progress=progress)
+        scores = {"bits per byte": found.bits_per_byte} if found.bits_per_byte is not None else {}
+        count = found.tokens
+        entries.append(
+            OtherEntry(
+                name,
+                str(folder),
+                model.config.model.kind,
+                sum(p.numel() for p in model.model.parameters()),
+                read_history(folder),
+                {**scores, "perplexity": found.perplexity, "loss": found.loss},
+                None,
+                None,
+                found.tokens / max(1e-9, found.seconds),
+            )
+        )
+    return OtherReport("generate", tuple(entries), tuple(on), count, budget, conditions(device))
+
+
+def _typical(texts: Sequence[Labelled]) -> Labelled:
+    """A text of the middle length: neither a word nor a novel."""
+    return sorted(texts, key=lambda each: (len(each.text), each.text))[len(texts) // 2]

@@ -1,0 +1,67 @@
+"""Score a classifier on labelled texts it has not seen: accuracy with its uncertainty, F1, confusion, and speed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from regard.config import check
+from regard.data.config import LabelledConfig
+from regard.data.labelled import Labelled, read_labelled
+from regard.errors import RegardError
+from regard.evaluate.classification import ClassificationScores, score_labels
+from regard.runs import CONFIG, read_run
+from regard.tasks.classify import TextClassifier
+
+KEYS = ("text", "label", "second", "label_first", "encoding")
+
+
+@dataclass(frozen=True, eq=False)
+class LabelEvaluation:
+    """What a classifier scored on a test set."""
+
+    scores: ClassificationScores
+    predicted: np.ndarray  # (texts,) numbers of labels
+    wanted: np.ndarray  # (texts,)
+    seconds: float
+
+    @property
+    def right(self) -> list[bool]:
+        return [bool(same) for same in self.predicted == self.wanted]
+
+    def data(self) -> dict[str, Any]:
+        return {**self.scores.data(), "texts": len(self.wanted), "seconds": self.seconds}
+
+
+def evaluate_labels(
+    classifier: TextClassifier, texts: Sequence[Labelled], progress: Callable[[int, int], None] | None = None
+) -> LabelEvaluation:
+    """Classify the texts and compare."""
+    place = {label: number for number, label in enumerate(classifier.labels)}
+    unknown = sorted({each.label for each in texts} - place.keys())
+    if unknown:
+        raise RegardError(
+            f"the test set has labels that the model never learned: {', '.join(unknown[:5])}; "
+            f"it knows {', '.join(classifier.labels[:8])}"
+        )
+    started = time.perf_counter()
+    shares = classifier.probabilities([each.text for each in texts], [each.second for each in texts], progress)
+    seconds = time.perf_counter() - started
+    wanted, predicted = np.array([place[each.label] for each in texts]), shares.argmax(axis=1)
+    scores = score_labels(predicted.tolist(), wanted.tolist(), classifier.labels)
+    return LabelEvaluation(scores, predicted, wanted, seconds)
+
+
+def read_labelled_test(names: Sequence[str], run: str | Path, beside: Path | None = None) -> list[Labelled]:
+    """The texts of a test set, laid out as those that the run was trained with."""
+    values: dict[str, Any] = {}
+    if (Path(run) / CONFIG).exists():
+        config: Any = read_run(run)["config"]
+        values = {key: value for key, value in config.get("data", {}).items() if key in KEYS}
+    check(LabelledConfig, values, str(run))
+    return read_labelled(names, beside=beside, **values)

@@ -1,0 +1,238 @@
+"""Generate: how a text begins in, how it goes on out; with the same path for the terminal, files and Python."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import torch
+
+from regard.attention import record
+from regard.bundle import Bundle, load_bundle
+from regard.config import check
+from regard.data.stream import TokenStream, evaluation_batches
+from regard.decode.config import DecodeConfig
+from regard.decode.hypothesis import Hypothesis, Live
+from regard.decode.search import generate
+from regard.decode.sliding import Sliding
+from regard.errors import UsageError
+from regard.look.sentence import SentenceAttention, layers_of
+from regard.runs import bundle_folder
+from regard.tokens import TextTokenizer
+
+LENGTH = 200  # most tokens where neither the person nor the model says how many
+BATCH = 16  # windows of text scored together
+
+
+@dataclass(frozen=True)
+class Generated:
+    """How one text goes on."""
+
+    prompt: str
+    text: str  # what was added to it
+    score: float
+    log_probability: float
+    tokens: tuple[str, ...]  # what each new id reads as
+    token_log_probabilities: tuple[float, ...]
+    finished: bool  # False: the length limit ended it
+    alternatives: tuple[Generated, ...] = ()
+
+    def __str__(self) -> str:
+        return self.prompt + self.text
+
+
+@dataclass(frozen=True)
+class TextScore:
+    """What a model thinks of a given text."""
+
+    text: str
+    log_probability: float
+    tokens: int
+
+    @property
+    def perplexity(self) -> float:
+        return math.exp(-self.log_probability / max(1, self.tokens))
+
+    @property
+    def bits_per_byte(self) -> float:
+        return -self.log_probability / math.log(2) / max(1, len(self.text.encode()))
+
+
+class Generator:
+    """A trained language model, ready to use."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        self.bundle = bundle
+        self.model: Any = bundle.model
+        self.tokenizer, self.config = bundle.tokenizer, bundle.config
+        self.device = next(self.model.parameters()).device
+
+    @classmethod
+    def load(cls, path: str | Path, device: str = "cpu") -> Generator:
+        """From a bundle's folder or a run's."""
+        return cls(load_bundle(bundle_folder(path), device))
+
+    @overload
+    def generate(self, prompt: str, **options: Any) -> Generated: ...
+    @overload
+    def generate(self, prompt: Sequence[str], **options: Any) -> list[Generated]: ...
+
+    def generate(
+        self,
+        prompt: str | Sequence[str] = "",
+        *,
+        stop: Sequence[str] = (),
+        stream: Callable[[str], None] | None = None,
+        **options: Any,
+    ) -> Generated | list[Generated]:
+        """Go on with a text, or several; `options` are those of decoding (sample, temperature, beam, max_length, ...).
+
+        stop    strings before which a text ends
+        stream  is called with each piece of the new text as soon as it is certain (one prompt, one sequence)
+        """
+        prompts = [prompt] if isinstance(prompt, str) else list(prompt)
+        decode = self.options(options)
+        ids = [[self.tokenizer.specials.begin, *self.tokenizer.encode(each)] for each in prompts]
+        found: list[Generated | None] = [None] * len(prompts)
+        for group in _of_equal_length(ids, decode.batch_sentences):
+            results = self._search([ids[i] for i in group], group, decode, stop, stream)
+            for place, hypotheses in zip(group, results, strict=True):
+                found[place] = self._generated(prompts[place], ids[place], hypotheses, stop)
+        out = [each for each in found if each is not None]
+        return out[0] if isinstance(prompt, str) else out
+
+    def options(self, over: dict[str, Any]) -> DecodeConfig:
+        """The bundle's own decoding options, laid over by the given ones."""
+        base = self.config.decode.model_dump()
+        if over.get("sample") is False or over.get("beam", 1) > 1:  # a search has no use for what shapes draws
+            base |= {"sample": False, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+            base["beam"] = 1
+        return check(DecodeConfig, {**base, "batch_sentences": BATCH, **over}, "decode")
+
+    def _search(
+        self,
+        ids: list[list[int]],
+        places: list[int],
+        options: DecodeConfig,
+        stop: Sequence[str],
+        stream: Callable[[str], None] | None,
+    ) -> list[list[Hypothesis]]:
+        special, size = self.tokenizer.specials, self.tokenizer.size
+        if not all(stop):
+            raise UsageError("an empty stop string ends every text before it begins; leave it out")
+        unused = range(size, self.config.vocabulary[0])
+        longest = self.config.model.longest
+        limit = LENGTH if options.max_length is None else options.max_length
+        return generate(
+            self.model if longest is None else Sliding(self.model, longest),
+            None,
+            torch.tensor(ids, device=self.device),
+            end=special.end,
+            limits=[limit] * len(ids),
+            options=options,
+            forbidden=sorted((special.all - {special.end}) | set(unused)),
+            streams=places,
+            stops=self._stops(ids[0], stop) if stop else None,
+            watch=None if stream is None else _Stream(self.tokenizer, ids[0], stop, stream),
+        )
+
+    def _stops(self, prompt: list[int], stop: Sequence[str]) -> Callable[[list[int]], bool]:
+        """Whether what was added holds a stop string; only its end is looked at, which is all that can be new."""
+        tail = 8 + max(len(each.encode()) for each in stop)
+
+        def stops(ids: list[int]) -> bool:
+            return any(each in self.tokenizer.decode(ids[-tail:]) for each in stop)
+
+        return stops
+
+    def _generated(self, prompt: str, ids: list[int], hypotheses: list[Hypothesis], stop: Sequence[str]) -> Generated:
+        each = [self._one(prompt, ids, hypothesis, stop) for hypothesis in hypotheses]
+        return each[0] if len(each) == 1 else replace(each[0], alternatives=tuple(each[1:]))
+
+    def _one(self, prompt: str, ids: list[int], found: Hypothesis, stop: Sequence[str]) -> Generated:
+        return Generated(
+            prompt,
+            before_stop(added(self.tokenizer, ids, found.ids), stop).replace("\ufffd", ""),
+            found.score,
+            found.log_probability,
+            tuple(self.tokenizer.labels(found.ids)),
+            found.token_log_probabilities,
+            found.finished,
+        )
+
+    @torch.inference_mode()
+    def score(self, texts: Sequence[str], *, overlap: int | None = None) -> list[TextScore]:
+        """The log-probability of each text, its end not counted; long ones in windows of the model's context."""
+        return [self._score(text, overlap) for text in texts]
+
+    def _score(self, text: str, overlap: int | None) -> TextScore:
+        ids = np.array([self.tokenizer.specials.begin, *self.tokenizer.encode(text)])
+        total = count = 0.0
+        shared = self.context // 2 if overlap is None else overlap
+        for batch in (
+            evaluation_batches(TokenStream(ids, self.tokenizer.size), self.context, BATCH, shared)
+            if len(ids) > 1
+            else ()
+        ):
+            part = self.model(batch.to(self.device)).parts["nll"]
+            total, count = total + float(part.sum), count + part.count
+        return TextScore(text, -total, int(count))
+
+    @property
+    def context(self) -> int:
+        """How many tokens the model reads at once."""
+        return int(getattr(self.config.model, "max_length", 512))
+
+    def attention(self, text: str) -> SentenceAttention:
+        """Where each token of a text looked, in every layer and head."""
+        ids = [self.tokenizer.specials.begin, *self.tokenizer.encode(text)][: self.context]
+        with torch.inference_mode(), record(self.model) as seen:
+            self.model.read(torch.tensor([ids], device=self.device))
+        labels = tuple(self.tokenizer.labels(ids))
+        return SentenceAttention(labels, labels, layers_of(seen.calls), seen.check() if seen.calls else 0.0)
+
+
+def added(tokenizer: TextTokenizer, prompt: Sequence[int], new: Sequence[int]) -> str:
+    """The text that new ids add behind a prompt's: decoding may join both, as where a letter is split over tokens."""
+    before = tokenizer.decode(prompt).removesuffix("\ufffd")
+    return tokenizer.decode([*prompt, *new])[len(before) :]
+
+
+def before_stop(text: str, stop: Sequence[str]) -> str:
+    """The text up to the first stop string in it."""
+    places = [place for each in stop if (place := text.find(each)) >= 0]
+    return text[: min(places)] if places else text
+
+
+class _Stream:
+    """Hands out new text as it becomes certain: whole letters, and nothing that may be the beginning of a stop string."""
+
+    def __init__(
+        self, tokenizer: TextTokenizer, prompt: list[int], stop: Sequence[str], give: Callable[[str], None]
+    ) -> None:
+        self.tokenizer, self.prompt, self.stop, self.give = tokenizer, prompt, stop, give
+        self.given = 0
+
+    def __call__(self, live: Live) -> None:
+        text = added(self.tokenizer, self.prompt, live.ids[0, 0].tolist())
+        certain = len(text.rstrip("\ufffd"))
+        for each in self.stop:
+            certain = min([certain, *(len(text) - n for n in range(1, len(each)) if text.endswith(each[:n]))])
+        if certain > self.given:
+            self.give(text[self.given : certain])
+            self.given = certain
+
+
+def _of_equal_length(ids: list[list[int]], most: int) -> list[list[int]]:
+    """Places of prompts that can be read together: of one length, at most so many."""
+    groups: dict[int, list[list[int]]] = {}
+    for place, each in enumerate(ids):
+        same = groups.setdefault(len(each), [[]])
+        if len(same[-1]) == most:
+            same.append([])
+        same[-1].append(place)
+    return [group for same in groups.values() for group in same]

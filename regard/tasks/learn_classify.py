@@ -1,0 +1,94 @@
+"""Train a classifier: labelled texts, from nothing or on top of a pre-trained model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from regard.bundle import BundleConfig
+from regard.data.label_batches import LabelBatches
+from regard.data.labelled import Labelled, load_labelled
+from regard.evaluate.classification import score_labels
+from regard.models.table import build
+from regard.tasks.config import ClassifyConfig, RunConfig
+from regard.tasks.prepared import Prepared, fingerprint, make_tokenizer, note_run, saver, take_weights
+from regard.tasks.rows import encode_labelled
+from regard.tokens import TextTokenizer, TokenizerPair
+from regard.training.loop import Job, Validation
+
+SHOWN = 2  # validation texts shown to the person
+
+
+def prepare_classify(
+    config: RunConfig, folder: Path, *, beside: Path | None, resume: bool, device: str = "cpu"
+) -> Prepared:
+    """Read the texts, make or reload the tokenizer, build the model. Nothing is trained yet."""
+    assert isinstance(config, ClassifyConfig)
+    sets = load_labelled(config.data, beside)
+    if not resume:
+        note_run(folder, config, beside)
+    texts = [text for each in sets.train for text in (each.text, each.second) if text is not None]
+    tokenizer = make_tokenizer(config, folder, texts, resume=resume, mask=config.model.kind == "bert")
+    longest = min(config.data.max_length, config.model.longest or config.data.max_length)
+    train = encode_labelled(sets.train, sets.labels, tokenizer, longest, config.train.batch_tokens, config.train.seed)
+    valid = encode_labelled(sets.valid, sets.labels, tokenizer, longest, config.train.batch_tokens, seed=0)
+    torch.manual_seed(config.train.seed)
+    smoothing = config.train.smoothing
+    model = build("classify", config.model, (tokenizer.size,), labels=len(sets.labels), smoothing=smoothing)
+    take_weights(model, config, resume=resume)
+    if hasattr(model, "fit"):  # what is counted, not learned
+        model.fit(train.texts)  # type: ignore[operator]
+    bundle = BundleConfig(
+        task="classify",
+        labels=tuple(sets.labels),
+        longest=longest,
+        tokens=config.tokens,
+        vocabulary=(tokenizer.size,),
+        model=config.model,
+    )
+    data = {"the training data": fingerprint(train.texts, [train.labels]), "the labels": list(sets.labels)}
+    job = Job(
+        folder=folder,
+        config=config.train,
+        model=model,
+        width=config.model.width,
+        batches=train,
+        validate=_validation(valid, sets.valid, sets.labels),
+        save=saver(folder, bundle, TokenizerPair(tokenizer, tokenizer)),
+        fingerprint={**data, "the model": config.model.model_dump(mode="json")},
+        device=torch.device(device),
+        unit="texts",
+    )
+    counts = f"{len(sets.train):,} training and {len(sets.valid):,} validation texts, {len(sets.labels)} labels"
+    return Prepared(job, (*sets.notes, *_cut_note(sets.train, tokenizer, longest), counts))
+
+
+def _cut_note(texts: Sequence[Labelled], tokenizer: TextTokenizer, longest: int) -> list[str]:
+    lengths = [len(ids) for ids in tokenizer.encode_all([each.text for each in texts])]
+    cut = sum(length > longest - 2 for length in lengths)
+    return [f"{cut:,} of {len(texts):,} training texts are cut to {longest} tokens (data.max_length)"] if cut else []
+
+
+def _validation(
+    batches: LabelBatches, texts: Sequence[Labelled], labels: Sequence[str]
+) -> Callable[[nn.Module], Validation]:
+    """Loss, accuracy and F1 on unseen texts."""
+
+    def validate(model: nn.Module) -> Validation:
+        device = next(model.parameters()).device
+        predicted, total = np.zeros(len(texts), dtype=np.int64), 0.0
+        for rows in batches.plan(0):
+            batch = batches.take(rows).to(device)
+            logits = model.logits(batch)  # type: ignore[operator]
+            predicted[rows] = logits.argmax(dim=-1).cpu().numpy()
+            total += float(torch.nn.functional.cross_entropy(logits, batch.labels, reduction="sum"))
+        found = score_labels(predicted.tolist(), batches.labels.tolist(), labels, resamples=0)
+        metrics = {"loss": total / len(texts), "accuracy": found.accuracy, "f1": found.macro_f1}
+        shown = [(each.text[:160], labels[predicted[row]], each.label) for row, each in enumerate(texts[:SHOWN])]
+        return Validation(metrics, shown)
+
+    return validate

@@ -1,0 +1,99 @@
+"""Train a model that fills gaps: masked language modelling on any text (Devlin et al. 2019)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from regard.bundle import BundleConfig
+from regard.data.masking import MaskedBatches
+from regard.errors import UsageError
+from regard.models.config import BertConfig
+from regard.models.table import build
+from regard.tasks.config import FillConfig, RunConfig
+from regard.tasks.learn_generate import load_texts
+from regard.tasks.prepared import Prepared, fingerprint, make_tokenizer, note_run, saver, take_weights
+from regard.tokens import TextTokenizer, TokenizerPair
+from regard.training.loop import Job, Validation
+
+
+def prepare_fill(
+    config: RunConfig, folder: Path, *, beside: Path | None, resume: bool, device: str = "cpu"
+) -> Prepared:
+    """Read the text, make or reload the tokenizer, build the model. Nothing is trained yet."""
+    assert isinstance(config, FillConfig) and isinstance(config.model, BertConfig)
+    if config.data.context > config.model.max_length:
+        raise UsageError(
+            f"data.context {config.data.context} is more than model.max_length {config.model.max_length}; make them equal"
+        )
+    train, valid, notes = load_texts(config.data, beside)
+    if not resume:
+        note_run(folder, config, beside)
+    tokenizer = make_tokenizer(config, folder, train, resume=resume, mask=True)
+    encoded = [_arrays(tokenizer, texts) for texts in (train, valid)]
+    torch.manual_seed(config.train.seed)
+    model = build("fill", config.model, (tokenizer.size,), smoothing=config.train.smoothing)
+    take_weights(model, config, resume=resume)
+    bundle = BundleConfig(task="fill", tokens=config.tokens, vocabulary=(tokenizer.size,), model=config.model)
+    batches = _batches(config, tokenizer, encoded[0], config.train.seed)
+    held = _batches(config, tokenizer, encoded[1], seed=0)
+    job = Job(
+        folder=folder,
+        config=config.train,
+        model=model,
+        width=config.model.width,
+        batches=batches,
+        validate=_validation(held),
+        save=saver(folder, bundle, TokenizerPair(tokenizer, tokenizer)),
+        fingerprint={"the training data": fingerprint(encoded[0]), "the model": config.model.model_dump(mode="json")},
+        device=torch.device(device),
+    )
+    sizes = [sum(len(ids) for ids in each) for each in encoded]
+    counts = f"{sizes[0]:,} training and {sizes[1]:,} validation tokens, {tokenizer.size:,} of a kind"
+    return Prepared(job, (*notes, counts))
+
+
+def _arrays(tokenizer: TextTokenizer, texts: list[str]) -> list[np.ndarray]:
+    return [np.array(ids, dtype=np.int32) for ids in tokenizer.encode_all(texts) if ids]
+
+
+def _batches(config: FillConfig, tokenizer: TextTokenizer, documents: list[np.ndarray], seed: int) -> MaskedBatches:
+    special = tokenizer.specials
+    if special.mask is None:
+        raise UsageError("the tokenizer has no [MASK]; models that fill gaps need one")
+    assert isinstance(config.model, BertConfig)
+    return MaskedBatches(
+        documents,
+        begin=special.begin,
+        end=special.end,
+        mask=special.mask,
+        pad=special.pad,
+        vocabulary=tokenizer.size,
+        special=special.all,
+        rate=config.masked,
+        length=config.data.context,
+        batch_tokens=config.train.batch_tokens,
+        seed=seed,
+        pairs=config.model.next_sentence,
+    )
+
+
+def _validation(batches: MaskedBatches) -> Callable[[nn.Module], Validation]:
+    """Loss and perplexity of the hidden tokens of unseen text, the same gaps each time."""
+
+    def validate(model: nn.Module) -> Validation:
+        total = count = 0.0
+        device = next(model.parameters()).device
+        for index in range(batches.count(0)):
+            batch = batches.get(0, index).to(device)
+            found = model(batch).parts
+            total, count = total + float(found["nll"].sum), count + found["nll"].count
+        metrics = {"loss": total / count, "perplexity": math.exp(min(50.0, total / count))}
+        return Validation(metrics)
+
+    return validate

@@ -1,0 +1,135 @@
+"""Train a translation model: joins data, tokens, model, validation and bundle, and hands them to the loop."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from regard.bundle import Bundle, BundleConfig
+from regard.data.batches import Batches, TokenPairs, filter_lengths
+from regard.data.pairs import BUILTIN, Pair, load_pairs
+from regard.evaluate.exact import exact_match
+from regard.evaluate.translation import score_translations
+from regard.models.table import build
+from regard.tasks.config import RunConfig, TranslateConfig
+from regard.tasks.prepared import TOKENS, Prepared, fingerprint, note_run, saver
+from regard.tasks.translate import Translator
+from regard.tokens import PAD, TokenizerPair, as_arrays
+from regard.training.loop import Job, Validation
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedTranslation(Prepared):
+    """With what its validations are made of."""
+
+    bundle: BundleConfig
+    tokenizers: TokenizerPair
+    valid: list[Pair]
+    config: TranslateConfig
+
+    def measured(self) -> Job:
+        """A model that has learned nothing seldom ends a sentence, and its validations would take several times as long
+        as later ones. Here every translation has the mean length of the references.
+        """
+        lengths = [len(ids) for ids in self.tokenizers.target.encode_all([target for _, target in self.valid])]
+        length = round(float(np.mean(lengths)))
+        decode = self.bundle.decode.model_copy(update={"min_length": length, "max_length": length})
+        bundle = self.bundle.model_copy(update={"decode": decode})
+        return replace(self.job, validate=validation(bundle, self.tokenizers, self.valid, self.config))
+
+
+def prepare_translate(
+    config: RunConfig, folder: Path, *, beside: Path | None, resume: bool, device: str = "cpu"
+) -> PreparedTranslation:
+    """Read the data, make or reload the tokenizers, build the model. Nothing is trained yet."""
+    assert isinstance(config, TranslateConfig)
+    pairs = load_pairs(config.data, beside)
+    if not resume:
+        note_run(folder, config, beside)
+    tokenizers = _tokenizers(config, folder, pairs.train, resume)
+    train, note = filter_lengths(encode(pairs.train, tokenizers), config.data.max_length, config.data.max_ratio)
+    torch.manual_seed(config.train.seed)
+    sizes = (tokenizers.source.size, tokenizers.target.size)
+    model = build("translate", config.model, sizes, smoothing=config.train.smoothing)
+    bundle = BundleConfig(
+        task=config.task,
+        languages=config.data.languages,
+        tokens=config.tokens,
+        vocabulary=sizes,
+        model=config.model,
+        decode=config.decode,
+    )
+    job = Job(
+        folder=folder,
+        config=config.train,
+        model=model,
+        width=config.model.width,
+        batches=Batches(train, config.train.batch_tokens, config.train.seed),
+        validate=validation(bundle, tokenizers, pairs.valid, config),
+        save=saver(folder, bundle, tokenizers),
+        fingerprint={
+            "the training data": fingerprint(train.sources, train.targets),
+            "the model": config.model.model_dump(mode="json"),
+        },
+        device=torch.device(device),
+    )
+    notes = (
+        *pairs.notes,
+        *([note] if note else []),
+        f"{len(train):,} training and {len(pairs.valid):,} validation pairs",
+    )
+    return PreparedTranslation(job, notes, bundle, tokenizers, pairs.valid, config)
+
+
+def encode(pairs: Sequence[Pair], tokenizers: TokenizerPair) -> TokenPairs:
+    sources = tokenizers.source.encode_all([pair[0] for pair in pairs])
+    targets = tokenizers.target.encode_all([pair[1] for pair in pairs])
+    return TokenPairs(as_arrays(sources, begin=False), as_arrays(targets, begin=True), PAD)
+
+
+def validation(
+    config: BundleConfig, tokenizers: TokenizerPair, pairs: list[Pair], run: TranslateConfig
+) -> Callable[[nn.Module], Validation]:
+    """What the loop calls to look at unseen pairs: loss and perplexity on all, BLEU on the first few."""
+    tokens = encode(pairs, tokenizers)
+    batches = Batches(tokens, max(run.train.batch_tokens, max(map(max, zip(*tokens.lengths(), strict=True)))), seed=0)
+    shown = pairs[: run.validate_.sentences]
+
+    def validate(model: nn.Module) -> Validation:
+        total = count = 0.0
+        device = next(model.parameters()).device
+        for index in range(batches.count(0)):
+            part = model(batches.get(0, index).to(device)).parts["nll"]
+            total, count = total + float(part.sum), count + part.count
+        metrics = {"loss": total / count, "perplexity": math.exp(min(50.0, total / count))}
+        if not shown:
+            return Validation(metrics)
+        translator = Translator(Bundle(config, model, tokenizers, {}))
+        outputs = [each.text for each in translator.translate([source for source, _ in shown], beam=1, n_best=1)]
+        references = [target for _, target in shown]
+        found = score_translations(
+            outputs, references, lowercase=config.tokens.lowercase, metrics=("bleu",), resamples=0
+        )
+        metrics["bleu"] = found["bleu"].value
+        if run.data.train == (BUILTIN,):
+            metrics["exact"] = exact_match(outputs, references)
+        samples = [(*pair, output) for pair, output in zip(shown, outputs, strict=True)][: run.validate_.samples]
+        return Validation(metrics, [(source, output, reference) for source, reference, output in samples])
+
+    return validate
+
+
+def _tokenizers(config: TranslateConfig, folder: Path, train: list[Pair], resume: bool) -> TokenizerPair:
+    """Those of the run when it goes on; otherwise trained on the training pairs, and nothing else."""
+    place = folder / TOKENS
+    if resume:
+        return TokenizerPair.load(place)
+    tokenizers = TokenizerPair.train([pair[0] for pair in train], [pair[1] for pair in train], config.tokens)
+    tokenizers.save(place)
+    return tokenizers

@@ -1,0 +1,25 @@
+"""What a run takes over from the model that it goes on from. No torch here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from regard.errors import UsageError
+from regard.files import read_json
+from regard.runs import bundle_folder
+
+# Which pre-trained models each task can go on from.
+FROM = {"classify": ("fill", "generate"), "generate": ("generate",), "fill": ("fill",), "translate": ()}
+
+
+def started_from(start: str, task: str) -> dict[str, Any]:
+    """The tables `tokens` and `model` of the bundle that a run goes on from."""
+    folder = bundle_folder(start)
+    config = read_json(folder / "config.json") if (folder / "config.json").exists() else {}
+    if not isinstance(config, dict) or not {"task", "tokens", "model"} <= config.keys():
+        raise UsageError(f"start: {start} is neither a run nor a bundle")
+    if config["task"] not in FROM[task]:
+        able = " or ".join(FROM[task]) or "no other run"
+        raise UsageError(f"start: {start} is a {config['task']} model; {task} goes on from {able}")
+    return {"start": str(Path(start)), "tokens": config["tokens"], "model": config["model"]}

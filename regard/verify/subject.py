@@ -1,0 +1,161 @@
+"""What is verified: a bundle, its model in both precisions, and all that the checks must know of its task.
+
+A new task is a subclass of `Subject` in `regard.verify.tasks`; no check changes.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from regard.bundle import Bundle
+from regard.models.config import GPTConfig
+from regard.tokens import TextTokenizer
+from regard.training.loop import Source
+
+ALLOWED = {torch.float64: 1e-9, torch.float32: 1e-4}
+ROWS = range(5)  # of a batch that is taken whole
+EXTRA = 3  # columns behind a row that has none
+
+
+class NotApplicable(Exception):
+    """Why an invariant does not apply to this bundle."""
+
+
+@dataclass(frozen=True, eq=False)
+class Subject(ABC):
+    """A bundle, its model in both precisions, and rows of random tokens, as its task has them."""
+
+    bundle: Bundle
+    models: dict[torch.dtype, Any]
+
+    @classmethod
+    def of(cls, bundle: Bundle) -> Self:
+        device = next(bundle.model.parameters()).device
+        exact = copy.deepcopy(bundle.model)
+        if device.type == "mps":  # has no float64
+            exact = exact.cpu()
+        models = {torch.float64: exact.double().eval(), torch.float32: copy.deepcopy(bundle.model).float().eval()}
+        return cls(bundle, models)
+
+    # -- what every task has --
+
+    @abstractmethod
+    def take(self, rows: Sequence[int]) -> Any:
+        """A batch of these of the rows of random tokens, `ROWS` in all, each as long as it is, the same every time."""
+
+    @abstractmethod
+    def lengthened(self, batch: Any) -> Any:
+        """The same rows with columns behind them; where a mask hides them, of real-looking tokens."""
+
+    @abstractmethod
+    def training(self, seed: int) -> Source:
+        """Batches of random tokens, several in an epoch, as the training loop takes them."""
+
+    def outputs(self, model: Any, batch: Any) -> Tensor:
+        """What the model says of every place of the batch: (B, T, V)."""
+        return model.logits(batch)
+
+    def real(self, outputs: Tensor, batch: Any) -> list[Tensor]:
+        """Of each row, only what was said of real places: (T, V)."""
+        return [row[:length] for row, length in zip(outputs, batch.lengths.tolist(), strict=True)]
+
+    @property
+    def learns(self) -> bool:
+        """Whether the model has a loss."""
+        return True
+
+    @property
+    def tokenizers(self) -> dict[str, TextTokenizer]:
+        return {"tokenizer": self.bundle.tokenizer}
+
+    # -- what tasks have whose models write one token after another --
+
+    def reads(self, batch: Any) -> Any:
+        """What `start` takes beside what was already written."""
+        return None
+
+    def writes(self, batch: Any) -> Tensor:
+        """The ids (B, T + 1) of which `outputs` predicts all but the first."""
+        raise NotApplicable(f"{self.name} answers when it has read the whole text")
+
+    def rewritten(self, batch: Any, ids: Tensor) -> Any:
+        """The same rows with other ids to write, all of them real."""
+        raise NotImplementedError
+
+    # -- what the checks share --
+
+    @property
+    def name(self) -> str:
+        """What a person calls the model: "a gpt2", "an lstm"."""
+        kind = self.bundle.config.model.kind
+        return f"{'an' if kind[0] in 'aeiou' or kind == 'lstm' else 'a'} {kind}"
+
+    @property
+    def balanced(self) -> bool:
+        """Whether the loss has a term that keeps experts in use; it is of all places of a batch, real or not."""
+        config = self.bundle.config.model
+        return isinstance(config, GPTConfig) and config.experts > 0 and config.balance > 0
+
+    def batch(self, model: nn.Module, rows: Sequence[int] = ROWS) -> Any:
+        return self.take(rows).to(next(model.parameters()).device)
+
+    def losses(self, model: Any, batch: Any) -> dict[str, Tensor]:
+        """Every part of the loss that is a sum over real places or rows."""
+        parts = {name: part.sum for name, part in model(batch).parts.items()}
+        return {name: part for name, part in parts.items() if not (self.balanced and name == "loss")}
+
+    def steps(self, model: Any, batch: Any) -> Tensor:
+        """What `outputs` says, but one step after the other: (B, T, V)."""
+        ids = self.writes(batch)
+        logits, state = model.start(self.reads(batch), ids[:, :1])
+        found = [logits]
+        for column in ids[:, 1:-1].split(1, dim=1):
+            logits, state = model.step(column, state)
+            found.append(logits)
+        return torch.cat(found, dim=1)
+
+    def needs_steps(self) -> None:
+        if not hasattr(self.bundle.model, "start"):
+            raise NotApplicable(f"{self.name} does not write step by step")
+
+    def needs_loss(self) -> None:
+        if not self.learns:
+            raise NotApplicable(f"{self.name} without a head gives vectors: there is no loss to learn from")
+
+    def ordinary(self, side: int = -1) -> np.ndarray:
+        """The ids of a vocabulary that stand for text; all, if there are no others."""
+        tokenizer = self.bundle.tokenizers.source if side == 0 else self.bundle.tokenizers.target
+        ids = np.arange(self.bundle.config.vocabulary[side])
+        found = np.setdiff1d(ids, sorted(tokenizer.specials.all))
+        return found if len(found) else ids
+
+    def draw(self, lengths: Sequence[int], special: int, *, side: int = -1, seed: int = 1) -> list[np.ndarray]:
+        """Random text, as long as asked, or as the model has positions for beside `special` tokens and `EXTRA` more."""
+        longest = self.bundle.config.model.longest
+        room = math.inf if longest is None else max(1, longest - special - EXTRA)
+        random, ids = np.random.default_rng(seed), self.ordinary(side)
+        return [random.choice(ids, int(min(length, room))).astype(np.int32) for length in lengths]
+
+    def compare(self, measure: Callable[[Any], float]) -> tuple[bool, str]:
+        """Measure a difference in both precisions; it passes if both are small enough."""
+        found = {kind: measure(model) for kind, model in self.models.items()}
+        passed = all(found[kind] <= limit for kind, limit in ALLOWED.items())  # NaN is not
+        parts = [f"{found[kind]:.0e} in {str(kind)[6:]} ({limit:.0e} allowed)" for kind, limit in ALLOWED.items()]
+        return passed, f"largest difference {', '.join(parts)}"
+
+
+def difference(found: Tensor, expected: Tensor, least: float = 1.0) -> float:
+    """The largest difference, relative to the largest expected number, which counts as no less than `least`."""
+    if found.shape != expected.shape:
+        raise ValueError(f"shapes {tuple(found.shape)} and {tuple(expected.shape)} differ")
+    scale = max(least, float(expected.abs().max()))
+    return float((found - expected).abs().max()) / scale
