@@ -2,11 +2,11 @@
 
     python benchmarks/generation_speed.py [--threads 1] [--rounds 7] [--out FILE]
 
-Models have random weights, made with transformers and copied over. Both decode greedily, 128 tokens after a prompt of
-16, one sequence alone and 16 together; the end token is forbidden on both sides, so that all go on to the last token.
-Transformers runs at its defaults (eval, sdpa attention, DynamicCache). The ids must be equal. Round by round in turns, so
-that whatever else the machine does meets both alike. Prints new tokens per second of each, and the median and range of
-the ratio. Needs the `hf` extra: pip install regard[hf].
+Models have random weights, made with transformers and brought over through a folder. Both decode greedily, 128 tokens
+after a prompt of 16, one sequence alone and 16 together; the end token is forbidden on both sides, so that all go on to
+the last token. Transformers runs at its defaults (eval, sdpa attention, DynamicCache). The ids must be equal. Round by
+round in turns, so that whatever else the machine does meets both alike. Prints new tokens per second of each, and the
+median and range of the ratio. Needs the `hf` extra: pip install regard[hf].
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,8 +28,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 from regard.decode.config import DecodeConfig
 from regard.decode.search import generate
-from regard.models import config as regard_config
-from regard.models.gpt import GPT
+from regard.interop.folder import import_folder
+from regard.tokens import TokensConfig, train_tokenizer
 
 PROMPT, NEW = 16, 128  # tokens
 END = 0  # the id that ends a sequence, forbidden here
@@ -51,8 +52,8 @@ SIZES = {
 }
 
 
-def make_gpt2(size: Size) -> tuple[GPT2LMHeadModel, GPT]:
-    theirs = GPT2LMHeadModel(
+def make_gpt2(size: Size) -> GPT2LMHeadModel:
+    return GPT2LMHeadModel(
         GPT2Config(
             vocab_size=size.vocabulary,
             n_positions=PROMPT + NEW + 1,
@@ -64,105 +65,37 @@ def make_gpt2(size: Size) -> tuple[GPT2LMHeadModel, GPT]:
             initializer_range=SPREAD,
         )
     )
-    config = regard_config.GPT2Config(
-        layers=size.layers,
-        heads=size.heads,
-        width=size.width,
-        feed_forward=4 * size.width,
-        max_length=PROMPT + NEW + 1,
-    )
-    return theirs, copied(config, size, gpt2_weights(theirs))
 
 
-def gpt2_weights(theirs: GPT2LMHeadModel) -> dict[str, Tensor]:
-    """Their linear layers are (in, out), and queries, keys and values are one."""
-    found = theirs.transformer.state_dict()
-    weights = {
-        "tokens.table.weight": found["wte.weight"],
-        "tokens.positions.table": found["wpe.weight"],
-        "output.weight": found["wte.weight"],
-        "norm.weight": found["ln_f.weight"],
-        "norm.bias": found["ln_f.bias"],
-    }
-    for layer in range(theirs.config.n_layer):
-        for part in ("weight", "bias"):
-            both = found[f"h.{layer}.attn.c_attn.{part}"].t()  # (3 D, D) or (3 D,)
-            query, key_value = both.split([theirs.config.n_embd, 2 * theirs.config.n_embd])
-            weights |= {
-                f"blocks.{layer}.attention.query.{part}": query,
-                f"blocks.{layer}.attention.key_value.{part}": key_value,
-                f"blocks.{layer}.attention.out.{part}": found[f"h.{layer}.attn.c_proj.{part}"].t(),
-                f"blocks.{layer}.feed_forward.up.{part}": found[f"h.{layer}.mlp.c_fc.{part}"].t(),
-                f"blocks.{layer}.feed_forward.down.{part}": found[f"h.{layer}.mlp.c_proj.{part}"].t(),
-                f"blocks.{layer}.around_attention.norm.{part}": found[f"h.{layer}.ln_1.{part}"],
-                f"blocks.{layer}.around_feed_forward.norm.{part}": found[f"h.{layer}.ln_2.{part}"],
-            }
-    return weights
-
-
-def make_llama(size: Size) -> tuple[LlamaForCausalLM, GPT]:
-    inner, groups = 8 * size.width // 3 // 8 * 8, size.heads // 2
-    theirs = LlamaForCausalLM(
+def make_llama(size: Size) -> LlamaForCausalLM:
+    return LlamaForCausalLM(
         LlamaConfig(
             vocab_size=size.vocabulary,
             hidden_size=size.width,
-            intermediate_size=inner,
+            intermediate_size=8 * size.width // 3 // 8 * 8,
             num_hidden_layers=size.layers,
             num_attention_heads=size.heads,
-            num_key_value_heads=groups,
+            num_key_value_heads=size.heads // 2,
             max_position_embeddings=PROMPT + NEW + 1,
             bos_token_id=END,
             eos_token_id=END,
             initializer_range=SPREAD,
         )
     )
-    config = regard_config.LlamaConfig(
-        layers=size.layers,
-        heads=size.heads,
-        groups=groups,
-        width=size.width,
-        feed_forward=inner,
-        epsilon=theirs.config.rms_norm_eps,
-        tied=False,
-    )
-    return theirs, copied(config, size, llama_weights(theirs))
 
 
-def llama_weights(theirs: LlamaForCausalLM) -> dict[str, Tensor]:
-    found = theirs.model.state_dict()
-    weights = {
-        "tokens.table.weight": found["embed_tokens.weight"],
-        "output.weight": theirs.lm_head.weight,
-        "norm.weight": found["norm.weight"],
-    }
-    for layer in range(theirs.config.num_hidden_layers):
-        own = {name.removeprefix(f"layers.{layer}."): value for name, value in found.items()}
-        weights |= {
-            f"blocks.{layer}.attention.query.weight": own["self_attn.q_proj.weight"],
-            f"blocks.{layer}.attention.key_value.weight": torch.cat(
-                [own["self_attn.k_proj.weight"], own["self_attn.v_proj.weight"]]
-            ),
-            f"blocks.{layer}.attention.out.weight": own["self_attn.o_proj.weight"],
-            f"blocks.{layer}.feed_forward.gate_up.weight": torch.cat(
-                [own["mlp.gate_proj.weight"], own["mlp.up_proj.weight"]]
-            ),
-            f"blocks.{layer}.feed_forward.down.weight": own["mlp.down_proj.weight"],
-            f"blocks.{layer}.around_attention.norm.weight": own["input_layernorm.weight"],
-            f"blocks.{layer}.around_feed_forward.norm.weight": own["post_attention_layernorm.weight"],
-        }
-    return weights
+def brought_over(foreign: Any) -> Any:
+    """The same weights in a model of ours, by way of a folder; the tokenizer there is not used."""
+    with tempfile.TemporaryDirectory() as folder:
+        foreign.save_pretrained(folder)
+        train_tokenizer([], TokensConfig(kind="byte")).save(Path(folder) / "tokenizer.json")
+        return import_folder(folder).model.eval()
 
 
-def copied(config: Any, size: Size, weights: dict[str, Tensor]) -> GPT:
-    model = GPT(config, size.vocabulary).eval()
-    model.load_state_dict({name: value.detach().clone() for name, value in weights.items()})
-    return model
+MAKE: dict[str, Callable[[Size], Any]] = {"gpt2": make_gpt2, "llama": make_llama}
 
 
-MAKE: dict[str, Callable[[Size], tuple[Any, GPT]]] = {"gpt2": make_gpt2, "llama": make_llama}
-
-
-def ours(model: GPT, prompt: Tensor, new: int) -> list[list[int]]:
+def ours(model: Any, prompt: Tensor, new: int) -> list[list[int]]:
     found = generate(
         model, None, prompt, end=END, limits=[new] * len(prompt), options=DecodeConfig(beam=1), forbidden=[END]
     )
@@ -183,8 +116,8 @@ def theirs(model: Any, prompt: Tensor, new: int) -> list[list[int]]:
 
 def measure(kind: str, size: Size, batch: int, rounds: int) -> dict[str, Any]:
     torch.manual_seed(1)
-    foreign, own = MAKE[kind](size)
-    foreign.eval()
+    foreign = MAKE[kind](size).eval()
+    own = brought_over(foreign)
     prompt = torch.randint(1, size.vocabulary, (batch, PROMPT))
     runs: dict[str, Callable[[], list[list[int]]]] = {
         "regard": lambda: ours(own, prompt, NEW),
@@ -218,6 +151,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="also write the figures here, as JSON")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    transformers.utils.logging.disable_progress_bar()
     rows = []
     print(f"{'':28}{'regard':>12}{'transformers':>14}{'ratio':>8}   from .. to")
     for name in options.sizes:

@@ -41,12 +41,16 @@ def scores_of(model: Experts, x: Tensor) -> np.ndarray:
 
 
 def by_hand(model: Experts, x: Tensor) -> Tensor:
-    """Jiang et al. 2024, section 2.1, for one token after the other: the softmax is over the chosen alone."""
+    """Jiang et al. 2024, section 2.1, for one token after the other: the softmax is over the chosen alone.
+
+    Of a single expert it is over all (Fedus et al. 2022, eq. 1 and 2).
+    """
     out = torch.zeros_like(x)
     for place in np.ndindex(*x.shape[:-1]):
         scores = (model.router.weight @ x[place]).detach().numpy()
         best = sorted(range(len(scores)), key=lambda i: -scores[i])[: model.used]
-        for share, number in zip(softmax(scores[best]), best, strict=True):
+        shares = softmax(scores[best]) if model.used > 1 else softmax(scores)[best]
+        for share, number in zip(shares, best, strict=True):
             out[place] += share * model.experts[number](x[place])
     return out
 
@@ -68,13 +72,17 @@ def test_all_experts_are_a_softmax_mixture() -> None:
     assert torch.allclose(model(x), expected, rtol=0, atol=1e-12)
 
 
-@torch.no_grad()
-def test_one_expert_has_the_whole_say() -> None:
-    """With k = 1 the softmax of one number is 1; with one expert in all, a mixture is that expert."""
+def test_a_single_expert_is_weighed_by_its_probability_among_all() -> None:
+    """Fedus et al. 2022, eq. 2: so that the router learns from the loss; with one expert in all, a mixture is that expert."""
     model, x = mixture(1), vectors(B, T, D)
-    best = scores_of(model, x).argmax(axis=1).reshape(B, T)
-    for place in np.ndindex(B, T):
-        assert torch.allclose(model(x)[place], model.experts[best[place]](x[place]), rtol=0, atol=1e-12)
+    chances = torch.tensor(scores_of(model, x)).softmax(dim=-1)
+    best = chances.argmax(dim=1).view(B, T)
+    out = model(x)
+    for number, place in enumerate(np.ndindex(B, T)):
+        expected = chances[number].max() * model.experts[best[place]](x[place])
+        assert torch.allclose(out[place], expected, rtol=0, atol=1e-12)
+    out.sum().backward()
+    assert model.router.weight.grad is not None and model.router.weight.grad.abs().max() > 1e-3
     alone = mixture(1, experts=1)
     assert torch.allclose(alone(x), alone.experts[0](x), rtol=0, atol=1e-12)
 

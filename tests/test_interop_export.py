@@ -126,7 +126,7 @@ def test_every_option_has_been_thought_of() -> None:
     line = {"groups", "activation", "norm", "norm_kind", "positions", "rotary_base", "band", "experts", "experts_used"}
     for config in (GPT2Config, GPT3Config, LlamaConfig):
         assert set(config.model_fields) == blocks | line | {"balance", "bias", "tied", "language_weight"}
-    own = {"activation", "norm", "segments", "next_sentence", "head", "pooler", "pooling"}
+    own = {"activation", "norm", "positions", "segments", "next_sentence", "head", "pooler", "pooling"}
     assert set(BertConfig.model_fields) == blocks | own
 
 
@@ -157,7 +157,7 @@ def test_what_has_no_equal_is_not_exported(config: Any, words: str, tmp_path: Pa
     assert not (tmp_path / "hf").exists()
 
 
-@pytest.mark.parametrize("change", [{"norm": "pre"}, {"activation": "swiglu"}])
+@pytest.mark.parametrize("change", [{"norm": "pre"}, {"activation": "swiglu"}, {"positions": "sinusoidal"}])
 def test_a_bert_that_has_no_equal_is_not_exported(change: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(RegardError, match="BERT has no equal"):
         export_folder(our_bundle("fill", BertConfig(**SIZES, **change)), tmp_path / "hf")

@@ -142,7 +142,7 @@ def test_pairs_are_what_they_claim() -> None:
     batches = batches_of(documents, pairs=True)
     follows = others = 0
     firsts: set[tuple[int, int]] = set()
-    for epoch in range(20):
+    for epoch in range(80):
         for batch in epoch_of(batches, epoch):
             assert batch.segments is not None and batch.follows is not None
             assert batch.counts["next"] == len(batch.ids) and batch.ids.numel() <= 170

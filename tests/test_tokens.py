@@ -231,3 +231,80 @@ def test_a_file_that_is_no_tokenizer(tmp_path: Path) -> None:
         (tmp_path / "bad.json").write_bytes(content)
         with pytest.raises(RegardError, match=r"is not a tokenizer .*copy the bundle again"):
             TextTokenizer.load(tmp_path / "bad.json")
+
+
+# -- gaps, places, and tokenizers of other shapes ----------------------------------------------------------------------
+
+EVERY = ("bpe", "byte", "character", "word", "space", "wordpiece")
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_a_gap_is_an_id_only_where_gaps_are_asked_for(kind: str) -> None:
+    tokenizer = train(TEXTS, TokensConfig(kind=kind, size=400, min_count=1), mask=True)  # type: ignore[arg-type]
+    mask = tokenizer.specials.mask
+    assert mask is not None and mask in tokenizer.specials.all and mask == tokenizer.size - 1
+    text = "the man [MASK] the [MASK]"
+    assert tokenizer.encode_gaps(text).count(mask) == 2 and mask not in tokenizer.encode(text)
+    for plain in ("the man and the woman", "", "the"):
+        assert tokenizer.encode_gaps(plain) == tokenizer.encode(plain)
+    first = tokenizer.encode("the man")
+    assert tokenizer.encode_gaps(text)[: len(first) + 1] == [*first, mask]  # the spaces beside it belong to the gap
+    assert "[MASK]" not in tokenizer.decode([*first, mask])
+    assert tokenizer.labels([mask]) == ["[MASK]"]
+
+
+def test_a_tokenizer_without_a_mask_reads_the_word() -> None:
+    assert BPE.specials.mask is None and BPE.specials.all == {PAD, BEGIN, END, UNKNOWN}
+    assert BPE.decode(BPE.encode_gaps("a [MASK] b")) == "a [MASK] b"
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_spans_are_the_characters_of_each_id(kind: str) -> None:
+    tokenizer = train(TEXTS, TokensConfig(kind=kind, size=400, min_count=1))  # type: ignore[arg-type]
+    for text in ("the man  rides", "Ein Mann fährt, 日本語!", "👩‍👩‍👧 a\nb", "", " "):
+        spans, ids = tokenizer.spans(text), tokenizer.encode(text)
+        assert len(spans) == len(ids)
+        assert all(0 <= start < end <= len(text) for start, end in spans)
+        covered = {place for start, end in spans for place in range(start, end)}
+        assert all(place in covered or text[place].isspace() for place in range(len(text)))
+        for token, (start, end), label in zip(ids, spans, tokenizer.labels(ids), strict=True):
+            if token != UNKNOWN and label.strip() and "\ufffd" not in label:  # a space before the text has no place
+                assert label.removeprefix("##").strip() == text[start:end].strip()
+
+
+def test_spans_of_bytes_name_their_letter() -> None:
+    assert BYTE.spans("aé日") == [(0, 1), (1, 2), (1, 2), (2, 3), (2, 3), (2, 3)]
+
+
+def test_space_separates_tokens_and_a_line_end_is_one() -> None:
+    tokenizer = train(["a <unk> b, b\nc </s>\n"], TokensConfig(kind="space", min_count=1))
+    assert tokenizer.labels(tokenizer.encode("a  b, b\nc\t\n")) == ["a", "b,", "b", "\n", "c", "\n"]
+    assert tokenizer.size == len(SPECIAL) + len({"a", "b,", "b", "\n", "c"})
+    assert tokenizer.encode("z") == [UNKNOWN]
+    assert tokenizer.decode(tokenizer.encode("a b\nc")) == "a b \n c"
+
+
+def test_wordpieces_are_the_longest_pieces_from_the_left() -> None:
+    """The greedy rule by hand (Devlin et al. 2019; Wu et al. 2016, section 4.1), over the trained vocabulary."""
+    tokenizer = trained("wordpiece")
+    known = {label: number for number, label in enumerate(tokenizer.labels(range(tokenizer.size)))}
+
+    def pieces(word: str) -> list[int]:
+        found, start = [], 0
+        while start < len(word):
+            marks = "##" if start else ""
+            end = next((end for end in range(len(word), start, -1) if marks + word[start:end] in known), None)
+            if end is None:
+                return [UNKNOWN]
+            found.append(known[marks + word[start:end]])
+            start = end
+        return found
+
+    for text in ("the woman rides bikes", "faster manride", "Fahrradmann z", "bike ; red"):
+        assert tokenizer.encode(text) == [piece for word in text.split() for piece in pieces(word)]
+    assert tokenizer.decode(tokenizer.encode("the man, and the woman ride.")) == "the man, and the woman ride."
+
+
+def test_an_imported_kind_cannot_be_trained() -> None:
+    with pytest.raises(RegardError, match="it comes with a model: regard import"):
+        train(TEXTS, TokensConfig(kind="imported"))

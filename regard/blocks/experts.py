@@ -2,6 +2,8 @@
 
     y = Σ over the k best experts i of  softmax(top-k of x W_r)_i · expert_i(x)
 
+With k = 1 that softmax would always be 1, and nothing would teach the router: there the share of the one expert is its
+probability among all (Fedus et al. 2022, eq. 2).
 Each token pays for k experts, whatever their number. Left alone, routers come to use few experts; the balance term
 (Fedus et al. 2022, eq. 4), experts · Σ share of tokens_i · mean probability_i, is 1 when all are used alike and grows
 when they are not. Whoever trains collects it with `balance_terms`.
@@ -45,8 +47,9 @@ class Experts(nn.Module):
         tokens = x.reshape(-1, x.size(-1))  # (N, D)
         scores = self.router(tokens)  # (N, experts)
         values, chosen = scores.topk(self.used, dim=-1)  # (N, used)
-        shares = values.softmax(dim=-1).to(x.dtype)
-        self._tell_balance(scores, chosen)
+        every = scores.softmax(dim=-1)  # (N, experts)
+        shares = (every.gather(1, chosen) if self.used == 1 else values.softmax(dim=-1)).to(x.dtype)  # (N, used)
+        self._tell_balance(every, chosen)
         out = torch.zeros_like(tokens)
         for number, expert in enumerate(self.experts):
             rows, places = (chosen == number).nonzero(as_tuple=True)
@@ -54,10 +57,10 @@ class Experts(nn.Module):
                 out = out.index_add(0, rows, shares[rows, places, None] * expert(tokens[rows]))
         return out.view_as(x)
 
-    def _tell_balance(self, scores: Tensor, chosen: Tensor) -> None:
+    def _tell_balance(self, every: Tensor, chosen: Tensor) -> None:
         found = _terms.get()
         if found is None:
             return
-        count = scores.size(-1)
+        count = every.size(-1)
         sent = torch.bincount(chosen.flatten(), minlength=count) / chosen.numel()  # (experts,)
-        found.append(count * (sent * scores.softmax(dim=-1).mean(dim=0)).sum())
+        found.append(count * (sent * every.mean(dim=0)).sum())

@@ -15,7 +15,7 @@ from regard.cli.output import print_json, print_table
 def fill(
     texts: Annotated[list[str], typer.Argument(metavar="TEXT", help="Texts with a [MASK] in each gap.")],
     model: Model = None,
-    top: Annotated[int, typer.Option(metavar="N", help="Guesses for each gap.")] = 5,
+    top: Annotated[int, typer.Option(metavar="N", min=1, help="Guesses for each gap.")] = 5,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:

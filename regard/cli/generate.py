@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import unicodedata
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -37,9 +38,9 @@ def generate(
     ] = None,
     greedy: Annotated[bool, typer.Option("--greedy", help="Always the most likely token.")] = False,
     beam: Annotated[
-        int | None, typer.Option(metavar="N", help="Search for the likeliest text with N hypotheses.")
+        int | None, typer.Option(metavar="N", min=1, help="Search for the likeliest text with N hypotheses.")
     ] = None,
-    samples: Annotated[int | None, typer.Option("--samples", metavar="N", help="Write N of them.")] = None,
+    samples: Annotated[int | None, typer.Option("--samples", metavar="N", min=1, help="Write N of them.")] = None,
     seed: Annotated[int | None, typer.Option(metavar="N", help="Of the draws.", show_default="random")] = None,
     stop: Annotated[
         list[str] | None, typer.Option(metavar="TEXT", help="End before this text (may be repeated).")
@@ -55,14 +56,20 @@ def generate(
     decode = _decode(locals())
     texts = [_read(text) for text in prompts or [""]]
     generator: Generator = load_model(model or newest_run("generate"), device, "generate")
-    generator.options(decode)  # a wrong option is told before anything is written
+    from regard.tasks.generate import check_stop
+
+    generator.options(decode)  # what is wrong is told before anything is written
+    check_stop(stop or [])
+    generator.tokenizer.encode_all(texts)
     alone = len(texts) == 1 and not samples and not beam and not as_json
     if alone:
         _stream(generator, texts[0], stop or [], decode)
         return
     for found in generator.generate(texts, stop=stop or [], **decode):
         for each in (found, *found.alternatives):
-            print(json.dumps(finite(as_data(each)), ensure_ascii=False) if as_json else f"{each}\n---")
+            print(
+                json.dumps(finite(as_data(each)), ensure_ascii=False) if as_json else f"{for_terminal(str(each))}\n---"
+            )
 
 
 def as_data(found: Generated) -> dict[str, Any]:
@@ -76,12 +83,21 @@ def as_data(found: Generated) -> dict[str, Any]:
     }
 
 
+def for_terminal(text: str) -> str:
+    """A terminal is not given control characters, which a model may say and which could rearrange it."""
+    if not sys.stdout.isatty():
+        return text
+    return "".join(each for each in text if each in "\n\t" or unicodedata.category(each) != "Cc")
+
+
 def _decode(options: dict[str, Any]) -> dict[str, Any]:
     """What the person asked of decoding."""
     shapes = {name: options[name] for name in ("temperature", "top_k", "top_p", "min_p")}
     if (options["greedy"] or options["beam"]) and given(**shapes):
         names = ", ".join(f"--{name.replace('_', '-')}" for name in given(**shapes))
         raise UsageError(f"{names} shape random draws, which --greedy and --beam do not make; leave one out")
+    if options["temperature"] == 0:
+        raise UsageError("--temperature 0 would always take the most likely token; type --greedy instead")
     decode = given(max_length=options["length"], min_length=options["min_length"], **shapes)
     if options["greedy"] or options["beam"]:
         decode |= {"sample": False, "beam": options["beam"] or 1}
@@ -110,10 +126,10 @@ def _stream(generator: Generator, prompt: str, stop: list[str], decode: dict[str
     def write(piece: str) -> None:
         nonlocal written
         written += piece
-        print(piece, end="", flush=True)
+        print(for_terminal(piece), end="", flush=True)
 
-    print(prompt, end="", flush=True)
+    print(for_terminal(prompt), end="", flush=True)
     found = generator.generate(prompt, stop=stop, stream=write, **decode)
-    print(found.text[len(written) :])
+    print(for_terminal(found.text[len(written) :]))
     if not found.finished and sys.stderr.isatty():
         say(f"(stopped after {len(found.tokens)} tokens; -n N writes more)")

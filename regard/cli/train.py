@@ -11,7 +11,7 @@ import typer
 from regard.cli.model import choose_device
 from regard.cli.options import AsJson, Device, given
 from regard.cli.output import print_json, print_table, say
-from regard.errors import UsageError
+from regard.errors import RegardError, UsageError
 
 if TYPE_CHECKING:
     from regard.tasks.config import RunConfig
@@ -158,15 +158,22 @@ def watch(work: Callable[[], RunResult], folder: Path) -> RunResult:
         result = work()
     except KeyboardInterrupt:
         result = None
+    except RegardError:
+        _leave_no_empty(folder)
+        raise
     if result is not None and result.outcome.reason != "interrupted":
         return result
     if (folder / "run.json").exists():
         say(f"interrupted; go on with: regard train --resume {folder}")
     else:
         say("interrupted before training began; start it again")
-        if folder.exists() and not any(folder.iterdir()):
-            folder.rmdir()
+        _leave_no_empty(folder)
     raise typer.Exit(130)
+
+
+def _leave_no_empty(folder: Path) -> None:
+    if folder.exists() and not any(folder.iterdir()):
+        folder.rmdir()
 
 
 def summary(result: RunResult) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def read(settings: Settings, names: Collection[str]) -> BertConfig:
 
 
 def write(config: BertConfig) -> dict[str, Any]:
-    must_be(config, "BERT", norm="post", activation=("gelu", "relu", "gelu-tanh"))
+    must_be(config, "BERT", norm="post", positions="learned", activation=("gelu", "relu", "gelu-tanh"))
     return {
         "architectures": [_architecture(config)],
         "num_hidden_layers": config.layers,

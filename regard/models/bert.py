@@ -16,6 +16,7 @@ from regard.blocks import Around, Block, initialise_normal, make_feed_forward, m
 from regard.blocks.feed_forward import ACTIVATIONS
 from regard.data.batch import MaskedBatch
 from regard.embed import TokenEmbedding, positions
+from regard.errors import UsageError
 from regard.models.config import BertConfig
 from regard.models.loss import Loss, Part
 from regard.models.memory import Memory
@@ -96,7 +97,8 @@ class Bert(nn.Module):
 
     def forward(self, batch: MaskedBatch) -> Loss:
         vectors = self.encoder(batch.ids, batch.lengths, batch.segments).vectors  # (B, S, D)
-        assert self.head is not None
+        if self.head is None:
+            raise UsageError("this model has no head that fills gaps, so it cannot learn to: set model.head = true")
         hidden, table = self.head.with_bias(self.head(vectors[batch.places]), self.table)
         smooth, plain = output_loss(hidden, table, batch.wanted, self.smoothing if self.training else 0.0)
         count = len(batch.wanted)

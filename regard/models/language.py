@@ -37,7 +37,7 @@ class LanguageModel(nn.Module):
         smooth, plain = output_loss(kept, self.output.weight, wanted, self.smoothing if self.training else 0.0)
         count = batch.tokens
         parts = {"loss": Part(smooth, count), "nll": Part(plain, count, weight=0.0)}
-        if balance and isinstance(self.config, GPTLineConfig):
+        if balance and self.training and isinstance(self.config, GPTLineConfig):
             # Added to the loss of the batch, so its weight is the batch's: a mean over micro-batches.
             parts["loss"] = Part(smooth + self.config.balance * count * sum(balance) / len(balance), count)
         return Loss(parts)

@@ -46,7 +46,7 @@ class _ChunkedLoss(torch.autograd.Function):
         need_h, need_weight = ctx.needs_input_grad[:2]
         grad_h = torch.empty_like(h) if need_h else None
         grad_weight = torch.zeros_like(weight) if need_weight else None
-        rows = min(len(h), max(1, CHUNK_ELEMENTS // len(weight)))
+        rows = max(1, min(len(h), CHUNK_ELEMENTS // len(weight)))
         buffer = h.new_empty(rows, len(weight))  # one for all chunks: fresh pages cost as much as the arithmetic
         plain = h.new_zeros(())
         uniform = h.new_zeros(())

@@ -93,9 +93,9 @@ class Tfidf(Pooled):
         weights = (dropout(weights, self.config.dropout) if self.training else weights)[:, None]  # (B, 1, S)
         values = self.words(batch.ids)  # (B, S, labels)
         out = weights @ values  # (B, 1, labels)
-        k, v, told = keys[:, None, :, None], values[:, None], weights[:, None]  # one head
-        tell(self, "pool", torch.ones_like(k[:, :, :1]), k, v, out[:, None], mask=padding_mask(batch), told=told,
-             sums_to_one=False)  # fmt: skip
+        k, mask = keys[:, None, :, None], padding_mask(batch)  # (B, 1, S, 1)
+        heads = (torch.ones_like(k[:, :, :1]), k, values[:, None], out[:, None])  # one
+        tell(self, "pool", *heads, mask=mask, told=weights[:, None], sums_to_one=False)
         return out.squeeze(1)
 
 
@@ -173,7 +173,7 @@ class Additive(Pooled):
 class SelfAttention(Averaged):
     """One layer of query-key-value self-attention (Vaswani et al. 2017, section 3.2), then the mean.
 
-    Embeddings know their positions.
+    Embeddings know their positions. Nothing passes beside the attention, so that where it looks is all that counts.
     """
 
     def __init__(self, config: SelfAttentionConfig, vocabulary: int, labels: int, smoothing: float = 0.0) -> None:

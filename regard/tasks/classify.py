@@ -101,18 +101,20 @@ class TextClassifier:
         counted = self.model.looked(seen, batch.lengths)[0].double().cpu().numpy()  # (S,)
         spans, weights = self._places(text, second, counted)
         whole = text if second is None else f"{text}\n{second}"
-        title = f"{self.config.model.kind}: {found.label}"
-        weighed = WeighedText(whole, tuple(spans), tuple(weights), title, f"{found.label} {found.probability:.0%}")
-        return weighed if self.config.tokens.kind in ("character", "byte") else weighed.merged()
+        title, caption = self.config.model.kind, f"{found.label} {found.probability:.0%}"
+        weighed = WeighedText(whole, tuple(spans), tuple(weights), title, caption)
+        words = weighed.merged()
+        several = sum(start < end for start, end in words.spans) > 1  # of a single word, its pieces are shown
+        return words if several and self.config.tokens.kind not in ("character", "byte") else weighed
 
     def _places(self, text: str, second: str | None, counted: np.ndarray) -> tuple[list[tuple[int, int]], list[float]]:
         """Where the pieces that were read stand in the text, and what each counted; those of one letter are one."""
-        ids, _ = as_row(self.tokenizer, text, second, self.longest)
+        ids, segments = as_row(self.tokenizer, text, second, self.longest)
         first = self.tokenizer.spans(text)[: len(ids) - 2]
         spans: list[tuple[int, int]] = [(0, 0), *first]
         if second is not None:
             shift = len(text) + 1
-            read = int((ids == self.tokenizer.specials.end).nonzero()[0][0]) - 1  # of the first text
+            read = int((segments == 0).sum()) - 2  # of the first text
             spans = [(0, 0), *self.tokenizer.spans(text)[:read], (len(text), len(text))]
             spans += [(a + shift, b + shift) for a, b in self.tokenizer.spans(second)][: len(ids) - len(spans) - 1]
         spans.append((spans[-1][1], spans[-1][1]))

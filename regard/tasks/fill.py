@@ -61,11 +61,16 @@ class Filler:
         """Guess what stands at every [MASK] of a text; each gap is one token, guessed with the others still open."""
         if self.model.head is None:
             raise UsageError("this model gives vectors only, it has no head that fills gaps; try: regard vectors")
-        mask = self.tokenizer.specials.mask
-        ids = self._framed(self.tokenizer.encode_gaps(text))
-        gaps = [place for place, token in enumerate(ids) if token == mask]
-        if mask is None or not gaps:
+        mask, whole = self.tokenizer.specials.mask, self.tokenizer.encode_gaps(text)
+        if mask is None or mask not in whole:
             raise UsageError(f'the text has no gap; mark one: regard fill "Paris is the {MASK} of France"')
+        ids = self._framed(whole)
+        gaps = [place for place, token in enumerate(ids) if token == mask]
+        if len(gaps) < whole.count(mask):
+            raise UsageError(
+                f"a gap lies beyond the {self.longest} tokens that this model reads (the text has {len(whole) + 2}); "
+                "shorten the text"
+            )
         vectors = self._vectors([ids]).vectors[0, gaps]  # (gaps, D)
         scores = self.model.gaps(vectors)[:, : self.tokenizer.size]
         scores[:, sorted(self.tokenizer.specials.all)] = -torch.inf

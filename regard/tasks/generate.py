@@ -26,6 +26,8 @@ from regard.tokens import TextTokenizer
 
 LENGTH = 200  # most tokens where neither the person nor the model says how many
 BATCH = 16  # windows of text scored together
+NEAR = 8  # tokens that are enough to know how the next one is decoded
+NO_LETTER = "\ufffd"  # what decoding puts for bytes that are no UTF-8
 
 
 @dataclass(frozen=True)
@@ -96,13 +98,17 @@ class Generator:
         """
         prompts = [prompt] if isinstance(prompt, str) else list(prompt)
         decode = self.options(options)
+        check_stop(stop)
         ids = [[self.tokenizer.specials.begin, *self.tokenizer.encode(each)] for each in prompts]
+        watch = None if stream is None else self._streamed(ids, decode, stop, stream)
         found: list[Generated | None] = [None] * len(prompts)
         for group in _of_equal_length(ids, decode.batch_sentences):
-            results = self._search([ids[i] for i in group], group, decode, stop, stream)
+            results = self._search([ids[i] for i in group], group, decode, stop, watch)
             for place, hypotheses in zip(group, results, strict=True):
                 found[place] = self._generated(prompts[place], ids[place], hypotheses, stop)
         out = [each for each in found if each is not None]
+        if watch is not None:
+            watch.finish(out[0].text)
         return out[0] if isinstance(prompt, str) else out
 
     def options(self, over: dict[str, Any]) -> DecodeConfig:
@@ -119,11 +125,9 @@ class Generator:
         places: list[int],
         options: DecodeConfig,
         stop: Sequence[str],
-        stream: Callable[[str], None] | None,
+        watch: _Stream | None,
     ) -> list[list[Hypothesis]]:
         special, size = self.tokenizer.specials, self.tokenizer.size
-        if not all(stop):
-            raise UsageError("an empty stop string ends every text before it begins; leave it out")
         unused = range(size, self.config.vocabulary[0])
         longest = self.config.model.longest
         limit = LENGTH if options.max_length is None else options.max_length
@@ -137,15 +141,24 @@ class Generator:
             forbidden=sorted((special.all - {special.end}) | set(unused)),
             streams=places,
             stops=self._stops(ids[0], stop) if stop else None,
-            watch=None if stream is None else _Stream(self.tokenizer, ids[0], stop, stream),
+            watch=watch,
         )
+
+    def _streamed(
+        self, ids: list[list[int]], options: DecodeConfig, stop: Sequence[str], give: Callable[[str], None]
+    ) -> _Stream:
+        if len(ids) != 1 or options.n_best > 1 or (options.beam > 1 and not options.sample):
+            raise UsageError("stream is for one prompt and one sequence; leave out beam and n_best, or stream")
+        return _Stream(self.tokenizer, ids[0], stop, give)
 
     def _stops(self, prompt: list[int], stop: Sequence[str]) -> Callable[[list[int]], bool]:
         """Whether what was added holds a stop string; only its end is looked at, which is all that can be new."""
-        tail = 8 + max(len(each.encode()) for each in stop)
+        tail = NEAR + max(len(each.encode()) for each in stop)
 
         def stops(ids: list[int]) -> bool:
-            return any(each in self.tokenizer.decode(ids[-tail:]) for each in stop)
+            before = [*prompt[-NEAR:], *ids[:-tail]][-NEAR:]
+            text = added(self.tokenizer, before, ids[-tail:])
+            return any(each in text for each in stop)
 
         return stops
 
@@ -156,7 +169,7 @@ class Generator:
     def _one(self, prompt: str, ids: list[int], found: Hypothesis, stop: Sequence[str]) -> Generated:
         return Generated(
             prompt,
-            before_stop(added(self.tokenizer, ids, found.ids), stop).replace("\ufffd", ""),
+            before_stop(added(self.tokenizer, ids, found.ids), stop),
             found.score,
             found.log_probability,
             tuple(self.tokenizer.labels(found.ids)),
@@ -173,11 +186,8 @@ class Generator:
         ids = np.array([self.tokenizer.specials.begin, *self.tokenizer.encode(text)])
         total = count = 0.0
         shared = self.context // 2 if overlap is None else overlap
-        for batch in (
-            evaluation_batches(TokenStream(ids, self.tokenizer.size), self.context, BATCH, shared)
-            if len(ids) > 1
-            else ()
-        ):
+        stream = TokenStream(ids, self.tokenizer.size)
+        for batch in evaluation_batches(stream, self.context, BATCH, shared) if len(ids) > 1 else ():
             part = self.model(batch.to(self.device)).parts["nll"]
             total, count = total + float(part.sum), count + part.count
         return TextScore(text, -total, int(count))
@@ -197,9 +207,17 @@ class Generator:
 
 
 def added(tokenizer: TextTokenizer, prompt: Sequence[int], new: Sequence[int]) -> str:
-    """The text that new ids add behind a prompt's: decoding may join both, as where a letter is split over tokens."""
-    before = tokenizer.decode(prompt).removesuffix("\ufffd")
-    return tokenizer.decode([*prompt, *new])[len(before) :]
+    """The text that new ids add behind a prompt's: decoding may join both, as where a letter is split over tokens.
+
+    Bytes that are no letter, or not yet one, are left out: what more ids add only ever comes behind.
+    """
+    before, whole = (tokenizer.decode(ids).replace(NO_LETTER, "") for ids in (prompt, [*prompt, *new]))
+    return whole[len(before) :]
+
+
+def check_stop(stop: Sequence[str]) -> None:
+    if not all(stop):
+        raise UsageError("an empty stop string ends every text before it begins; leave it out")
 
 
 def before_stop(text: str, stop: Sequence[str]) -> str:
@@ -219,12 +237,16 @@ class _Stream:
 
     def __call__(self, live: Live) -> None:
         text = added(self.tokenizer, self.prompt, live.ids[0, 0].tolist())
-        certain = len(text.rstrip("\ufffd"))
+        certain = len(text)
         for each in self.stop:
             certain = min([certain, *(len(text) - n for n in range(1, len(each)) if text.endswith(each[:n]))])
-        if certain > self.given:
-            self.give(text[self.given : certain])
-            self.given = certain
+        self.finish(text[:certain])
+
+    def finish(self, text: str) -> None:
+        """Hand out what was not yet handed out of a text that is certain."""
+        if len(text) > self.given:
+            self.give(text[self.given :])
+            self.given = len(text)
 
 
 def _of_equal_length(ids: list[list[int]], most: int) -> list[list[int]]:

@@ -114,7 +114,7 @@ def _with_and_without(subject: Subject, model: Any, row: int) -> Iterator[tuple[
     alone = subject.batch(model, [row])
     more = subject.lengthened(alone)
     yield subject.real(subject.outputs(model, more), more)[0], subject.outputs(model, alone)[0]
-    if hasattr(model, "start"):
+    if hasattr(model, "start") and subject.reads(alone) is not None:  # only a source can be padded where one steps
         yield subject.real(subject.steps(model, more), more)[0], subject.steps(model, alone)[0]
     if subject.learns:
         losses = subject.losses(model, alone)

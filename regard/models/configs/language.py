@@ -57,9 +57,11 @@ class GPTConfig(BlocksConfig):
         if self.groups and self.heads % self.groups:
             raise ValueError(f"{self.heads} heads cannot share {self.groups} key-value heads; choose a divisor")
         if self.positions == "rotary" and self.width // self.heads % 2:
-            raise ValueError(f"rotary positions need heads of even width, not {self.width // self.heads}")
+            raise ValueError(
+                f"rotary positions need heads of even width, not {self.width // self.heads}; choose other heads or width"
+            )
         if self.experts and self.experts_used > self.experts:
-            raise ValueError(f"experts_used {self.experts_used} is more than experts {self.experts}")
+            raise ValueError(f"experts_used {self.experts_used} is more than experts {self.experts}; lower it")
         return self
 
     @property

@@ -1,0 +1,353 @@
+"""`regard train`, `generate`, `fill`, `classify`, `vectors` and `look` of language models and classifiers, as typed."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import math
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from regard.cli import main
+from regard.tasks.trained import load_model
+
+WORDS = [
+    "the",
+    "old",
+    "king",
+    "walked",
+    "to",
+    "the",
+    "sea",
+    "and",
+    "the",
+    "grey",
+    "cat",
+    "looked",
+    "at",
+    "a",
+    "red",
+    "moon",
+]
+TINY = ["model.layers=1", "model.width=12", "model.heads=2", "model.feed_forward=16", "model.dropout=0.0"]
+SHORT = ["train.batch_tokens=128", "train.validate_every=2", "train.precision=float32"]
+TEXT = [*TINY, *SHORT, "tokens.size=300", "data.context=16"]
+GOOD, BAD = "a great film with a great cat", "a dull film with a dull king"
+
+
+def setting(names: list[str]) -> list[str]:
+    return [f"--set={name}" for name in names]
+
+
+def sentences(count: int, seed: int = 1) -> list[str]:
+    draw = random.Random(seed)
+    return [" ".join(draw.choices(WORDS, k=draw.randint(4, 9))) + "." for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with texts and one run of each task; the tests are in it."""
+    here = tmp_path_factory.mktemp("language")
+    (here / "books").mkdir()
+    for number in range(5):
+        (here / "books" / f"{number}.txt").write_text("\n".join(sentences(30, number)))
+    lines = sentences(120)
+    (here / "book.jsonl").write_text("".join(json.dumps({"text": line}) + "\n" for line in lines))
+    labelled = [f"{line} {GOOD}\tgood\n{line} {BAD}\tbad\n" for line in lines]
+    (here / "mood.tsv").write_text("".join(labelled))
+    (here / "pairs.tsv").write_text("".join(f"{a}\t{b}\t{a < b}\n" for a, b in itertools.pairwise(lines)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(here)
+        tasks = {
+            "generate": ["--data", "books", "--model", "gpt2", *setting([*TEXT, "model.max_length=16", "samples=3"])],
+            "fill": ["--data", "books", *setting([*TEXT, "model.max_length=16"])],
+            "classify": ["--data", "mood.tsv", *setting([*SHORT, "model.width=12", "model.heads=2", "train.lr=3e-2"])],
+        }
+        for task, words in tasks.items():
+            steps = "12" if task == "classify" else "3"
+            assert main.run(["train", task, "--steps", steps, *words]) == 0
+        yield here
+
+
+Captured = pytest.CaptureFixture[str]
+
+
+def typed(capsys: Captured, *words: str, stdin: str | None = None) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr."""
+    capsys.readouterr()
+    with pytest.MonkeyPatch.context() as patch:
+        if stdin is not None:
+            patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        code = main.run(list(words))
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def refused(capsys: Captured, *words: str, stdin: str | None = None, code: int = 2) -> str:
+    """The one line on stderr that says what is wrong; nothing goes to stdout, and no run is left."""
+    before = sorted(Path("runs").rglob("*"))
+    found, out, err = typed(capsys, *words, stdin=stdin)
+    assert (found, out) == (code, ""), (found, out, err)
+    assert sorted(Path("runs").rglob("*")) == before
+    [line] = [line for line in err.splitlines() if line.startswith("regard: ")]
+    return line
+
+
+# --- generate
+
+
+def test_generate_prints_the_prompt_and_how_it_goes_on(folder: Path, capsys: Captured) -> None:
+    code, out, err = typed(capsys, "generate", "the old", "--greedy", "-n", "7")
+    found = load_model("runs/generate/1").generate("the old", sample=False, beam=1, max_length=7)
+    assert (code, out) == (0, f"the old{found.text}\n")
+    assert err == "model: runs/generate/1 (the newest run here; -m takes another)\n"
+
+
+def test_generate_json_is_a_line_for_each_text(folder: Path, capsys: Captured) -> None:
+    words = ("generate", "the old", "a", "-m", "runs/generate/1", "--samples", "2", "--seed", "4", "-n", "5", "--json")
+    code, out, err = typed(capsys, *words)
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert (code, err) == (0, "") and [row["prompt"] for row in rows] == ["the old", "the old", "a", "a"]
+    for row in rows:
+        assert row["log_probability"] == pytest.approx(math.fsum(row["token_log_probabilities"]))
+        assert len(row["tokens"]) <= 5
+    assert typed(capsys, *words)[1] == out
+    assert typed(capsys, *words[:8], "5", *words[9:])[1] != out
+
+
+def test_generate_reads_standard_input_and_stops(folder: Path, capsys: Captured) -> None:
+    words = ("-m", "runs/generate/1", "--greedy", "-n", "9", "--min-length", "9")
+    whole = typed(capsys, "generate", "-", *words, stdin="the grey\n")[1]
+    assert whole == typed(capsys, "generate", "the grey", *words)[1]
+    added = whole.removeprefix("the grey").rstrip("\n")
+    stop = added[len(added) // 2 :][:2]
+    out = typed(capsys, "generate", "the grey", *words[:-2], "--stop", "@@", "--stop", stop)[1]
+    assert out == f"the grey{added[: added.index(stop)]}\n"
+
+
+def test_generate_beyond_the_context(folder: Path, capsys: Captured) -> None:
+    """The context has 16 tokens."""
+    words = ("-m", "runs/generate/1", "-n", "40", "--min-length", "40", "--json")
+    code, out, _ = typed(capsys, "generate", "the " * 30, *words)
+    assert code == 0 and len(json.loads(out)["tokens"]) == 40
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--greedy", "--temperature", "2"], "--temperature shape random draws, which --greedy and --beam do not make"),
+        (["--temperature", "0"], "type --greedy instead"),
+        (["--beam", "0"], "'--beam'"),
+        (["-n", "-3"], "max_length"),
+        (["--stop", ""], "an empty stop string"),
+        (["-m", "nowhere"], "there is no nowhere; regard runs lists the runs here"),
+        (["-m", "runs/fill/1"], "is a model to fill, not to generate; try: regard fill"),
+        (["--greedy", "--samples", "2"], "n_best 2 is more than beam 1"),
+        (["--device", "abacus"], "no device abacus"),
+    ],
+)
+def test_generate_refuses(folder: Path, capsys: Captured, words: list[str], message: str) -> None:
+    given = words if "-m" in words else ["-m", "runs/generate/1", *words]
+    assert message in refused(capsys, "generate", "the", *given)
+
+
+def test_bytes_that_are_no_text_are_told_before_anything_is_printed(folder: Path, capsys: Captured) -> None:
+    """As a shell hands them over. The bug: printing them failed first, with advice for programmers."""
+    line = refused(capsys, "generate", "a\udcffb", "-m", "runs/generate/1", code=1)
+    assert "the text holds a lone surrogate" in line
+
+
+def test_a_terminal_is_not_given_control_characters(
+    folder: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompt = "a\x1b[31m\x07b\tc\n日👩\u200d👩"
+    words = ("generate", prompt, "-m", "runs/generate/1", "-n", "0")
+    assert typed(capsys, *words)[1] == prompt + "\n"  # into a file goes everything
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert typed(capsys, *words)[1] == "a[31mb\tc\n日👩\u200d👩\n"
+
+
+# --- fill and vectors
+
+
+def test_fill_prints_the_text_and_its_guesses(folder: Path, capsys: Captured) -> None:
+    code, out, _ = typed(capsys, "fill", "the [MASK] king [MASK]", "--top", "3")
+    found = load_model("runs/fill/1").fill("the [MASK] king [MASK]", 3)
+    lines = out.splitlines()
+    assert code == 0 and lines[0] == found.text and len(lines) == 2 + 6
+    assert [line.split()[0] for line in lines[2:]] == ["1", "1", "1", "2", "2", "2"]
+    code, out, _ = typed(capsys, "fill", "the [MASK]", "a [MASK] cat", "--json")
+    rows = json.loads(out)
+    assert code == 0 and [row["source"] for row in rows] == ["the [MASK]", "a [MASK] cat"]
+    assert len(rows[0]["gaps"][0]) == 5
+
+
+def test_fill_refuses(folder: Path, capsys: Captured) -> None:
+    assert 'the text has no gap; mark one: regard fill "' in refused(capsys, "fill", "the king")
+    assert "'--top'" in refused(capsys, "fill", "the [MASK]", "--top", "0")
+    assert "try: regard classify" in refused(capsys, "fill", "[MASK]", "-m", "runs/classify/1")
+
+
+def test_vectors(folder: Path, capsys: Captured) -> None:
+    code, out, _ = typed(capsys, "vectors", "the king", "a cat")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert code == 0 and [row["text"] for row in rows] == ["the king", "a cat"]
+    for row in rows:
+        assert math.fsum(value * value for value in row["vector"]) == pytest.approx(1.0)
+    assert typed(capsys, "vectors", stdin="the king\na cat\n")[1] == out
+    alike = math.fsum(a * b for a, b in zip(rows[0]["vector"], rows[1]["vector"], strict=True))
+    code, out, _ = typed(capsys, "vectors", "the king", "a cat", "--similar")
+    assert [line.split()[1:3] for line in out.splitlines()[1:]] == [["1.00", f"{alike:.2f}"], [f"{alike:.2f}", "1.00"]]
+    assert typed(capsys, "vectors", stdin="")[:2] == (0, "")
+    assert "--pooling max: choose mean or cls" in refused(capsys, "vectors", "a", "--pooling", "max")
+
+
+# --- classify and look
+
+
+def test_classify_has_a_line_for_each_line(folder: Path, capsys: Captured) -> None:
+    assert typed(capsys, "classify", GOOD, BAD)[:2] == (0, "good\nbad\n")
+    assert typed(capsys, "classify", stdin=f"{BAD}\n{GOOD}\n\n{BAD}\n")[1].splitlines()[:2] == ["bad", "good"]
+    assert len(typed(capsys, "classify", stdin=f"{BAD}\n{GOOD}\n\n{BAD}\n")[1].splitlines()) == 4
+    rows = [json.loads(line) for line in typed(capsys, "classify", GOOD, BAD, "--json")[1].splitlines()]
+    assert [row["label"] for row in rows] == ["good", "bad"]
+    assert all(sum(row["probabilities"].values()) == pytest.approx(1.0) for row in rows)
+    label, share = typed(capsys, "classify", GOOD, "--scores")[1].rstrip("\n").split("\t")
+    assert label == "good" and float(share) == pytest.approx(rows[0]["probability"], abs=1e-4)
+    assert "--second belongs to one TEXT" in refused(capsys, "classify", "a", "b", "--second", "c")
+
+
+def test_look_at_each_task(folder: Path, capsys: Captured, tmp_path: Path) -> None:
+    code, out, err = typed(capsys, "look", GOOD)
+    assert code == 0 and "great" in out and "model: runs/" in err
+    for task in ("generate", "fill"):
+        code, out, _ = typed(capsys, "look", "the old king", "-m", f"runs/{task}/1", "--layer", "0", "--head", "1")
+        assert code == 0 and "king" in out
+    for name in ("a.png", "a.html", "a.json", "a.svg"):
+        code, out, err = typed(capsys, "look", GOOD, "-m", "runs/classify/1", "-o", str(tmp_path / name))
+        assert (code, out) == (0, "") and f"wrote {tmp_path / name}" in err and (tmp_path / name).stat().st_size > 99
+    data = json.loads((tmp_path / "a.json").read_text())
+    assert sum(piece["weight"] for piece in data["pieces"]) == pytest.approx(1.0, abs=1e-5)
+    words = ("look", "a", "-m", "runs/classify/1")
+    assert "leave out --layer and --head" in refused(capsys, *words, "--layer", "0")
+    assert "use .png, .svg, .html, .json, .csv" in refused(capsys, *words, "-o", "a.gif")
+    assert "--second is for classifiers of pairs" in refused(capsys, "look", "a", "-m", "runs/fill/1", "--second", "b")
+
+
+# --- train
+
+
+def test_train_on_jsonl_and_from_another_run(folder: Path, capsys: Captured, tmp_path: Path) -> None:
+    out = ["-o", str(tmp_path / "run"), "--json", "--steps", "2"]
+    words = ["--data", "book.jsonl", "--from", "runs/generate/1", *setting([*SHORT, "data.context=16"])]
+    code, printed, err = typed(capsys, "train", "generate", *words, *out)
+    found = json.loads(printed)
+    assert code == 0 and (found["step"], found["reason"]) == (2, "steps") and "held out 10%" in err
+    assert found["metrics"]["perplexity"] == pytest.approx(math.exp(found["metrics"]["loss"]))
+    config = json.loads((tmp_path / "run" / "run.json").read_text())["config"]
+    assert (config["model"]["kind"], config["start"]) == ("gpt2", "runs/generate/1")
+
+
+def test_train_on_pairs(folder: Path, capsys: Captured, tmp_path: Path) -> None:
+    out = ["-o", str(tmp_path / "run"), "--steps", "2"]
+    code, printed, _ = typed(capsys, "train", "classify", "--data", "pairs.tsv", "--from", "runs/fill/1", *out)
+    assert code == 0 and "regard classify -m" in printed
+    code, printed, _ = typed(capsys, "classify", "-m", str(tmp_path / "run"), stdin="the cat\ta king\n")
+    assert code == 0 and printed in ("True\n", "False\n")
+    assert typed(capsys, "classify", "-m", str(tmp_path / "run"), "the cat", "--second", "a king")[1] == printed
+
+
+def test_a_budget_that_is_too_short_leaves_nothing(folder: Path, capsys: Captured) -> None:
+    """The bug: an empty folder stayed, and the next run had the number after it."""
+    words = ["--data", "books", "--budget", "0.001s", *setting([*TEXT, "model.max_length=16", "samples=0"])]
+    assert "is too short" in refused(capsys, "train", "generate", *words, code=1)
+    line = refused(capsys, "train", "generate", "--data", "books", "--budget", "9s", "--steps", "4")
+    assert "leave out --steps and --max-time" in line
+
+
+BAD_FILES: dict[str, bytes] = {
+    "empty.txt": b"",
+    "blank.txt": b" \n\n ",
+    "binary.txt": b"\x00\x01\x02" * 50,
+    "latin.txt": "café noir ".encode("latin1") * 50,
+    "letter.txt": b"a",
+    "one.tsv": b"".join(b"film %d\tgood\n" % number for number in range(40)),
+    "column.tsv": b"a film\nanother film\n",
+    "empty.tsv": b"",
+    "bad.jsonl": b'{"text": "a"}\n{"text": \n',
+    "key.jsonl": b'{"texts": "a"}\n',
+}
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "message"),
+    [
+        ("generate", "empty.txt", "there is no text in"),
+        ("fill", "blank.txt", "there is no text in"),
+        ("generate", "binary.txt", "is not text"),
+        ("generate", "latin.txt", "UTF-8"),
+        ("generate", "letter.txt", "too short to hold"),
+        ("generate", "bad.jsonl", "bad.jsonl"),
+        ("generate", "key.jsonl", "data.field"),
+        ("classify", "one.tsv", "'good'"),
+        ("classify", "column.tsv", "column.tsv"),
+        ("classify", "empty.tsv", "empty.tsv"),
+        ("classify", "nowhere.tsv", "nowhere.tsv"),
+    ],
+)
+def test_bad_data_is_told_in_a_line(
+    folder: Path, capsys: Captured, tmp_path: Path, task: str, name: str, message: str
+) -> None:
+    if name in BAD_FILES:
+        (tmp_path / name).write_bytes(BAD_FILES[name])
+    before = sorted(Path("runs").rglob("*"))
+    code, out, err = typed(capsys, "train", task, "--data", str(tmp_path / name), "--steps", "2")
+    assert code in (1, 2) and out == "" and sorted(Path("runs").rglob("*")) == before
+    [line] = [line for line in err.splitlines() if line.startswith("regard: ")]
+    assert message in line and "Traceback" not in err and "--debug" not in line
+
+
+def test_a_text_shorter_than_the_context_is_learned(folder: Path, capsys: Captured, tmp_path: Path) -> None:
+    (tmp_path / "short.txt").write_text("the old king walked")
+    words = ["--data", str(tmp_path / "short.txt"), "--steps", "2", "-o", str(tmp_path / "run")]
+    code, _, err = typed(capsys, "train", "generate", *words, *setting([*TINY, *SHORT, "tokens.kind=byte"]))
+    assert code == 0, err
+
+
+def test_wrong_tasks_and_kinds_are_told(folder: Path, capsys: Captured) -> None:
+    data = ("--data", "books")
+    assert "did you mean generate" in refused(capsys, "train", "generat", *data)
+    line = refused(capsys, "train", "generate", *data, "--model", "bert")
+    assert "a bert does not generate; llama, gpt1, gpt2, gpt3, lstm do" in line
+    assert "generate goes on from generate" in refused(capsys, "train", "generate", *data, "--from", "runs/fill/1")
+    line = refused(capsys, "train", "generate", *data, "--model", "gpt2", *setting(["model.max_length=8"]))
+    assert "data.context 256 is more than model.max_length 8" in line
+
+
+def test_weights_that_are_no_numbers_are_told(folder: Path, capsys: Captured, tmp_path: Path) -> None:
+    from regard.bundle import load_bundle, save_bundle
+
+    bundle = load_bundle("runs/generate/1/best")
+    with torch.no_grad():
+        for parameter in bundle.model.parameters():
+            parameter.fill_(math.nan)
+    save_bundle(tmp_path / "nan", bundle)
+    code, _, err = typed(capsys, "generate", "the", "-m", str(tmp_path / "nan"))
+    assert code == 1 and "the model gave NaN" in err and "Traceback" not in err
+
+
+def test_verbs_without_a_run_say_how_to_make_one(
+    capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    verbs: dict[str, Any] = {"generate": "book.txt", "fill": "book.txt", "classify": "texts.tsv"}
+    for verb, data in verbs.items():
+        assert f"make one with: regard train {verb} --data {data}" in refused(capsys, verb, "a [MASK]")
+    assert "regard train fill" in refused(capsys, "vectors", "a")
+    assert "there is no trained run here" in refused(capsys, "look", "a")
