@@ -258,9 +258,11 @@ def test_train_on_pairs(folder: Path, capsys: Captured, tmp_path: Path) -> None:
     out = ["-o", str(tmp_path / "run"), "--steps", "2"]
     code, printed, _ = typed(capsys, "train", "classify", "--data", "pairs.tsv", "--from", "runs/fill/1", *out)
     assert code == 0 and "regard classify -m" in printed
-    code, printed, _ = typed(capsys, "classify", "-m", str(tmp_path / "run"), stdin="the cat\ta king\n")
-    assert code == 0 and printed in ("True\n", "False\n")
-    assert typed(capsys, "classify", "-m", str(tmp_path / "run"), "the cat", "--second", "a king")[1] == printed
+    words = ("classify", "-m", str(tmp_path / "run"), "--json")
+    code, printed, _ = typed(capsys, *words, stdin="the cat\ta king\n")
+    row = json.loads(printed)
+    assert code == 0 and (row["text"], row["second"]) == ("the cat", "a king") and row["label"] in ("True", "False")
+    assert typed(capsys, *words, "the cat", "--second", "a king")[1] == printed
 
 
 def test_a_budget_that_is_too_short_leaves_nothing(folder: Path, capsys: Captured) -> None:

@@ -248,3 +248,11 @@ def test_what_does_not_fit_is_told() -> None:
         LabelBatches(texts, labels, 0, 3, 1)
     with pytest.raises(RegardError, match="7 texts and 6 labels"):
         LabelBatches(texts, labels[:6], 0, 300, 1)
+
+
+def test_a_split_of_names_without_the_short_ones() -> None:
+    every, longer = (read_labelled([f"builtin/names/test{least}"]) for least in ("", "/5"))
+    assert longer == [each for each in every if len(each.text) >= 5]
+    assert 0 < len(longer) < len(every)
+    with pytest.raises(UsageError, match="write builtin/names/test, or builtin/names/test/5"):
+        read_labelled(["builtin/names/test/five"])

@@ -15,7 +15,10 @@ from torch import Tensor, nn
 
 
 class Rotary(nn.Module):
-    """Turns (B, H, T, E) whose first position is `start`. Tables are kept ready for `size` positions; those beyond are computed when needed."""
+    """Turns (B, H, T, E) whose first position is `start`.
+
+    Tables are kept ready for `size` positions; those beyond are computed when needed.
+    """
 
     cosine: Tensor
     sine: Tensor

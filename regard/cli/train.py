@@ -205,9 +205,18 @@ def print_summary(result: RunResult) -> None:
         ("bundle", str(result.best)),
         ("curves", str(result.curves)),
         ("try it", TRY[result.task].format(run=result.folder)),
-        ("score it", f"regard eval {result.folder} --on {TEST[result.task]}"),
+        ("score it", f"regard eval {result.folder} --on {_test_set(result)}"),
     ]
     print_table(("", " "), rows, fold=(" ",))
+
+
+def _test_set(result: RunResult) -> str:
+    """What to test a run on: the built-in test set of built-in data, or a file of the person's."""
+    from regard.runs import read_run
+
+    config: Any = read_run(result.folder)["config"]
+    built_in = {"builtin/dates": "builtin/dates/test", "builtin/names": "builtin/names/test"}
+    return built_in.get(config["data"]["train"][0], TEST[result.task])
 
 
 def _data(data: list[str] | None, valid: list[str] | None, languages: str | None) -> dict[str, Any]:

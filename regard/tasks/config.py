@@ -17,6 +17,7 @@ from regard.tasks.start import started_from
 from regard.tokens.config import TokensConfig
 from regard.training.config import TrainConfig
 
+BUILTIN = "builtin/names"
 _A_KEY = {"model": "width", "train": "lr", "tokens": "size"}
 
 
@@ -182,6 +183,8 @@ def _filled(values: dict[str, Any], origin: str) -> dict[str, Any]:
         if size is not None:
             raise UsageError(f"{origin}: start = {values['start']!r} brings its own model; leave out preset")
         return merge(defaults, merge(started_from(values["start"], values["task"]), values))
+    if values["task"] == "classify" and values.get("data", {}).get("train", BUILTIN) in (BUILTIN, [BUILTIN]):
+        defaults = merge(defaults, {"tokens": {"kind": "character"}})  # names are short: their letters tell
     kind = model.get("kind", KINDS_OF[values["task"]][0])
     values = merge(merge(defaults, {"model": preset(size or "tiny", kind)}), values)
     return _select_bleu(_separate(values)) if values["task"] == "translate" else values

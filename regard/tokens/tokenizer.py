@@ -7,6 +7,7 @@ whether it stands first or later (and is taken off again).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +55,6 @@ class TextTokenizer:
         self._tokenizer = tokenizer
         self._tokenizer.encode_special_tokens = True  # "</s>" typed by a person is text, not a command
         self.specials = _specials(tokenizer)
-        self._with_gaps: Tokenizer | None = None
 
     @property
     def size(self) -> int:
@@ -74,9 +74,15 @@ class TextTokenizer:
 
     def encode_gaps(self, text: str) -> list[int]:
         """As `encode`, but a gap that a person marked, "Paris is the [MASK] of France", is the mask's id."""
-        if self._with_gaps is None:
-            self._with_gaps = Tokenizer.from_str(self._tokenizer.to_str())
-        return list(self._with_gaps.encode(text, add_special_tokens=False).ids)
+        mask = self.specials.mask
+        if mask is None:
+            return self.encode(text)
+        names = "|".join(map(re.escape, {MASK, self._tokenizer.id_to_token(mask)}))
+        ids: list[int] = []
+        for number, piece in enumerate(re.split(rf"\s*(?:{names})\s*", text)):
+            ids += [mask] if number else []
+            ids += self.encode(piece) if piece else []
+        return ids
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Which characters of the text each id of `encode(text)` stands for."""
@@ -131,8 +137,8 @@ def train_tokenizer(texts: Iterable[str], config: TokensConfig, *, mask: bool = 
     if config.kind not in makers:
         raise UsageError(f"tokens.kind {config.kind} cannot be trained; it comes with a model: regard import")
     tokenizer, trainer = makers[config.kind](config)
-    if config.kind == "space":  # such corpora write <unk> themselves, and the trainer must not count it as a word
-        texts = (" ".join(word for word in text.split(" ") if word not in SPECIAL) for text in texts)
+    if config.kind == "space":  # such corpora write <unk> themselves, and the trainer must not count it
+        texts = (" ".join(word for word in text.split(" ") if word not in (*SPECIAL, MASK)) for text in texts)
     if trainer is not None:
         tokenizer.train_from_iterator(texts, trainer=trainer)
     if mask:
