@@ -92,6 +92,12 @@ def record(model: nn.Module) -> Iterator[Seen]:
         _recorder.reset(token)
 
 
+def is_recorded(model: nn.Module) -> bool:
+    """Whether someone records this model now (in this thread)."""
+    seen = _recorder.get()
+    return seen is not None and id(model) in seen.names
+
+
 def attend_seen(
     owner: nn.Module,
     role: Role,

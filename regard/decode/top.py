@@ -15,10 +15,15 @@ CACHED = 2**17  # elements whose exponentials stay in a processor's cache, and a
 def log_norm(logits: Tensor) -> Tensor:
     """The log-sum-exp of the last dimension, (..., V) -> (...), some rows at a time on a CPU."""
     if logits.device.type != "cpu" or logits.numel() <= CACHED:
-        return logits.logsumexp(dim=-1)
+        return _log_sum_exp(logits)
     rows = logits.reshape(-1, logits.size(-1))  # (N, V)
     blocks = rows.split(max(1, CACHED // rows.size(1)))
-    return torch.cat([block.logsumexp(dim=-1) for block in blocks]).view(logits.shape[:-1])
+    return torch.cat([_log_sum_exp(block) for block in blocks]).view(logits.shape[:-1])
+
+
+def _log_sum_exp(logits: Tensor) -> Tensor:
+    """The largest logit minus its log-probability: `log_softmax` makes one pass where `logsumexp` makes several."""
+    return logits.amax(dim=-1) - logits.log_softmax(dim=-1).amax(dim=-1)
 
 
 def top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -28,6 +33,9 @@ def top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """
     if k >= scores.size(-1):
         return torch.sort(scores, dim=-1, descending=True, stable=True)
+    if k == 1 and scores.device.type == "cpu":
+        ids = torch.from_numpy(scores.detach().numpy().argmax(axis=-1))[..., None]  # the first of equals, as below
+        return scores.gather(-1, ids), ids
     if k == 1:
         return torch.max(scores, dim=-1, keepdim=True)  # the first of equals
     rows = scores.reshape(-1, scores.size(-1))  # (N, V)

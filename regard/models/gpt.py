@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
+import torch
 from torch import Tensor, nn
 
-from regard.attention import Causal, Mask, MultiHead, Rotary
+from regard.attention import Causal, Mask, MultiHead, Rotary, is_recorded
 from regard.blocks import Around, Block, BlockState, Experts, initialise_normal, make_feed_forward, make_norm
 from regard.embed import TokenEmbedding, positions
 from regard.models.config import GPTLineConfig
+from regard.models.fast_step import StepWeights, step_weights
 from regard.models.hypotheses import rows_of_parents, rows_of_sources
 from regard.models.language import LanguageModel
 
@@ -28,6 +30,7 @@ class GPTState:
     blocks: list[BlockState]
     read: int = 0
     hypotheses: int = 1  # of each source: W
+    weights: StepWeights | None = None  # the model's, laid out for steps; gathered at the first of them
 
     def select(self, rows: Tensor) -> GPTState:
         return replace(self, blocks=[BlockState(block.own.select(rows)) for block in self.blocks])
@@ -78,10 +81,17 @@ class GPT(LanguageModel):
 
     def step(self, ids: Tensor, state: GPTState) -> tuple[Tensor, GPTState]:
         """The newest token of each hypothesis (B, W) -> logits (B, W, V). The state is consumed."""
-        x = self.tokens(ids.reshape(-1, 1), start=state.read).view(*ids.shape, -1)  # (B, W, D)
+        x = self.tokens(ids.reshape(-1, 1), start=state.read)  # (B * W, 1, D)
+        after = replace(state, read=state.read + 1)
+        if not (self.training or is_recorded(self) or torch.is_grad_enabled()):
+            weights = state.weights or step_weights(list(self.each_block()), self.norm, self.output)
+            if weights is not None:
+                logits = weights.step(x.squeeze(1), [block.own for block in state.blocks])
+                return logits.view(*ids.shape, -1), replace(after, weights=weights)
+        x = x.view(*ids.shape, -1)  # (B, W, D)
         for block, block_state in zip(self.each_block(), state.blocks, strict=True):
             x = block.step(x, block_state)
-        return self.output(self.norm(x)), replace(state, read=state.read + 1)
+        return self.output(self.norm(x)), after
 
     def reorder(self, state: GPTState, parents: Tensor) -> GPTState:
         """New hypotheses from old ones: `parents` (B, W') index into W."""

@@ -21,6 +21,7 @@ from regard.tasks.prepared import Prepared, make_tokenizer, note_run, saver, tak
 from regard.tokens import TextTokenizer, TokenizerPair
 from regard.training.loop import Job, Validation
 
+VALIDATED = 4096  # tokens of a batch in validation, or more
 STREAMS = ("train.tokens", "valid.tokens")  # files of a run
 
 
@@ -97,10 +98,12 @@ def _validation(
 ) -> Callable[[nn.Module], Validation]:
     """Loss over the whole held-out stream, perplexity, bits for each byte of its text, and a sample to read."""
 
+    together = max(rows, VALIDATED // context)
+
     def validate(model: nn.Module) -> Validation:
         total = count = 0.0
         device = next(model.parameters()).device
-        for batch in evaluation_batches(stream, context, rows):
+        for batch in evaluation_batches(stream, context, together):
             part = model(batch.to(device)).parts["nll"]
             total, count = total + float(part.sum), count + part.count
         metrics = {

@@ -1,0 +1,123 @@
+"""One token at a time, fast: what `Block.step` computes for each block of a language model, without its modules.
+
+At a batch of a few, a step is hundreds of small operations, and calling modules takes longer than computing. Here the
+weights are gathered once for a whole text, laid out as a product with few rows reads them best (transposed, queries, keys
+and values side by side), and a step is plain functions over them. `Block.step` is the reference, and is what runs when a
+recorder looks on. A test holds them equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import layer_norm, linear, rms_norm, scaled_dot_product_attention, silu
+
+from regard.attention import MultiHead, StepCache
+from regard.blocks import Block, FeedForward, GatedFeedForward
+
+Function = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class BlockWeights:
+    """One block as functions of (N, D) and of its cache."""
+
+    order: str  # where norms stand: pre, post, none
+    norms: tuple[Function, Function]
+    attend: Callable[[Tensor, StepCache], Tensor]
+    feed_forward: Function
+
+    def step(self, x: Tensor, cache: StepCache) -> Tensor:
+        first, second = self.norms
+        if self.order == "pre":
+            x = x + self.attend(first(x), cache)
+            return x + self.feed_forward(second(x))
+        x = first(x + self.attend(x, cache))  # without norms, these are the identity
+        return second(x + self.feed_forward(x))
+
+
+@dataclass(frozen=True)
+class StepWeights:
+    """A whole model as functions of one token of each hypothesis."""
+
+    blocks: tuple[BlockWeights, ...]
+    norm: Function
+    output: Tensor  # (D, V)
+
+    def step(self, x: Tensor, caches: Sequence[StepCache]) -> Tensor:
+        """Embeddings (N, D) -> logits (N, V); keys and values join the caches."""
+        for block, cache in zip(self.blocks, caches, strict=True):
+            x = block.step(x, cache)
+        return torch.mm(self.norm(x), self.output)
+
+
+def step_weights(blocks: Sequence[Block], norm: nn.Module, output: nn.Linear) -> StepWeights | None:
+    """The weights of a model, laid out for steps; None where a block has parts that only its modules know."""
+    if not all(_is_plain(block) for block in blocks):
+        return None
+    return StepWeights(tuple(_block(block) for block in blocks), _norm(norm), output.weight.T.contiguous())
+
+
+def _is_plain(block: Block) -> bool:
+    known = isinstance(block.feed_forward, FeedForward | GatedFeedForward)
+    return known and block.cross is None and block.around_attention.residual
+
+
+def _block(block: Block) -> BlockWeights:
+    around = block.around_attention
+    norms = (_norm(around.norm), _norm(block.around_feed_forward.norm))
+    return BlockWeights(around.order, norms, _attention(block.attention), _feed_forward(block.feed_forward))
+
+
+def _norm(module: nn.Module) -> Function:
+    if isinstance(module, nn.LayerNorm):
+        shape, weight, bias, epsilon = list(module.normalized_shape), module.weight, module.bias, module.eps
+        return lambda x: layer_norm(x, shape, weight, bias, epsilon)
+    if isinstance(module, nn.RMSNorm):
+        rms_shape, rms_weight, rms_epsilon = list(module.normalized_shape), module.weight, module.eps
+        return lambda x: rms_norm(x, rms_shape, rms_weight, rms_epsilon)
+    return lambda x: x
+
+
+def _product(weight: Tensor, bias: Tensor | None) -> Function:
+    """x Wᵀ + b, with the weight turned beforehand: faster than `linear` where it makes rows longer."""
+    turned = weight.T.contiguous()
+    return (lambda x: torch.mm(x, turned)) if bias is None else (lambda x: torch.addmm(bias, x, turned))
+
+
+def _feed_forward(module: nn.Module) -> Function:
+    if isinstance(module, GatedFeedForward):
+        both, down, down_bias = _product(module.gate_up.weight, module.gate_up.bias), module.down.weight, module.down.bias
+
+        def gated(x: Tensor) -> Tensor:
+            gate, up = both(x).chunk(2, dim=-1)  # each (N, F)
+            return linear(silu(gate).mul_(up), down, down_bias)
+
+        return gated
+    assert isinstance(module, FeedForward)
+    up, activation = _product(module.up.weight, module.up.bias), module.activation
+    weight, bias = module.down.weight, module.down.bias
+    return lambda x: linear(activation(up(x)), weight, bias)
+
+
+def _attention(module: MultiHead) -> Callable[[Tensor, StepCache], Tensor]:
+    heads, groups, width, rotary = module.heads, module.groups, module.head_width, module.rotary
+    bias = None if module.query.bias is None else torch.cat([module.query.bias, module.key_value.bias])
+    project = _product(torch.cat([module.query.weight, module.key_value.weight]), bias)
+    out, out_bias, scale, band = module.out.weight, module.out.bias, module.scale, module.band
+
+    def attend(x: Tensor, cache: StepCache) -> Tensor:
+        parts = project(x).view(len(x), heads + 2 * groups, 1, width)  # (N, H + 2 G, 1, E)
+        if rotary is None:
+            q, k = parts[:, :heads], parts[:, heads : heads + groups]
+        else:
+            q, k = rotary(parts[:, : heads + groups], cache.filled).split([heads, groups], dim=1)
+        cache.append(k, parts[:, heads + groups :])
+        # Heads that share keys and values are queries side by side of one head.
+        seen = scaled_dot_product_attention(q.reshape(len(x), groups, -1, width), *cache.seen(band), scale=scale)
+        return linear(seen.reshape(len(x), -1), out, out_bias)
+
+    return attend
