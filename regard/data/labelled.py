@@ -78,7 +78,9 @@ def builtin_names(which: str) -> list[Labelled]:
     """The names of a split; test/5 is those of the test split with five characters or more."""
     split, slash, least = which.partition("/")
     if slash and not least.isdigit():
-        raise UsageError(f"{BUILTIN}/{which}: write {BUILTIN}/{split}, or {BUILTIN}/{split}/5 for names that are longer")
+        raise UsageError(
+            f"{BUILTIN}/{which}: write {BUILTIN}/{split}, or {BUILTIN}/{split}/5 for names that are longer"
+        )
     return [Labelled(text, language) for text, language in language_names(split, LANGUAGES, int(least or 1))]
 
 

@@ -7,16 +7,18 @@ another document: "next sentence prediction". Everything is drawn anew in each e
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
 
 from regard.data.batch import MaskedBatch, pad
 from regard.data.batches import generator, padding_of, plan_by_length
-from regard.errors import RegardError
+from regard.errors import RegardError, UsageError
+from regard.tokens import TextTokenizer
 
 Chunk = tuple[int, int, int]  # (document, start, stop)
 
@@ -170,3 +172,20 @@ def _text_places(lengths: np.ndarray, segments: np.ndarray | None) -> np.ndarray
         first = (segments == 0) & (at < lengths[:, None])
         text &= at != first.sum(axis=1, keepdims=True) - 1
     return text
+
+
+def masked_batches(tokenizer: TextTokenizer, texts: Sequence[str], **options: Any) -> MaskedBatches:
+    """Batches of texts as a tokenizer cuts them; `options` are those of `MaskedBatches` that it does not know."""
+    special = tokenizer.specials
+    if special.mask is None:
+        raise UsageError("the tokenizer has no [MASK]; models that fill gaps need one")
+    return MaskedBatches(
+        [np.array(ids, dtype=np.int32) for ids in tokenizer.encode_all(list(texts)) if ids],
+        begin=special.begin,
+        end=special.end,
+        mask=special.mask,
+        pad=special.pad,
+        vocabulary=tokenizer.size,
+        special=special.all,
+        **options,
+    )

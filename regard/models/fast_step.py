@@ -90,7 +90,11 @@ def _product(weight: Tensor, bias: Tensor | None) -> Function:
 
 def _feed_forward(module: nn.Module) -> Function:
     if isinstance(module, GatedFeedForward):
-        both, down, down_bias = _product(module.gate_up.weight, module.gate_up.bias), module.down.weight, module.down.bias
+        both, down, down_bias = (
+            _product(module.gate_up.weight, module.gate_up.bias),
+            module.down.weight,
+            module.down.bias,
+        )
 
         def gated(x: Tensor) -> Tensor:
             gate, up = both(x).chunk(2, dim=-1)  # each (N, F)

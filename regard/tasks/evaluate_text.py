@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from regard.data.documents import read_documents
-from regard.data.masking import MaskedBatches
+from regard.data.masking import masked_batches
 from regard.data.stream import TokenStream, evaluation_batches
 from regard.errors import UsageError
 from regard.tasks.fill import Filler
@@ -76,19 +76,8 @@ def _windows(model: Generator, texts: list[str], context: int | None, overlap: i
 
 def _masked(model: Filler, texts: list[str]) -> Any:
     """Gaps are drawn with a fixed seed, so that the same text always has the same."""
-    special = model.tokenizer.specials
-    if special.mask is None or model.model.head is None:
+    if model.model.head is None:
         raise UsageError("this model gives vectors only, it has no head that fills gaps")
-    batches = MaskedBatches(
-        [np.array(ids) for ids in model.tokenizer.encode_all(texts) if ids],
-        begin=special.begin,
-        end=special.end,
-        mask=special.mask,
-        pad=special.pad,
-        vocabulary=model.tokenizer.size,
-        special=special.all,
-        length=model.longest,
-        batch_tokens=max(4096, model.longest),
-        seed=0,
-    )
+    longest = model.longest
+    batches = masked_batches(model.tokenizer, texts, length=longest, batch_tokens=max(4096, longest), seed=0)
     return (batches.get(0, index) for index in range(batches.count(0)))

@@ -6,12 +6,11 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import nn
 
 from regard.bundle import BundleConfig
-from regard.data.masking import MaskedBatches
+from regard.data.masking import MaskedBatches, masked_batches
 from regard.errors import UsageError
 from regard.models.config import BertConfig
 from regard.models.table import build
@@ -35,13 +34,12 @@ def prepare_fill(
     if not resume:
         note_run(folder, config, beside)
     tokenizer = make_tokenizer(config, folder, train, resume=resume, mask=True)
-    encoded = [_arrays(tokenizer, texts) for texts in (train, valid)]
     torch.manual_seed(config.train.seed)
     model = build("fill", config.model, (tokenizer.size,), smoothing=config.train.smoothing)
     take_weights(model, config, resume=resume)
     bundle = BundleConfig(task="fill", tokens=config.tokens, vocabulary=(tokenizer.size,), model=config.model)
-    batches = _batches(config, tokenizer, encoded[0], config.train.seed)
-    held = _batches(config, tokenizer, encoded[1], seed=0)
+    batches = _batches(config, tokenizer, train, config.train.seed)
+    held = _batches(config, tokenizer, valid, seed=0)
     job = Job(
         folder=folder,
         config=config.train,
@@ -50,35 +48,26 @@ def prepare_fill(
         batches=batches,
         validate=_validation(held),
         save=saver(folder, bundle, TokenizerPair(tokenizer, tokenizer)),
-        fingerprint={"the training data": fingerprint(encoded[0]), "the model": config.model.model_dump(mode="json")},
+        fingerprint={
+            "the training data": fingerprint(batches.documents),
+            "the model": config.model.model_dump(mode="json"),
+        },
         device=torch.device(device),
     )
-    sizes = [sum(len(ids) for ids in each) for each in encoded]
+    sizes = [sum(len(ids) for ids in each.documents) for each in (batches, held)]
     counts = f"{sizes[0]:,} training and {sizes[1]:,} validation tokens, {tokenizer.size:,} of a kind"
     return Prepared(job, (*notes, counts))
 
 
-def _arrays(tokenizer: TextTokenizer, texts: list[str]) -> list[np.ndarray]:
-    return [np.array(ids, dtype=np.int32) for ids in tokenizer.encode_all(texts) if ids]
-
-
-def _batches(config: FillConfig, tokenizer: TextTokenizer, documents: list[np.ndarray], seed: int) -> MaskedBatches:
-    special = tokenizer.specials
-    if special.mask is None:
-        raise UsageError("the tokenizer has no [MASK]; models that fill gaps need one")
+def _batches(config: FillConfig, tokenizer: TextTokenizer, texts: list[str], seed: int) -> MaskedBatches:
     assert isinstance(config.model, BertConfig)
-    return MaskedBatches(
-        documents,
-        begin=special.begin,
-        end=special.end,
-        mask=special.mask,
-        pad=special.pad,
-        vocabulary=tokenizer.size,
-        special=special.all,
-        rate=config.masked,
+    return masked_batches(
+        tokenizer,
+        texts,
         length=config.data.context,
         batch_tokens=config.train.batch_tokens,
         seed=seed,
+        rate=config.masked,
         pairs=config.model.next_sentence,
     )
 

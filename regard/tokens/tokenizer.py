@@ -77,7 +77,7 @@ class TextTokenizer:
         mask = self.specials.mask
         if mask is None:
             return self.encode(text)
-        names = "|".join(map(re.escape, {MASK, self._tokenizer.id_to_token(mask)}))
+        names = "|".join(re.escape(name) for name in (MASK, self._tokenizer.id_to_token(mask) or MASK))
         ids: list[int] = []
         for number, piece in enumerate(re.split(rf"\s*(?:{names})\s*", text)):
             ids += [mask] if number else []
