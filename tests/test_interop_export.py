@@ -127,7 +127,8 @@ def test_every_option_has_been_thought_of() -> None:
     for config in (GPT2Config, GPT3Config, LlamaConfig):
         assert set(config.model_fields) == blocks | line | {"balance", "bias", "tied", "language_weight"}
     own = {"activation", "norm", "positions", "segments", "next_sentence", "head", "pooler", "pooling"}
-    assert set(BertConfig.model_fields) == blocks | own
+    of_classifiers = {"labels_from"}
+    assert set(BertConfig.model_fields) == blocks | own | of_classifiers
 
 
 REFUSED = [

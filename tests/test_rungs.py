@@ -252,6 +252,16 @@ def test_bert_reads_the_first_token() -> None:
     same_as_one_by_one(model, by_hand)
 
 
+def test_bert_reads_the_mean_of_all_tokens_if_asked() -> None:
+    model: BertClassifier = build("bert", BERT.model_copy(update={"labels_from": "mean"}))
+    vectors = model.encoder(BATCH.ids, BATCH.lengths, BATCH.segments).vectors
+    by_hand = [row[:length].sum(dim=0) / length for row, length in zip(vectors, BATCH.lengths.tolist(), strict=True)]
+    same(model.features(BATCH), torch.stack(by_hand))
+    shares = looked(model, BATCH)
+    assert torch.allclose(shares.sum(dim=1), torch.ones_like(shares[:, 0]))
+    assert not torch.allclose(shares, looked(build("bert"), BATCH))
+
+
 def test_bert_without_a_pooler() -> None:
     model: BertClassifier = build("bert", BERT.model_copy(update={"pooler": False}))
     vectors = model.encoder(BATCH.ids, BATCH.lengths, BATCH.segments).vectors

@@ -12,7 +12,7 @@ from regard.blocks import balance_terms, initialise_normal
 from regard.data.batch import LabelBatch
 from regard.errors import RegardError
 from regard.models.bert import BertEncoder
-from regard.models.classifier import Classifier, real_places, rollout
+from regard.models.classifier import Classifier, mean_of_real, real_places, rollout
 from regard.models.config import BertConfig, GPTLineConfig
 from regard.models.gpt import GPT
 from regard.models.loss import Loss, Part
@@ -20,7 +20,11 @@ from regard.models.output import output_loss
 
 
 class BertClassifier(Classifier):
-    """A text's vector is that of [CLS], through the pooler if there is one (Devlin et al. 2019, section 4.1)."""
+    """A text's vector is that of [CLS], through the pooler if there is one (Devlin et al. 2019, section 4.1).
+
+    Where nothing taught [CLS] to stand for the text (no next-sentence pairs), the mean of all tokens may serve better:
+    `model.labels_from = "mean"`.
+    """
 
     def __init__(self, config: BertConfig, vocabulary: int, labels: int, smoothing: float = 0.0) -> None:
         super().__init__(nn.Linear(config.width, labels), config.dropout, smoothing)
@@ -30,10 +34,13 @@ class BertClassifier(Classifier):
 
     def features(self, batch: LabelBatch) -> Tensor:
         vectors = self.encoder(batch.ids, batch.lengths, batch.segments).vectors  # (B, S, D)
+        if self.config.labels_from == "mean":
+            return mean_of_real(vectors, batch.lengths)  # (B, D)
         return self.encoder.pooled(vectors)  # (B, D)
 
     def counted(self, calls: Sequence[AttentionCall], lengths: Tensor) -> Tensor:
-        return rollout(calls)[:, 0]  # (B, S)
+        flow = rollout(calls)  # (B, S, S)
+        return mean_of_real(flow, lengths) if self.config.labels_from == "mean" else flow[:, 0]  # (B, S)
 
     def depths(self) -> dict[str, int]:
         """How deep each parameter lies: 0 for embeddings, then the number of its block, then what is above them."""

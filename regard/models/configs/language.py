@@ -138,6 +138,9 @@ class BertConfig(BlocksConfig):
     pooling: Literal["cls", "mean"] = Field(
         "mean", description="How a text's vector is made: the first token's, or the mean of all."
     )
+    labels_from: Literal["cls", "mean"] = Field(
+        "cls", description="What a classifier is made from: the first token (the paper), or the mean of all tokens."
+    )
     epsilon: float = Field(1e-12, gt=0, description="What norms add before they divide.")
 
     @property
