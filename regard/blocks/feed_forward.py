@@ -10,17 +10,15 @@ from collections.abc import Callable
 from functools import partial
 
 from torch import Tensor, nn
-from torch.nn import functional
-from torch.nn.functional import relu, silu
+from torch.nn.functional import gelu, relu, silu
 
-from regard.blocks.gelu import gelu
 from regard.noise import dropout
 
 # gelu is exact (Hendrycks & Gimpel 2016, with erf); gelu-tanh is the approximation that GPT-2's weights were trained with.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": relu,
     "gelu": gelu,
-    "gelu-tanh": partial(functional.gelu, approximate="tanh"),
+    "gelu-tanh": partial(gelu, approximate="tanh"),
 }
 
 
