@@ -65,7 +65,7 @@ sentences = 3
 [decode]
 max_length = 12
 """
-BUDGET = 2.0
+BUDGET = 6.0
 TESTED = 97  # dates instead of a thousand
 
 
