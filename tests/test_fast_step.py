@@ -78,9 +78,27 @@ def test_hypotheses_that_branch_take_the_weights_along() -> None:
         assert torch.allclose(logits[row, column], model.output(model.read(alone))[0, -1], rtol=0, atol=1e-11)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_packed_weights_step_as_the_modules_do(kind: str) -> None:
+    """In float32, wide enough and with enough rows, oneDNN packs them; also when most rows have ended."""
+    config = KINDS[kind].model_copy(update={"width": 192, "heads": 6, "groups": 3, "feed_forward": 768})
+    torch.manual_seed(5)
+    model = GPT(config, 800).eval()
+    ids = torch.randint(800, (6, 12), generator=torch.Generator().manual_seed(2))
+    whole = model.output(model.read(ids))  # (6, 12, V)
+    _, state = model.start(None, ids[:, :8])
+    for place in range(8, 12):
+        logits, state = model.step(ids[:, place : place + 1], state)
+        assert torch.allclose(logits[:, 0], whole[:, place], rtol=0, atol=1e-5)
+        if place == 9:
+            rows = torch.tensor([1, 4])
+            ids, whole, state = ids[rows], whole[rows], model.keep(state, rows)
+
+
 def test_what_the_gathering_does_not_know_goes_through_modules() -> None:
     model = build(KINDS["llama"], experts=3)
-    assert step_weights(list(model.each_block()), model.norm, model.output) is None
+    assert step_weights(list(model.each_block()), model.norm, model.output, 1) is None
     ids = torch.randint(V, (2, 9), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         logits = stepped(model, ids, 4, by_modules=True)

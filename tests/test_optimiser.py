@@ -365,7 +365,7 @@ def test_a_gradient_is_shortened_as_torch_does_it(size: float) -> None:
         for parameter, gradient in zip(model.parameters(), gradients, strict=True):
             parameter.grad = gradient * (size * limit / length)
     norm = torch.nn.utils.clip_grad_norm_(two.parameters(), limit)
-    assert clip_gradient(one, limit) == float(norm) == pytest.approx(size * limit)
+    assert clip_gradient(list(one.parameters()), limit) == float(norm) == pytest.approx(size * limit)
     for mine, torchs in zip(one.parameters(), two.parameters(), strict=True):
         assert mine.grad is not None and torchs.grad is not None and torch.equal(mine.grad, torchs.grad)
 
@@ -373,4 +373,4 @@ def test_a_gradient_is_shortened_as_torch_does_it(size: float) -> None:
 def test_no_limit_for_the_gradient() -> None:
     model = nn.Linear(2, 1, bias=False)
     model.weight.grad = torch.tensor([[3e3, 4e3]])
-    assert clip_gradient(model, 0.0) == 5e3 and model.weight.grad.tolist() == [[3e3, 4e3]]
+    assert clip_gradient(list(model.parameters()), 0.0) == 5e3 and model.weight.grad.tolist() == [[3e3, 4e3]]

@@ -84,7 +84,7 @@ class GPT(LanguageModel):
         x = self.tokens(ids.reshape(-1, 1), start=state.read)  # (B * W, 1, D)
         after = replace(state, read=state.read + 1)
         if not (self.training or is_recorded(self) or torch.is_grad_enabled()):
-            weights = state.weights or step_weights(list(self.each_block()), self.norm, self.output)
+            weights = state.weights or step_weights(list(self.each_block()), self.norm, self.output, ids.numel())
             if weights is not None:
                 logits = weights.step(x.squeeze(1), [block.own for block in state.blocks])
                 return logits.view(*ids.shape, -1), replace(after, weights=weights)

@@ -80,6 +80,7 @@ class Trainer:
     def __init__(self, job: Job, show: Show) -> None:
         self.job, self.config, self.show = job, job.config, show
         self.model = job.model.to(job.device)
+        self.parameters = list(self.model.parameters())
         ema = MovingAverage(self.model, job.config.ema) if job.config.ema else None
         self.learner = Learner(self.model, make_optimiser(self.model, job.config), ema, Progress())
         self.log = RunLog(job.folder)
@@ -138,11 +139,12 @@ class Trainer:
         totals: dict[str, int] = {}
         for batch in batches:
             _add(totals, batch.counts)
-        self.model.train()
+        if not self.model.training:  # telling every module costs a millisecond
+            self.model.train()
         sums: dict[str, float] = {}
         for number, batch in enumerate(batches):
             _add(sums, self.backward(batch, number, totals))
-        norm = clip_gradient(self.model, self.config.clip)
+        norm = clip_gradient(self.parameters, self.config.clip)
         trouble = check_update(sums["loss"] / totals["loss"], norm, self.progress.first_loss)
         if trouble:
             self.go_back(trouble, batches)

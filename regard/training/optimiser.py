@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -58,12 +59,12 @@ def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
         group["lr"] = rate * group["scale"]
 
 
-def clip_gradient(model: nn.Module, limit: float) -> float:
+def clip_gradient(parameters: Sequence[nn.Parameter], limit: float) -> float:
     """The norm of the gradient, which is shortened to `limit` where it is longer (0: never)."""
-    norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
+    norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
     length = float(norm)
     if limit and not length < 0.99 * limit:  # below, a factor of 1 would cost another pass over the gradient
-        torch.nn.utils.clip_grads_with_norm_(model.parameters(), limit, norm)
+        torch.nn.utils.clip_grads_with_norm_(parameters, limit, norm)
     return length
 
 
