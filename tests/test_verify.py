@@ -28,7 +28,8 @@ from regard.models.loss import Loss, Part
 from regard.models.lstm import LSTMState
 from regard.models.memory import Memory
 from regard.models.table import build, build_model
-from regard.models.transformer import Transformer, TransformerState
+from regard.models.transformer import Transformer
+from regard.models.transformer_decoder import TransformerState
 from regard.tasks.run import RunResult
 from regard.tokens import TextTokenizer, TokenizerPair, TokensConfig, train_tokenizer
 from regard.verify import CHECKS, verify, verify_bundle

@@ -41,6 +41,7 @@ class AttentionCall:
     scale: float | None = None
     told: Tensor | None = None  # (B, H, T, S): weights that are no softmax of products of q and k
     sums_to_one: bool = True  # each row of the weights, unless the paper has it otherwise
+    gates: bool = False  # weights (B, H, 1, S) do not add values up, each multiplies its own: out (B, H, S, E)
 
     def weights(self) -> Tensor:
         """Where each query looked: (B, H, T, S); rows sum to one, unless `sums_to_one` says otherwise."""
@@ -57,6 +58,8 @@ class AttentionCall:
 
     def check(self) -> float:
         """The largest difference between the output rebuilt from the weights and what the module really gave."""
+        if self.gates:
+            return float((self.weights().mT * self.v - self.out).abs().max())
         v = self.v.repeat_interleave(self.q.size(1) // self.v.size(1), dim=1)  # (B, H, S, E)
         return float((self.weights() @ v - self.out).abs().max())
 
@@ -135,6 +138,7 @@ def tell(
     scale: float | None = None,
     told: Tensor | None = None,
     sums_to_one: bool = True,
+    gates: bool = False,
     reused: bool = False,
 ) -> None:
     """Let the recorder see an attention that was computed, if there is a recorder. See `AttentionCall`."""
@@ -146,4 +150,4 @@ def tell(
         k, v = k.clone(), v.clone()
     told = None if told is None else told.detach()
     name = seen.names[id(owner)]
-    seen.calls.append(AttentionCall(name, role, q, k, v, out, as_mask(mask), bias, scale, told, sums_to_one))
+    seen.calls.append(AttentionCall(name, role, q, k, v, out, as_mask(mask), bias, scale, told, sums_to_one, gates))

@@ -22,6 +22,11 @@ class PairBatch:
     target_tokens: int
 
     @property
+    def source_parts(self) -> tuple[Tensor, ...]:
+        """What `encode` reads."""
+        return self.source, self.source_lengths
+
+    @property
     def counts(self) -> dict[str, int]:
         """Over how many items each part of the loss is summed."""
         return {"loss": self.target_tokens, "nll": self.target_tokens}
@@ -121,7 +126,69 @@ class LabelBatch:
         return _moved(self, device)
 
 
-AnyBatch = TypeVar("AnyBatch", PairBatch, TextBatch, MaskedBatch, LabelBatch)
+@dataclass(frozen=True)
+class PictureBatch:
+    """Pictures, each with its label; or, mixed (Zhang et al. 2018), with two labels of which the first has a share."""
+
+    pixels: Tensor  # (B, channels, height, width), normalised
+    labels: Tensor  # (B,)
+    others: Tensor | None = None  # (B,): the labels of what was mixed in
+    shares: Tensor | None = None  # (B,): from 0 to 1, how much of a picture is its own
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Over how many items each part of the loss is summed."""
+        rows = len(self.labels)
+        return {"loss": rows, "nll": rows, "correct": rows}
+
+    def to(self, device: torch.device | str) -> PictureBatch:
+        return _moved(self, device)
+
+
+@dataclass(frozen=True)
+class CaptionBatch:
+    """Pictures, or features computed of them before, each with a caption: begin token, tokens, end token."""
+
+    pixels: Tensor  # (B, channels, height, width), normalised; or features (B, P, K)
+    target: Tensor  # (B, T + 1): begin, tokens, end
+    target_lengths: Tensor  # (B,): T of each row, the number of tokens to predict (end included)
+    target_tokens: int
+
+    @property
+    def source_parts(self) -> tuple[Tensor, ...]:
+        """What `encode` reads."""
+        return (self.pixels,)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Over how many items each part of the loss is summed."""
+        tokens, rows = self.target_tokens, len(self.target)
+        return {"loss": tokens, "nll": tokens, "spread": rows, "chosen": tokens, "baseline": tokens}
+
+    def to(self, device: torch.device | str) -> CaptionBatch:
+        return _moved(self, device)
+
+
+@dataclass(frozen=True)
+class AnswerBatch:
+    """Pictures (or features of them), each with a question about it and the number of its answer."""
+
+    pixels: Tensor  # (B, channels, height, width), normalised; or features (B, P, K)
+    ids: Tensor  # (B, S): the question
+    lengths: Tensor  # (B,)
+    labels: Tensor  # (B,)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Over how many items each part of the loss is summed."""
+        rows = len(self.labels)
+        return {"loss": rows, "nll": rows, "correct": rows}
+
+    def to(self, device: torch.device | str) -> AnswerBatch:
+        return _moved(self, device)
+
+
+AnyBatch = TypeVar("AnyBatch", PairBatch, TextBatch, MaskedBatch, LabelBatch, PictureBatch, CaptionBatch, AnswerBatch)
 
 
 def _moved(batch: AnyBatch, device: torch.device | str) -> AnyBatch:

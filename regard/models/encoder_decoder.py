@@ -6,6 +6,7 @@ A family adds `encode` and `decode`, which see whole sequences in training, and 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 import torch
@@ -58,15 +59,15 @@ class EncoderDecoder(nn.Module):
 
     def hidden(self, batch: PairBatch) -> Tensor:
         """The decoder's last vectors before the output layer, for each target token to predict: (B, T, D)."""
-        return self.decode(batch.target[:, :-1], self.encode(batch.source, batch.source_lengths))
+        return self.decode(batch.target[:, :-1], self.encode(*batch.source_parts))
 
     def logits(self, batch: PairBatch) -> Tensor:
         return self.output(self.hidden(batch))  # (B, T, V)
 
-    def encode(self, ids: Tensor, lengths: Tensor) -> Any:
-        """What the decoder needs to know of the sources (B, S)."""
-        raise NotImplementedError
+    @abstractmethod
+    def encode(self, *source: Any, **kwargs: Any) -> Any:
+        """What the decoder needs to know of the sources: ids (B, S) and lengths (B,), or pixels."""
 
+    @abstractmethod
     def decode(self, ids: Tensor, memory: Any) -> Tensor:
         """Vectors (B, T, D) that predict the token after each of `ids` (B, T)."""
-        raise NotImplementedError

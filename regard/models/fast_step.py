@@ -2,8 +2,8 @@
 
 At a batch of a few, a step is hundreds of small operations, and calling modules takes longer than computing. Here the
 weights are gathered once for a whole text, laid out as a product with so few rows reads them best (transposed, or as
-oneDNN packs them; queries, keys and values side by side), and a step is plain functions over them. `Block.step` is the reference, and is what runs when a
-recorder looks on. A test holds them equal.
+oneDNN packs them; queries, keys and values side by side), and a step is plain functions over them. `Block.step` is the
+reference, and is what runs when a recorder looks on. A test holds them equal.
 """
 
 from __future__ import annotations
@@ -112,6 +112,7 @@ def _packed(weight: Tensor, rows: int) -> Tensor | None:
 
 
 def _feed_forward(module: nn.Module, product: Product) -> Function:
+    assert isinstance(module, FeedForward | GatedFeedForward)
     down = product(module.down.weight, module.down.bias)
     if isinstance(module, GatedFeedForward):
         both = product(module.gate_up.weight, module.gate_up.bias)
@@ -121,7 +122,6 @@ def _feed_forward(module: nn.Module, product: Product) -> Function:
             return down(silu(gate).mul_(up))
 
         return gated
-    assert isinstance(module, FeedForward)
     up, activation = product(module.up.weight, module.up.bias), module.activation
     return lambda x: down(activation(up(x)))
 

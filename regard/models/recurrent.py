@@ -5,6 +5,7 @@ A family says how its decoder begins (`begin`), reads a whole target (`read`), a
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 
 from torch import Tensor
@@ -64,20 +65,20 @@ class RecurrentModel(EncoderDecoder):
     def decode(self, ids: Tensor, memory: RecurrentMemory) -> Tensor:
         return self.read(self.target(ids), self.begin(memory))
 
+    @abstractmethod
     def begin(self, memory: RecurrentMemory) -> RecurrentState:
         """The decoder's state before the first token, one hypothesis for each source."""
-        raise NotImplementedError
 
+    @abstractmethod
     def read(self, y: Tensor, state: RecurrentState) -> Tensor:
         """Embeddings of the target so far (B, T, D) -> the vectors (B, T, D) that predict what follows each."""
-        raise NotImplementedError
 
+    @abstractmethod
     def advance(self, y: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """`read` for one step of every hypothesis: (B, W, D) -> (B, W, D)."""
-        raise NotImplementedError
 
-    def start(self, source: tuple[Tensor, Tensor], prefix: Tensor) -> tuple[Tensor, RecurrentState]:
-        """Read the sources (ids, lengths) and the prefix (B, P): logits (B, 1, V) of what follows."""
+    def start(self, source: tuple[Tensor, ...], prefix: Tensor) -> tuple[Tensor, RecurrentState]:
+        """Read the sources (what `encode` takes) and the prefix (B, P): logits (B, 1, V) of what follows."""
         state = self.begin(self.encode(*source))
         for column in prefix.split(1, dim=1):
             logits, state = self.step(column, state)

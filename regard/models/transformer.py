@@ -1,34 +1,18 @@
-"""The Transformer (Vaswani et al. 2017): encoder and decoder of the same blocks.
-
-Also the stepper that decoding uses: `start`, `step`, `reorder`, `keep`. Nothing is stored on the module between calls.
-"""
+"""The Transformer (Vaswani et al. 2017): encoder and decoder of the same blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-
 from torch import Tensor, nn
 
-from regard.attention import Causal, Lengths, Mask, MultiHead, Role
-from regard.blocks import Around, Block, BlockState, FeedForward, make_norm
+from regard.attention import Lengths, Mask, MultiHead, Role
+from regard.blocks import Around, Block, FeedForward, make_norm
 from regard.embed import TokenEmbedding, positions
 from regard.models.config import TransformerConfig
-from regard.models.encoder_decoder import EncoderDecoder
-from regard.models.hypotheses import rows_of_parents, rows_of_sources
 from regard.models.memory import Memory
+from regard.models.transformer_decoder import TransformerDecoder
 
 
-@dataclass
-class TransformerState:
-    """Between two steps of decoding: of each block its state, and how many tokens have been read."""
-
-    blocks: list[BlockState]
-    read: int = 0
-    hypotheses: int = 1  # of each source: W
-
-
-class Transformer(EncoderDecoder):
+class Transformer(TransformerDecoder):
     """`model(batch)` is the loss; `encode` and `decode` are its two halves."""
 
     def __init__(
@@ -50,49 +34,6 @@ class Transformer(EncoderDecoder):
         for block in self.encoder:
             x = block(x, mask)
         return Memory(self.encoder_norm(x), mask)
-
-    def decode(self, ids: Tensor, memory: Memory) -> Tensor:
-        """Vectors that predict the token after each of `ids` (B, T). Padding stands behind, where causality hides it."""
-        x = self.target(ids)  # (B, T, D)
-        for block in self.decoder:
-            x = block(x, Causal(), memory.vectors, memory.mask)
-        return self.decoder_norm(x)
-
-    def decoder_blocks(self) -> Iterator[Block]:
-        for block in self.decoder:
-            assert isinstance(block, Block)
-            yield block
-
-    def start(self, source: tuple[Tensor, Tensor], prefix: Tensor) -> tuple[Tensor, TransformerState]:
-        """Read the sources (ids, lengths) and the prefix (B, P): logits (B, 1, V) of what follows."""
-        memory = self.encode(*source)
-        blocks = [block.start(memory.vectors, memory.mask, memory.vectors) for block in self.decoder_blocks()]
-        state = TransformerState(blocks)
-        for column in prefix.split(1, dim=1):
-            logits, state = self.step(column, state)
-        return logits, state
-
-    def step(self, ids: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
-        """The newest token of each hypothesis (B, W) -> logits (B, W, V). The state is consumed."""
-        x = self.target(ids.reshape(-1, 1), start=state.read).view(*ids.shape, -1)  # (B, W, D)
-        for block, block_state in zip(self.decoder_blocks(), state.blocks, strict=True):
-            x = block.step(x, block_state)
-        return self.output(self.decoder_norm(x)), TransformerState(state.blocks, state.read + 1, state.hypotheses)
-
-    def reorder(self, state: TransformerState, parents: Tensor) -> TransformerState:
-        """New hypotheses from old ones: `parents` (B, W') index into W. The source's part stays as it is."""
-        flat = rows_of_parents(parents, state.hypotheses)
-        blocks = [BlockState(block.own.select(flat), block.memory) for block in state.blocks]
-        return TransformerState(blocks, state.read, parents.size(1))
-
-    def keep(self, state: TransformerState, rows: Tensor) -> TransformerState:
-        """Only the sources `rows` go on."""
-        flat = rows_of_sources(rows, state.hypotheses)
-        blocks = [
-            BlockState(block.own.select(flat), None if block.memory is None else block.memory.keep(rows))
-            for block in state.blocks
-        ]
-        return TransformerState(blocks, state.read, state.hypotheses)
 
 
 def _positions(config: TransformerConfig) -> nn.Module:

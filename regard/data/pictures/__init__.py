@@ -1,0 +1,1 @@
+"""Pictures: decoded, fitted, kept, augmented, and drawn where there are none."""

@@ -1,0 +1,27 @@
+"""What every network that sees gives: one vector for the picture, and one for each place of a grid on it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class View:
+    """What a network saw in pictures."""
+
+    vector: Tensor  # (B, D)
+    places: Tensor  # (B, P, D): the grid, row by row
+
+
+class PictureEncoder(nn.Module):
+    """The base of every network that sees. `grid` is (rows, columns), `width` is D, P = rows x columns."""
+
+    width: int
+    grid: tuple[int, int]
+
+    @abstractmethod
+    def forward(self, pixels: Tensor) -> View:
+        """pixels (B, channels, height, width), normalised."""
