@@ -51,10 +51,12 @@ def main() -> None:
         json.loads(arguments.out.read_text()) if arguments.out.exists() else {"conditions": conditions("cpu").data()}
     )
     for data in arguments.data:
-        table = found.setdefault(data, {"budget": arguments.budget, "rungs": {}})["rungs"]
+        table = found.setdefault(data, {"rungs": {}})["rungs"]
         for rung in arguments.rungs:
             if rung not in table:
-                table[rung] = climb(data, rung, float(seconds(arguments.budget)), arguments.rates)
+                table[rung] = {"budget": arguments.budget} | climb(
+                    data, rung, float(seconds(arguments.budget)), arguments.rates
+                )
                 arguments.out.write_text(json.dumps(found, indent=1) + "\n")
             print(data, rung, json.dumps(table[rung]), flush=True)
 
@@ -91,7 +93,7 @@ def train(data: str, rung: str, rate: float, budget: float, folder: Path) -> Any
     if rung not in DROPOUT:
         del over["model"]["dropout"]
     if rung == "bert":
-        over["model"] |= {"norm": "pre", "max_length": 384}
+        over["model"] |= {"norm": "pre", "max_length": 384, "positions": "rotary", "labels_from": "mean"}
     config = run_config(what, over)
     say = lambda text: print(text, file=sys.stderr, flush=True)  # noqa: E731
     config = fit(

@@ -16,12 +16,13 @@ from torch import nn
 
 from regard import __version__
 from regard.config import StrictConfig, check
+from regard.data.pictures.format import PictureFormat
 from regard.decode.config import DecodeConfig
 from regard.errors import RegardError
 from regard.files import new_folder, read_json, sha256, whole_folder, write_json, write_text
 from regard.models.config import ModelConfig
 from regard.models.table import build
-from regard.tensors import read_tensors, write_tensors
+from regard.tensors import read_tensors, weights_of, write_tensors
 from regard.tokens import TextTokenizer, TokenizerPair, TokensConfig
 
 FORMAT = 1
@@ -33,12 +34,13 @@ class BundleConfig(StrictConfig):
 
     format: int = FORMAT
     regard: str = __version__
-    task: Literal["translate", "generate", "fill", "classify"] = "translate"
+    task: Literal["translate", "generate", "fill", "classify", "classify-pictures", "caption", "answer"] = "translate"
     languages: tuple[str, str] | None = None
     labels: tuple[str, ...] = ()  # what a classifier tells apart
     longest: int | None = None  # tokens of a text that a classifier reads; longer ones are cut
-    tokens: TokensConfig
-    vocabulary: tuple[int, ...]  # of source and target, or of the one tokenizer
+    pictures: PictureFormat | None = None  # what a model that sees is shown
+    tokens: TokensConfig | None = None  # None: it neither reads nor writes text
+    vocabulary: tuple[int, ...] = ()  # of source and target, or of the one tokenizer
     model: ModelConfig
     decode: DecodeConfig = DecodeConfig()
     files: dict[str, str] = Field(default_factory=dict)
@@ -50,8 +52,14 @@ class Bundle:
 
     config: BundleConfig
     model: nn.Module
-    tokenizers: TokenizerPair
+    pair: TokenizerPair | None
     metrics: dict[str, Any]
+
+    @property
+    def tokenizers(self) -> TokenizerPair:
+        if self.pair is None:
+            raise RegardError(f"a model to {self.config.task} has no tokenizer: it neither reads nor writes text")
+        return self.pair
 
     @property
     def tokenizer(self) -> TextTokenizer:
@@ -63,8 +71,8 @@ def save_bundle(folder: str | Path, bundle: Bundle) -> Path:
     """Write a bundle in the place of `folder`; the old one stays whole until the new one is."""
     folder = Path(folder)
     with new_folder(folder) as inside:
-        names = bundle.tokenizers.save(inside)
-        write_tensors(inside / WEIGHTS, dict(bundle.model.named_parameters()))
+        names = [] if bundle.pair is None else bundle.pair.save(inside)
+        write_tensors(inside / WEIGHTS, weights_of(bundle.model))
         files = {name: sha256(inside / name) for name in [*names, WEIGHTS]}
         config = bundle.config.model_copy(update={"files": files})
         write_json(inside / "config.json", config.model_dump(mode="json"))
@@ -80,12 +88,13 @@ def load_bundle(folder: str | Path, device: str | torch.device = "cpu") -> Bundl
         raise RegardError(f"{folder} is not a bundle: it has no config.json")
     config = read_config(folder)
     _check_files(folder, config)
-    tokenizers = TokenizerPair.load(folder)
-    _check_vocabulary(folder, config, tokenizers)
-    model = build(config.task, config.model, config.vocabulary, labels=len(config.labels))
+    pair = None if config.tokens is None else TokenizerPair.load(folder)
+    if pair is not None:
+        _check_vocabulary(folder, config, pair)
+    model = build(config.task, config.model, config.vocabulary, labels=len(config.labels), pictures=config.pictures)
     load_weights(model, folder / WEIGHTS)
     metrics = read_json(folder / "metrics.json") if (folder / "metrics.json").exists() else {}
-    return Bundle(config, model.to(device).eval(), tokenizers, metrics)
+    return Bundle(config, model.to(device).eval(), pair, metrics)
 
 
 def read_config(folder: Path) -> BundleConfig:
@@ -103,7 +112,7 @@ def read_config(folder: Path) -> BundleConfig:
 
 def load_weights(model: nn.Module, path: Path) -> None:
     """Put the tensors of a file into a model; a missing, extra or wrongly shaped one is an error."""
-    tensors, parameters = read_tensors(path), dict(model.named_parameters())
+    tensors, parameters = read_tensors(path), weights_of(model)
     missing, extra = sorted(parameters.keys() - tensors.keys()), sorted(tensors.keys() - parameters.keys())
     if missing or extra:
         names = f"{len(missing)} missing {missing[:3]}, {len(extra)} unknown {extra[:3]}"
@@ -121,6 +130,9 @@ EXAMPLES = {
     "generate": 'regard generate -m . "how a text begins"',
     "fill": 'regard fill -m . "a text with a [MASK]"',
     "classify": 'regard classify -m . "a text"',
+    "classify-pictures": "regard classify -m . photo.jpg",
+    "caption": "regard caption -m . photo.jpg",
+    "answer": 'regard answer -m . photo.jpg "a question?"',
 }
 
 
@@ -129,17 +141,27 @@ def card(bundle: Bundle) -> str:
     config = bundle.config
     about = {
         "translate": " → ".join(config.languages) if config.languages else "source → target",
-        "classify": f"{len(config.labels)} labels: {', '.join(config.labels[:12])}",
     }.get(config.task, "")
+    if config.labels:
+        about = f"{len(config.labels)} labels: {', '.join(config.labels[:12])}"
     size = sum(p.numel() for p in bundle.model.parameters())
     metrics = "\n".join(f"| {name} | {value} |" for name, value in bundle.metrics.items())
     return (
         f"# A {config.model.kind} for {config.task}{f' ({about})' if about else ''}\n\n"
-        f"{size:,} parameters · {config.tokens.kind} tokens, {' and '.join(f'{n:,}' for n in config.vocabulary)} "
-        f"· Regard {config.regard}, format {config.format}\n\n"
+        f"{size:,} parameters{_inputs(config)} · Regard {config.regard}, format {config.format}\n\n"
         f"    {EXAMPLES[config.task]}\n\n"
         f"| on validation data | |\n|---|---|\n{metrics}\n"
     )
+
+
+def _inputs(config: BundleConfig) -> str:
+    """What a model takes, for its card."""
+    parts = ""
+    if config.pictures is not None:
+        parts += f" · pictures of {config.pictures.size} x {config.pictures.size}"
+    if config.tokens is not None:
+        parts += f" · {config.tokens.kind} tokens, {' and '.join(f'{n:,}' for n in config.vocabulary)}"
+    return parts
 
 
 def _check_files(folder: Path, config: BundleConfig) -> None:
@@ -149,7 +171,7 @@ def _check_files(folder: Path, config: BundleConfig) -> None:
             raise RegardError(f"{folder}/config.json names a file outside the bundle: {name!r}")
         if not (folder / name).is_file():
             raise RegardError(f"{folder} has no {name}; the bundle is not whole, copy it again")
-    for name in [WEIGHTS, *TokenizerPair.files(folder)]:
+    for name in [WEIGHTS, *([] if config.tokens is None else TokenizerPair.files(folder))]:
         if name not in config.files:
             raise RegardError(f"{folder}/config.json has no SHA-256 of {name}; the bundle was altered, copy it again")
     if sha256(folder / WEIGHTS) != config.files[WEIGHTS]:
@@ -165,7 +187,9 @@ def _check_vocabulary(folder: Path, config: BundleConfig, tokenizers: TokenizerP
     both = (tokenizers.source.size, tokenizers.target.size)
     sizes = both if config.task == "translate" else both[1:]
     fits = sizes == config.vocabulary
-    if config.tokens.kind == "imported":  # other libraries pad their tables to round numbers
+    if (
+        config.tokens is not None and config.tokens.kind == "imported"
+    ):  # other libraries pad their tables to round numbers
         fits = len(sizes) == len(config.vocabulary) and sizes <= config.vocabulary
     if not fits:
         raise RegardError(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 from safetensors.torch import load, save
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.errors import RegardError
 from regard.files import write_bytes
@@ -33,3 +33,10 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         return load(data)
     except (SafetensorError, ValueError) as error:
         raise RegardError(f"{path} is not a whole safetensors file ({error}); copy it again") from error
+
+
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """The model's own tensors, each once: parameters (tied ones under their first name) and saved buffers."""
+    names = set(model.state_dict())
+    tensors: dict[str, Tensor] = dict(model.named_parameters())
+    return tensors | {name: buffer for name, buffer in model.named_buffers() if name in names}

@@ -37,7 +37,7 @@ from regard.tasks.config import run_config
 from regard.tasks.translate import Translator
 from regard.tensors import write_tensors
 from regard.tokens import TokenizerPair, TokensConfig
-from regard.training.averages import weights_of
+from regard.tensors import weights_of
 from regard.training.config import TrainConfig
 from regard.training.loop import Job, Outcome, Validation, train
 from regard.training.show import Show

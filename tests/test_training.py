@@ -26,7 +26,8 @@ from regard.models.loss import Loss, Part
 from regard.noise import dropout
 from regard.tasks.config import run_config
 from regard.tasks.run import start_run
-from regard.training.averages import MovingAverage, mean_of, set_weights, weights_in_place, weights_of
+from regard.tensors import weights_of
+from regard.training.averages import MovingAverage, mean_of, set_weights, weights_in_place
 from regard.training.config import TrainConfig
 from regard.training.log import RunLog
 from regard.training.loop import Validation, is_better, train

@@ -1,4 +1,4 @@
-"""`regard classify`: texts in, labels out."""
+"""`regard classify`: texts or pictures in, labels out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ CHUNK = 512  # lines classified together
 
 def classify(
     texts: Annotated[
-        list[str] | None, typer.Argument(metavar="TEXT", help="Texts; without, the lines of standard input.")
+        list[str] | None,
+        typer.Argument(metavar="TEXT", help="Texts or picture files; without, the lines of standard input."),
     ] = None,
     model: Model = None,
     second: Annotated[
@@ -36,15 +37,30 @@ def classify(
         bool, typer.Option("--json", help="Print JSON with every label, one line for each text.")
     ] = False,
 ) -> None:
-    """The label of each text, one a line.
+    """The label of each text or picture, one a line.
 
     Line n of the output is the label of line n of the input (a pair has a tab in it).
     """
     if second is not None and len(texts or []) != 1:
         raise UsageError("--second belongs to one TEXT; pairs in a file have a tab between them")
     classifier = load_model(model or newest_run("classify"), device, "classify")
+    if classifier.config.task == "classify-pictures":
+        _pictures(classifier, texts, second, scores, as_json)
+        return
     found = [classifier.classify(texts[0], second)] if texts and second is not None else None
     for each in found or _each(classifier, texts):
+        if as_json:
+            print(json.dumps(finite(asdict(each)), ensure_ascii=False))
+        else:
+            print(f"{each.label}\t{each.probability:.4f}" if scores else each.label)
+
+
+def _pictures(classifier: Any, files: list[str] | None, second: str | None, scores: bool, as_json: bool) -> None:
+    if not files:
+        raise UsageError("this model classifies pictures; name their files, as regard classify photo.jpg")
+    if second is not None:
+        raise UsageError("--second is for classifiers of pairs of texts; this model classifies pictures")
+    for each in classifier.classify(list(files)):
         if as_json:
             print(json.dumps(finite(asdict(each)), ensure_ascii=False))
         else:

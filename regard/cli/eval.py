@@ -15,6 +15,7 @@ from regard.errors import UsageError
 if TYPE_CHECKING:
     from regard.tasks.evaluate import Evaluation
     from regard.tasks.evaluate_labels import LabelEvaluation
+    from regard.tasks.evaluate_pictures import PictureEvaluation
     from regard.tasks.evaluate_text import TextEvaluation
 
 MOST_LABELS = 30  # that get a row of their own
@@ -44,7 +45,7 @@ def evaluate(
     """Score a model on a test set.
 
     Translations: BLEU, chrF and TER with 95% intervals and signatures. Language models: loss, perplexity, bits per byte.
-    Classifiers: accuracy with its interval, F1, confusions.
+    Classifiers: accuracy with its interval, F1, confusions. Captions: BLEU-1 to 4, CIDEr-D, ROUGE-L.
     """
     model = load_model(run, device)
     task = model.config.task
@@ -55,6 +56,10 @@ def evaluate(
         _translations(model, run, on, given(beam=beam, softness=softness), lowercase, save, as_json)
     elif task == "classify":
         _labels(model, run, on, save, out, as_json)
+    elif model.config.pictures is not None:
+        from regard.cli.eval_pictures import score_pictures
+
+        score_pictures(model, run, on, given(beam=beam), save, out, as_json)
     else:
         _texts(model, run, on, given(context=context, overlap=overlap), as_json)
 
@@ -64,6 +69,9 @@ ALLOWED = {
     "generate": {"context", "overlap"},
     "fill": set[str](),
     "classify": {"save", "out"},
+    "classify-pictures": {"save", "out"},
+    "caption": {"beam", "save"},
+    "answer": {"save"},
 }
 
 
@@ -145,7 +153,9 @@ def _labels(model: Any, run: str, on: list[str], save: Path | None, out: Path | 
         print_label_scores(run, on, found)
 
 
-def print_label_scores(run: str, on: list[str], found: LabelEvaluation) -> None:
+def print_label_scores(
+    run: str, on: list[str], found: LabelEvaluation | PictureEvaluation, what: str = "texts"
+) -> None:
     scores = found.scores
     print_table(
         (f"{run}", "score", "95% interval"),
@@ -159,6 +169,6 @@ def print_label_scores(run: str, on: list[str], found: LabelEvaluation) -> None:
         (each.label, f"{each.precision:.1f}", f"{each.recall:.1f}", f"{each.f1:.1f}", f"{each.support:,}")
         for each in scores.labels[:MOST_LABELS]
     ]
-    print_table(("label", "precision", "recall", "F1", "texts"), rows, right=("precision", "recall", "F1", "texts"))
+    print_table(("label", "precision", "recall", "F1", what), rows, right=("precision", "recall", "F1", what))
     speed = len(found.wanted) / max(1e-9, found.seconds)
-    results().print(f"{len(found.wanted):,} texts of {' '.join(on)}, {speed:,.0f} a second", markup=False)
+    results().print(f"{len(found.wanted):,} {what} of {' '.join(on)}, {speed:,.0f} a second", markup=False)

@@ -1,4 +1,4 @@
-"""`regard look`: where a model of any task looks in a text."""
+"""`regard look`: where a model of any task looks, in a text or on a picture."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from regard.errors import UsageError
 
 
 def look(
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text to look at.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text, or the picture file, to look at.")],
+    question: Annotated[
+        str | None, typer.Argument(metavar="[QUESTION]", help="A question about the picture.", show_default=False)
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option("-m", "--model", metavar="RUN", help="A run or a bundle.", show_default="the newest run here"),
@@ -31,9 +34,15 @@ def look(
     ] = None,
     device: Device = "auto",
 ) -> None:
-    """Where a model looks: the words that a classifier weighs, coloured; or who looks at whom."""
+    """Where a model looks: the words that a classifier weighs, coloured; who looks at whom; places of a picture."""
     user = load_model(model or _newest(), device)
-    shown = looked_at(user, text, second, layer, head)
+    if (user.config.task == "answer") != (question is not None):
+        raise UsageError(
+            'a model that answers needs a picture and a question: regard look photo.jpg "what colour is it?"'
+            if question is None
+            else f"a question is for models that answer; this is a model to {user.config.task}"
+        )
+    shown = looked_at(user, text, question or second, layer, head)
     if out is not None:
         say(f"wrote {shown.save(out)}")
     else:
@@ -41,7 +50,12 @@ def look(
 
 
 def looked_at(user: Any, text: str, second: str | None, layer: int | None, head: int | None) -> Any:
-    """What there is to see of this text in a model of any task."""
+    """What there is to see of this text or picture in a model of any task."""
+    if user.config.pictures is not None:
+        asked = () if user.config.task != "answer" else (second,)
+        if second is not None and not asked:
+            raise UsageError("--second is for classifiers of pairs of texts")
+        return user.look(text, *asked, layer=layer, head=head)
     if user.config.task == "classify":
         if layer is not None or head is not None:
             raise UsageError("a classifier shows what each word counted for the label; leave out --layer and --head")

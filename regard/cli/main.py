@@ -16,7 +16,9 @@ import typer
 from typer.core import TyperGroup
 
 from regard import __version__
+from regard.cli.answer import answer
 from regard.cli.arguments import spread_files, take_debug
+from regard.cli.caption import caption
 from regard.cli.classify import classify
 from regard.cli.compare import compare
 from regard.cli.demo import demo
@@ -29,6 +31,7 @@ from regard.cli.import_ import import_model
 from regard.cli.look import look
 from regard.cli.runs import runs
 from regard.cli.score import score
+from regard.cli.summary import summary
 from regard.cli.train import train
 from regard.cli.translate import translate
 from regard.cli.vectors import vectors
@@ -43,6 +46,8 @@ VERBS: dict[str, Callable[..., None]] = {
     "generate": generate,
     "fill": fill,
     "classify": classify,
+    "caption": caption,
+    "answer": answer,
     "vectors": vectors,
     "look": look,
     "score": score,
@@ -50,6 +55,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "import": import_model,
     "export": export_model,
     "runs": runs,
+    "summary": summary,
     "verify": verify,
     "doctor": doctor,
 }

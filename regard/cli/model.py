@@ -13,7 +13,14 @@ if TYPE_CHECKING:
     from regard.tasks.translate import Translator
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
-DATA = {"translate": "pairs.tsv (or: regard demo)", "generate": "book.txt", "fill": "book.txt", "classify": "texts.tsv"}
+DATA = {
+    "translate": "pairs.tsv (or: regard demo)",
+    "generate": "book.txt",
+    "fill": "book.txt",
+    "classify": "texts.tsv",
+    "caption": "captions.jsonl",
+    "answer": "questions.jsonl",
+}
 
 
 def choose_device(name: str) -> str:

@@ -27,8 +27,20 @@ TRY = {
     "generate": 'regard generate -m {run} "how a text begins"',
     "fill": 'regard fill -m {run} "a text with a [MASK]"',
     "classify": 'regard classify -m {run} "a text"   or: regard look -m {run} "a text"',
+    "classify-pictures": "regard classify -m {run} photo.jpg   or: regard look -m {run} photo.jpg",
+    "caption": "regard caption -m {run} photo.jpg -o words.png",
+    "answer": 'regard answer -m {run} photo.jpg "a question?" --attention',
 }
-TEST = {"translate": "test.tsv", "generate": "test.txt", "fill": "test.txt", "classify": "test.tsv"}
+TEST = {
+    "translate": "test.tsv",
+    "generate": "test.txt",
+    "fill": "test.txt",
+    "classify": "test.tsv",
+    "classify-pictures": "test-folder",
+    "caption": "test.jsonl",
+    "answer": "test.jsonl",
+}
+BUILT_IN = {name: f"{name}/test" for name in ("builtin/dates", "builtin/names", "builtin/glyphs", "builtin/shapes")}
 LENGTHEN = ("steps", "max_time", "patience")  # what may change when a run goes on
 
 
@@ -36,14 +48,17 @@ def train(
     what: Annotated[
         str | None,
         typer.Argument(
-            metavar="WHAT", help="translate, generate, fill or classify; or a TOML file.", show_default=False
+            metavar="WHAT",
+            help="translate, generate, fill, classify, caption or answer; or a TOML file.",
+            show_default=False,
         ),
     ] = None,
     data: Annotated[
         list[str] | None,
         typer.Option(
             metavar="FILE...",
-            help="Training data: pairs or labelled texts (.tsv .jsonl .csv, two parallel files), or any text.",
+            help="Training data: pairs, labelled texts, captions or questions (.tsv .jsonl .csv, two parallel files), "
+            "any text, or a folder of pictures with a class a folder.",
         ),
     ] = None,
     valid: Annotated[
@@ -56,7 +71,8 @@ def train(
         typer.Option(
             metavar="KIND",
             help="transformer, bahdanau, luong, seq2seq, bytenet; llama, gpt1, gpt2, gpt3, lstm; bert; "
-            "tfidf, token-weights, plain-attention, additive, self-attention.",
+            "tfidf, token-weights, plain-attention, additive, self-attention; convnet, resnet, vit, mixer, convmixer; "
+            "show-attend-tell, caption-transformer, show-and-tell; answerer.",
             show_default="of the task",
         ),
     ] = None,
@@ -120,9 +136,10 @@ def start(config: RunConfig, beside: Path, out: Path | None, device: str, budget
     from regard.tasks.contenders import Contender
     from regard.tasks.contest import MEASURING, fit
     from regard.tasks.run import start_run
+    from regard.tasks.trained import verb_of
     from regard.training.show import make_show
 
-    folder = out or new_run(config.task)
+    folder = out or new_run(verb_of(config.task))
     say(f"run: {folder}")
 
     def work() -> RunResult:
@@ -215,8 +232,7 @@ def _test_set(result: RunResult) -> str:
     from regard.runs import read_run
 
     config: Any = read_run(result.folder)["config"]
-    built_in = {"builtin/dates": "builtin/dates/test", "builtin/names": "builtin/names/test"}
-    return built_in.get(config["data"]["train"][0], TEST[result.task])
+    return BUILT_IN.get(config["data"]["train"][0], TEST[result.task])
 
 
 def _data(data: list[str] | None, valid: list[str] | None, languages: str | None) -> dict[str, Any]:

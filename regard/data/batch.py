@@ -162,8 +162,7 @@ class CaptionBatch:
     @property
     def counts(self) -> dict[str, int]:
         """Over how many items each part of the loss is summed."""
-        tokens, rows = self.target_tokens, len(self.target)
-        return {"loss": tokens, "nll": tokens, "spread": rows, "chosen": tokens, "baseline": tokens}
+        return dict.fromkeys(("loss", "nll", "spread", "chosen", "baseline"), self.target_tokens)
 
     def to(self, device: torch.device | str) -> CaptionBatch:
         return _moved(self, device)

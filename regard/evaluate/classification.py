@@ -75,6 +75,28 @@ def confusion_matrix(predicted: Sequence[int], wanted: Sequence[int], labels: Se
     return counts
 
 
+def top_k_accuracy(scores: np.ndarray, wanted: Sequence[int], k: int = 5) -> float:
+    """How often the wanted label is among the k that score highest, in percent; `scores` is (N, C).
+
+    Of equal scores the first counts as higher, as in argmax, so that k = 1 is the accuracy.
+    """
+    scores = np.asarray(scores)
+    if scores.ndim != 2 or len(scores) != len(wanted):
+        raise RegardError(
+            f"scores of shape {scores.shape} for {len(wanted)} wanted labels; give a row for each of them"
+        )
+    if not len(scores):
+        raise RegardError("nothing to score: 0 rows of scores and 0 wanted labels")
+    if not 1 <= k <= scores.shape[1]:
+        raise UsageError(f"k is {k}, but there are {scores.shape[1]} labels; give 1 to {scores.shape[1]}")
+    if np.isnan(scores).any():
+        raise RegardError("a score is NaN, which has no rank; give numbers only")
+    labels = _numbers(wanted, scores.shape[1], "wanted")[:, None]  # (N, 1)
+    own = np.take_along_axis(scores, labels, axis=1)  # (N, 1)
+    before = (scores > own) | ((scores == own) & (np.arange(scores.shape[1]) < labels))  # (N, C)
+    return 100 * float((before.sum(axis=1) < k).mean())
+
+
 def mcnemar(a_right: Sequence[bool], b_right: Sequence[bool]) -> float:
     """How likely two equally good classifiers differ at least this much on the same examples (McNemar 1947).
 

@@ -13,7 +13,7 @@ from typing import Any
 from regard.bundle import Bundle
 from regard.errors import RegardError, UsageError, nearest
 from regard.files import new_folder, read_json, write_json
-from regard.interop import bert, gpt2, llama
+from regard.interop import bert, gpt2, llama, vit
 from regard.interop.family import Family, assemble, their_tensors
 from regard.interop.pooling import read_longest, read_pooling, write_pooling
 from regard.interop.settings import Settings
@@ -31,6 +31,8 @@ def import_folder(path: str | Path) -> Bundle:
     """The model and tokenizer of a folder with config.json and safetensors, ready to run."""
     folder = Path(path)
     settings = _read_settings(folder)
+    if settings.values.get("model_type") == vit.NAME:  # sees pictures: no tokenizer, but a preprocessor
+        return vit.read_folder(folder, settings)
     family = _family(settings)
     tokenizer = read_tokenizer(folder)
     tensors = family.full_names(read_weights(folder))
@@ -47,6 +49,11 @@ def import_folder(path: str | Path) -> Bundle:
 def export_folder(bundle: Bundle, path: str | Path) -> Path:
     """Write config.json, model.safetensors and the tokenizer so that transformers' Auto classes load them."""
     path = Path(path)
+    if bundle.config.model.kind == vit.NAME:
+        refuse_to_replace(path)
+        with new_folder(path) as inside:
+            vit.write_folder(bundle, inside)
+        return path
     family, config = _exported_as(bundle), bundle.config.model
     values = family.write(config) | _common(family, bundle)
     refuse_to_replace(path)
@@ -81,9 +88,10 @@ def _read_settings(folder: Path) -> Settings:
 def _family(settings: Settings) -> Family:
     name = settings.values.get("model_type")
     if not isinstance(name, str):
-        raise RegardError(f"{settings.origin} has no model_type; Regard imports {', '.join(FAMILIES)}")
+        raise RegardError(f"{settings.origin} has no model_type; Regard imports {', '.join((*FAMILIES, vit.NAME))}")
     if name not in FAMILIES:
-        raise RegardError(f"{settings.origin}: Regard cannot import a model of type {name}{nearest(name, FAMILIES)}")
+        known = (*FAMILIES, vit.NAME)
+        raise RegardError(f"{settings.origin}: Regard cannot import a model of type {name}{nearest(name, known)}")
     return FAMILIES[name]
 
 
@@ -92,8 +100,8 @@ def _exported_as(bundle: Bundle) -> Family:
     family = EXPORTED.get(kind)
     if family is None or family.task != task:
         raise RegardError(
-            f"a {kind} for {task} has no equal in transformers; gpt2, gpt3 (without a band) and llama for generate, and bert "
-            "for fill can be exported"
+            f"a {kind} for {task} has no equal in transformers; gpt2, gpt3 (without a band) and llama for generate, bert for "
+            "fill and vit for classify can be exported"
         )
     return family
 

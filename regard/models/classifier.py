@@ -45,18 +45,7 @@ class Classifier(nn.Module):
 
     def label_parts(self, logits: Tensor, labels: Tensor) -> dict[str, Part]:
         """The loss, the plain negative log-likelihood, and how many are right, each summed over the texts."""
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # of half precision, sums are too coarse
-        smooth = cross_entropy(
-            logits, labels, label_smoothing=self.smoothing if self.training else 0.0, reduction="sum"
-        )
-        plain = cross_entropy(logits.detach(), labels, reduction="sum")
-        right = (logits.argmax(dim=-1) == labels).sum().to(logits.dtype)
-        count = len(labels)
-        return {
-            "loss": Part(smooth, count),
-            "nll": Part(plain, count, weight=0.0),
-            "correct": Part(right, count, weight=0.0),
-        }
+        return label_parts(logits, labels, self.smoothing if self.training else 0.0)
 
     def looked(self, seen: Seen, lengths: Tensor) -> Tensor:
         """Of one recorded `logits(batch)`, the share of each token in its text's vector: (B, S).
@@ -67,6 +56,20 @@ class Classifier(nn.Module):
             raise ValueError("no attention was seen: call `logits` once inside `record(model)`")
         counted = self.counted(seen.calls, lengths)  # (B, S)
         return counted / counted.sum(dim=-1, keepdim=True).clamp(min=torch.finfo(counted.dtype).tiny)
+
+
+def label_parts(logits: Tensor, labels: Tensor, smoothing: float) -> dict[str, Part]:
+    """The loss, the plain negative log-likelihood, and how many are right, each summed over the rows of logits."""
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # of half precision, sums are too coarse
+    smooth = cross_entropy(logits, labels, label_smoothing=smoothing, reduction="sum")
+    plain = cross_entropy(logits.detach(), labels, reduction="sum")
+    right = (logits.argmax(dim=-1) == labels).sum().to(logits.dtype)
+    count = len(labels)
+    return {
+        "loss": Part(smooth, count),
+        "nll": Part(plain, count, weight=0.0),
+        "correct": Part(right, count, weight=0.0),
+    }
 
 
 def real_places(lengths: Tensor, places: int) -> Tensor:

@@ -22,6 +22,20 @@ from regard.models.configs.language import (
     LlamaConfig,
     LSTMConfig,
 )
+from regard.models.configs.pictures import (
+    AnswererConfig,
+    CaptionerConfig,
+    CaptionTransformerConfig,
+    ConvMixerConfig,
+    ConvNetConfig,
+    EfficientNetConfig,
+    EncoderConfig,
+    MixerConfig,
+    ResNetConfig,
+    ShowAndTellConfig,
+    ShowAttendTellConfig,
+    ViTConfig,
+)
 from regard.models.configs.translation import (
     BahdanauConfig,
     ByteNetConfig,
@@ -33,8 +47,18 @@ from regard.models.configs.translation import (
 TranslationConfig = TransformerConfig | Seq2SeqConfig | BahdanauConfig | LuongConfig | ByteNetConfig
 GPTLineConfig = GPT1Config | GPT2Config | GPT3Config | LlamaConfig
 RungConfig = TfidfConfig | TokenWeightsConfig | PlainAttentionConfig | AdditiveConfig | SelfAttentionConfig
+SeeingConfig = ConvNetConfig | ResNetConfig | ViTConfig | MixerConfig | ConvMixerConfig
+CaptionConfig = ShowAttendTellConfig | CaptionTransformerConfig | ShowAndTellConfig
 ModelConfig = Annotated[
-    TranslationConfig | GPTLineConfig | LSTMConfig | BertConfig | RungConfig, Field(discriminator="kind")
+    TranslationConfig
+    | GPTLineConfig
+    | LSTMConfig
+    | BertConfig
+    | RungConfig
+    | SeeingConfig
+    | CaptionConfig
+    | AnswererConfig,
+    Field(discriminator="kind"),
 ]
 
 # Which kinds each task takes; the first is what it takes when none is named.
@@ -54,6 +78,9 @@ KINDS_OF: dict[str, tuple[str, ...]] = {
         "gpt3",
         "llama",
     ),
+    "classify-pictures": ("convnet", "resnet", "vit", "mixer", "convmixer"),
+    "caption": ("show-attend-tell", "caption-transformer", "show-and-tell"),
+    "answer": ("answerer",),
 }
 KINDS = tuple(dict.fromkeys(kind for kinds in KINDS_OF.values() for kind in kinds))
 
@@ -61,9 +88,17 @@ __all__ = [
     "KINDS",
     "KINDS_OF",
     "AdditiveConfig",
+    "AnswererConfig",
     "BahdanauConfig",
     "BertConfig",
     "ByteNetConfig",
+    "CaptionConfig",
+    "CaptionTransformerConfig",
+    "CaptionerConfig",
+    "ConvMixerConfig",
+    "ConvNetConfig",
+    "EfficientNetConfig",
+    "EncoderConfig",
     "GPT1Config",
     "GPT2Config",
     "GPT3Config",
@@ -72,13 +107,19 @@ __all__ = [
     "LSTMConfig",
     "LlamaConfig",
     "LuongConfig",
+    "MixerConfig",
     "ModelConfig",
     "PlainAttentionConfig",
+    "ResNetConfig",
     "RungConfig",
+    "SeeingConfig",
     "SelfAttentionConfig",
     "Seq2SeqConfig",
+    "ShowAndTellConfig",
+    "ShowAttendTellConfig",
     "TfidfConfig",
     "TokenWeightsConfig",
     "TransformerConfig",
     "TranslationConfig",
+    "ViTConfig",
 ]

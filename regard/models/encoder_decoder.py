@@ -13,10 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from regard.blocks import initialise
-from regard.data.batch import PairBatch
+from regard.data.batch import CaptionBatch, PairBatch
 from regard.embed import embedding_table
 from regard.errors import UsageError
 from regard.models.config import TranslationConfig
+from regard.models.configs.pictures import CaptionerConfig
 from regard.models.loss import Loss, Part
 from regard.models.output import output_loss
 
@@ -25,7 +26,11 @@ class EncoderDecoder(nn.Module):
     """`model(batch)` is the loss; `encode` and `decode` are its two halves."""
 
     def __init__(
-        self, config: TranslationConfig, source_vocabulary: int, target_vocabulary: int, smoothing: float
+        self,
+        config: TranslationConfig | CaptionerConfig,
+        source_vocabulary: int,
+        target_vocabulary: int,
+        smoothing: float,
     ) -> None:
         super().__init__()
         if config.tied == "all" and source_vocabulary != target_vocabulary:
@@ -49,19 +54,22 @@ class EncoderDecoder(nn.Module):
         if self.config.tied != "none":
             self.output.weight = target_table.weight
 
-    def forward(self, batch: PairBatch) -> Loss:
-        hidden = self.hidden(batch)  # (B, T, D)
+    def forward(self, batch: PairBatch | CaptionBatch) -> Loss:
+        return Loss(self.token_parts(self.hidden(batch), batch))
+
+    def token_parts(self, hidden: Tensor, batch: PairBatch | CaptionBatch) -> dict[str, Part]:
+        """The loss and the plain negative log-likelihood of the target tokens, predicted by `hidden` (B, T, D)."""
         real = torch.arange(hidden.size(1), device=hidden.device) < batch.target_lengths[:, None]  # (B, T)
         wanted = batch.target[:, 1:][real]  # (N,)
         smooth, plain = output_loss(hidden[real], self.output.weight, wanted, self.smoothing if self.training else 0.0)
         count = batch.target_tokens
-        return Loss({"loss": Part(smooth, count), "nll": Part(plain, count, weight=0.0)})
+        return {"loss": Part(smooth, count), "nll": Part(plain, count, weight=0.0)}
 
-    def hidden(self, batch: PairBatch) -> Tensor:
+    def hidden(self, batch: PairBatch | CaptionBatch) -> Tensor:
         """The decoder's last vectors before the output layer, for each target token to predict: (B, T, D)."""
         return self.decode(batch.target[:, :-1], self.encode(*batch.source_parts))
 
-    def logits(self, batch: PairBatch) -> Tensor:
+    def logits(self, batch: PairBatch | CaptionBatch) -> Tensor:
         return self.output(self.hidden(batch))  # (B, T, V)
 
     @abstractmethod

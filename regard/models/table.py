@@ -6,15 +6,21 @@ from typing import Any
 
 from torch import nn
 
+from regard.data.pictures.format import PictureFormat
 from regard.errors import UsageError, nearest
 from regard.models.bahdanau import Bahdanau
 from regard.models.bert import Bert
 from regard.models.bytenet import ByteNet
-from regard.models.config import ModelConfig, TranslationConfig
+from regard.models.config import KINDS_OF, ModelConfig, TranslationConfig
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.gpt import GPT
 from regard.models.lstm import LSTM
 from regard.models.luong import Luong
+from regard.models.pictures.answerer import Answerer
+from regard.models.pictures.caption_transformer import CaptionTransformer
+from regard.models.pictures.classifier import PictureClassifier
+from regard.models.pictures.show_and_tell import ShowAndTell
+from regard.models.pictures.show_attend_tell import ShowAttendTell
 from regard.models.rungs import CLASSIFIERS
 from regard.models.seq2seq import Seq2Seq
 from regard.models.transformer import Transformer
@@ -32,6 +38,13 @@ TASKS: dict[str, dict[str, Any]] = {
     "generate": {**GPT_LINE, "lstm": LSTM},
     "fill": {"bert": Bert},
     "classify": CLASSIFIERS,
+    "classify-pictures": dict.fromkeys(KINDS_OF["classify-pictures"], PictureClassifier),
+    "caption": {
+        "show-attend-tell": ShowAttendTell,
+        "caption-transformer": CaptionTransformer,
+        "show-and-tell": ShowAndTell,
+    },
+    "answer": {"answerer": Answerer},
 }
 
 
@@ -43,12 +56,19 @@ def build_model(
 
 
 def build(
-    task: str, config: ModelConfig, vocabulary: tuple[int, ...], *, labels: int = 0, smoothing: float = 0.0
+    task: str,
+    config: ModelConfig,
+    vocabulary: tuple[int, ...] = (),
+    *,
+    labels: int = 0,
+    pictures: PictureFormat | None = None,
+    smoothing: float = 0.0,
 ) -> nn.Module:
-    """A model of any task with fresh weights; `labels` is how many a classifier tells apart."""
+    """A model of any task with fresh weights; `labels` is how many a classifier tells apart, `pictures` what it sees."""
     kinds = TASKS[task]
     if config.kind not in kinds:
         raise UsageError(f"a {config.kind} does not {task}{nearest(config.kind, kinds)}; {', '.join(kinds)} do")
-    sizes = (*vocabulary, labels) if task == "classify" else vocabulary
-    model: nn.Module = kinds[config.kind](config, *sizes, smoothing)
+    sees = () if pictures is None else (pictures,)
+    tells = (labels,) if task in ("classify", "classify-pictures", "answer") else ()
+    model: nn.Module = kinds[config.kind](config, *sees, *vocabulary, *tells, smoothing)
     return model

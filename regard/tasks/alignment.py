@@ -82,6 +82,7 @@ def heads_of(seen: SentenceAttention) -> list[Head]:
 def aligns_characters(translator: Translator) -> bool:
     """Whether a token is a character of the text as it came: only then is the dates' alignment one of tokens."""
     tokens = translator.config.tokens
+    assert tokens is not None
     return tokens.kind == "character" and tokens.normalise == "none"
 
 

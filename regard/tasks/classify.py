@@ -46,6 +46,7 @@ class TextClassifier:
         self.device = next(self.model.parameters()).device
         self.labels = self.config.labels
         self.longest = self.config.longest or 512
+        self.kind_of_tokens = self.config.tokens.kind if self.config.tokens is not None else "none"
 
     @classmethod
     def load(cls, path: str | Path, device: str = "cpu") -> TextClassifier:
@@ -105,7 +106,7 @@ class TextClassifier:
         weighed = WeighedText(whole, tuple(spans), tuple(weights), title, caption)
         words = weighed.merged()
         several = sum(start < end for start, end in words.spans) > 1  # of a single word, its pieces are shown
-        return words if several and self.config.tokens.kind not in ("character", "byte") else weighed
+        return words if several and self.kind_of_tokens not in ("character", "byte") else weighed
 
     def _places(self, text: str, second: str | None, counted: np.ndarray) -> tuple[list[tuple[int, int]], list[float]]:
         """Where the pieces that were read stand in the text, and what each counted; those of one letter are one."""

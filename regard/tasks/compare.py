@@ -262,7 +262,7 @@ def _entry(
         name=name,
         run=str(folder),
         kind=config.model.kind,
-        tokens=f"{config.tokens.kind}, {config.vocabulary[0]:,} and {config.vocabulary[1]:,}",
+        tokens=f"{config.tokens.kind if config.tokens else 'none'}, {config.vocabulary[0]:,} and {config.vocabulary[1]:,}",
         parameters=sum(parameter.numel() for parameter in translator.model.parameters()),
         size=folder_size(bundle_folder(folder)),
         training=read_history(folder),

@@ -9,9 +9,21 @@ from pydantic import Field, model_validator
 
 from regard.config import StrictConfig, check, from_assignments, merge, read_toml
 from regard.data.config import LabelledConfig, PairsConfig, TextConfig
+from regard.data.pictures.config import CaptionsConfig, PicturesConfig, QuestionsConfig
+from regard.data.pictures.suffixes import are_pictures
 from regard.decode.config import DecodeConfig
 from regard.errors import UsageError, nearest
-from regard.models.config import KINDS_OF, BertConfig, LlamaConfig, ModelConfig, SelfAttentionConfig, TransformerConfig
+from regard.models.config import (
+    KINDS_OF,
+    AnswererConfig,
+    BertConfig,
+    ConvNetConfig,
+    LlamaConfig,
+    ModelConfig,
+    SelfAttentionConfig,
+    ShowAttendTellConfig,
+    TransformerConfig,
+)
 from regard.models.presets import preset
 from regard.tasks.start import started_from
 from regard.tokens.config import TokensConfig
@@ -25,8 +37,8 @@ class RunConfig(StrictConfig):
     """What the runs of all tasks share."""
 
     task: str
-    data: PairsConfig | TextConfig | LabelledConfig
-    tokens: TokensConfig
+    data: PairsConfig | TextConfig | LabelledConfig | PicturesConfig | CaptionsConfig | QuestionsConfig
+    tokens: TokensConfig | None
     model: ModelConfig
     train: TrainConfig
     start: str | None = Field(None, description="A run or bundle to go on from: its model, tokenizer and weights.")
@@ -139,11 +151,79 @@ class ClassifyConfig(RunConfig):
     }
 
 
+_SEEING: dict[str, Any] = {
+    "steps": 2000,
+    "lr": 2e-3,
+    "schedule": "linear",
+    "warmup": 100,
+    "weight_decay": 0.05,
+    "betas": (0.9, 0.99),
+    "epsilon": 1e-8,
+    "smoothing": 0.0,
+    "average": 0,
+}
+
+
+class CaptionValidateConfig(StrictConfig):
+    """What a validation of a captioner looks at besides the loss."""
+
+    pictures: int = Field(200, ge=0, description="Validation pictures captioned (greedily) for BLEU-4; 0 for none.")
+    samples: int = Field(2, ge=0, description="Captions shown to the person.")
+
+
+class ClassifyPicturesConfig(RunConfig):
+    """A classifier from labelled pictures."""
+
+    task: Literal["classify-pictures"] = "classify-pictures"
+    data: PicturesConfig = PicturesConfig()
+    tokens: None = None
+    model: ModelConfig = ConvNetConfig()
+    train: TrainConfig = TrainConfig(select="accuracy")
+
+    defaults: ClassVar[dict[str, Any]] = {"train": {**_SEEING, "batch_pictures": 128, "select": "accuracy"}}
+
+
+class CaptionConfig(RunConfig):
+    """A model that says what is in a picture."""
+
+    task: Literal["caption"] = "caption"
+    data: CaptionsConfig = CaptionsConfig()
+    tokens: TokensConfig = TokensConfig(kind="word")
+    model: ModelConfig = ShowAttendTellConfig()
+    train: TrainConfig = TrainConfig()
+    validate_: CaptionValidateConfig = Field(CaptionValidateConfig(), alias="validate")
+    decode: DecodeConfig = DecodeConfig()
+
+    defaults: ClassVar[dict[str, Any]] = {
+        "tokens": {"kind": "word", "lowercase": True},
+        "train": {**_SEEING, "steps": 3000},
+        "decode": {"max_length": 40},
+    }
+
+
+class AnswerConfig(RunConfig):
+    """A model that answers questions about pictures."""
+
+    task: Literal["answer"] = "answer"
+    data: QuestionsConfig = QuestionsConfig()
+    tokens: TokensConfig = TokensConfig(kind="word")
+    model: ModelConfig = AnswererConfig()
+    train: TrainConfig = TrainConfig(select="accuracy")
+
+    defaults: ClassVar[dict[str, Any]] = {
+        "tokens": {"kind": "word", "lowercase": True},
+        "train": {**_SEEING, "steps": 3000, "select": "accuracy"},
+    }
+
+
 RUNS: dict[str, type[RunConfig]] = {
     "translate": TranslateConfig,
     "generate": GenerateConfig,
     "fill": FillConfig,
     "classify": ClassifyConfig,
+    "classify-pictures": ClassifyPicturesConfig,
+    "caption": CaptionConfig,
+    "answer": AnswerConfig,
 }
 TASKS = tuple(RUNS)
 
@@ -157,8 +237,20 @@ def run_config(what: str, over: dict[str, Any] | None = None, assignments: list[
     else:
         raise UsageError(f"no task {what}{nearest(what, TASKS)} (or name a .toml file)")
     values = merge(values, over or {})
-    values = merge(values, from_assignments(assignments or []))
+    values = _seeing(merge(values, from_assignments(assignments or [])))
     return check_run(_short_warmup(_filled(values, what), values), what)
+
+
+def _seeing(values: dict[str, Any]) -> dict[str, Any]:
+    """To classify is one word for texts and pictures: the model or the data tell which."""
+    if values.get("task") != "classify":
+        return values
+    model, data = values.get("model", {}), values.get("data", {})
+    kind = model.get("kind") if isinstance(model, dict) else None
+    names = data.get("train", ()) if isinstance(data, dict) else ()
+    names = (names,) if isinstance(names, str) else names
+    sees = kind in KINDS_OF["classify-pictures"] or (kind is None and are_pictures(names))
+    return {**values, "task": "classify-pictures"} if sees else values
 
 
 def check_run(values: dict[str, Any], origin: str) -> RunConfig:

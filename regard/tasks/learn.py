@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Protocol
 
 from regard.tasks.config import RunConfig
+from regard.tasks.learn_answer import prepare_answer
+from regard.tasks.learn_caption import prepare_caption
 from regard.tasks.learn_classify import prepare_classify
+from regard.tasks.learn_classify_pictures import prepare_classify_pictures
 from regard.tasks.learn_fill import prepare_fill
 from regard.tasks.learn_generate import prepare_generate
 from regard.tasks.learn_translate import prepare_translate
@@ -24,6 +27,9 @@ PREPARE: dict[str, Prepare] = {
     "generate": prepare_generate,
     "fill": prepare_fill,
     "classify": prepare_classify,
+    "classify-pictures": prepare_classify_pictures,
+    "caption": prepare_caption,
+    "answer": prepare_answer,
 }
 
 

@@ -113,9 +113,7 @@ def validation(
         translator = Translator(Bundle(config, model, tokenizers, {}))
         outputs = [each.text for each in translator.translate([source for source, _ in shown], beam=1, n_best=1)]
         references = [target for _, target in shown]
-        found = score_translations(
-            outputs, references, lowercase=config.tokens.lowercase, metrics=("bleu",), resamples=0
-        )
+        found = score_translations(outputs, references, lowercase=run.tokens.lowercase, metrics=("bleu",), resamples=0)
         metrics["bleu"] = found["bleu"].value
         if run.data.train == (BUILTIN,):
             metrics["exact"] = exact_match(outputs, references)

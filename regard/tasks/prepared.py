@@ -49,6 +49,7 @@ def make_tokenizer(
     if config.start is not None:
         tokenizer = TokenizerPair.load(bundle_folder(config.start)).target
     else:
+        assert config.tokens is not None
         tokenizer = train_tokenizer(texts, config.tokens, mask=mask)
     TokenizerPair(tokenizer, tokenizer).save(place)
     return tokenizer
@@ -69,7 +70,9 @@ def take_weights(model: nn.Module, config: RunConfig, *, resume: bool) -> None:
         raise RegardError(f"start: the model of {config.start} does not fit: {error}") from error
 
 
-def saver(folder: Path, config: BundleConfig, tokenizers: TokenizerPair) -> Callable[[nn.Module, str, Any], None]:
+def saver(
+    folder: Path, config: BundleConfig, tokenizers: TokenizerPair | None
+) -> Callable[[nn.Module, str, Any], None]:
     def save(model: nn.Module, name: str, metrics: dict[str, Any]) -> None:
         save_bundle(folder / name, Bundle(config, model, tokenizers, metrics))
 

@@ -16,7 +16,7 @@ from regard.tasks.config import RunConfig, check_run
 from regard.tasks.learn import prepare
 from regard.tasks.learn_generate import STREAMS
 from regard.tasks.prepared import TOKENS
-from regard.tasks.trained import load_model
+from regard.tasks.trained import load_model, verb_of
 from regard.training.log import RunLog
 from regard.training.loop import Outcome, train
 from regard.training.show import Show
@@ -53,7 +53,7 @@ def start_run(
     show: Show | None = None,
 ) -> RunResult:
     """Train from the start, in `folder` or in the next free `runs/<task>/<number>`."""
-    place = new_run(config.task) if folder is None else Path(folder)
+    place = new_run(verb_of(config.task)) if folder is None else Path(folder)
     if folder is not None:
         if place.exists() and any(place.iterdir()):
             raise UsageError(

@@ -10,7 +10,7 @@ from regard.files import read_json
 from regard.runs import bundle_folder
 
 # Which pre-trained models each task can go on from.
-FROM = {"classify": ("fill", "generate"), "generate": ("generate",), "fill": ("fill",), "translate": ()}
+FROM = {"classify": ("fill", "generate"), "generate": ("generate",), "fill": ("fill",)}
 
 
 def started_from(start: str, task: str) -> dict[str, Any]:
@@ -19,7 +19,8 @@ def started_from(start: str, task: str) -> dict[str, Any]:
     config = read_json(folder / "config.json") if (folder / "config.json").exists() else {}
     if not isinstance(config, dict) or not {"task", "tokens", "model"} <= config.keys():
         raise UsageError(f"start: {start} is neither a run nor a bundle")
-    if config["task"] not in FROM[task]:
-        able = " or ".join(FROM[task]) or "no other run"
+    able_from = FROM.get(task, ())
+    if config["task"] not in able_from:
+        able = " or ".join(able_from) or "no other run"
         raise UsageError(f"start: {start} is a {config['task']} model; {task} goes on from {able}")
     return {"start": str(Path(start)), "tokens": config["tokens"], "model": config["model"]}

@@ -9,14 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from regard.tensors import read_tensors
-
-
-def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """The model's own tensors, each once: parameters (tied ones under their first name) and saved buffers."""
-    names = set(model.state_dict())
-    tensors: dict[str, Tensor] = dict(model.named_parameters())
-    return tensors | {name: buffer for name, buffer in model.named_buffers() if name in names}
+from regard.tensors import read_tensors, weights_of
 
 
 class MovingAverage:

@@ -32,6 +32,7 @@ class TrainConfig(StrictConfig):
     steps: int = Field(20_000, ge=1, description="Most updates of the weights.")
     max_time: Duration | None = Field(None, gt=0, description="Most training time, such as 30m (all resumes together).")
     batch_tokens: int = Field(4096, ge=1, description="Tokens of a batch on its larger side, padding included.")
+    batch_pictures: int = Field(64, ge=1, description="Pictures of a batch (or captions, or questions, each with one).")
     accumulate: int = Field(1, ge=1, description="Batches added up for one update.")
 
     lr: float = Field(2e-3, gt=0, description="Peak learning rate (for noam: a factor of the paper's formula).")

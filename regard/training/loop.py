@@ -17,8 +17,8 @@ from regard.errors import RegardError
 from regard.files import clear_leftovers
 from regard.models.loss import Loss
 from regard.noise import noise
-from regard.tensors import write_tensors
-from regard.training.averages import MovingAverage, mean_of, weights_in_place, weights_of
+from regard.tensors import weights_of, write_tensors
+from regard.training.averages import MovingAverage, mean_of, weights_in_place
 from regard.training.config import TrainConfig
 from regard.training.guard import ADVICE, check_update, locate
 from regard.training.interrupt import stop_requests
@@ -87,6 +87,7 @@ class Trainer:
         self.checkpoints, self.snapshots = job.folder / "checkpoints", job.folder / "snapshots"
         self.every = job.config.validate_every or min(1000, max(100, job.batches.count(0) // job.config.accumulate))
         self.started = time.monotonic()
+        self.waited = 0.0  # seconds spent on making batches since the last row of the log
 
     @property
     def progress(self) -> Progress:
@@ -164,6 +165,7 @@ class Trainer:
 
     def next_batches(self) -> list[Any]:
         """The batches of this update, and the place in the data behind them."""
+        began = time.monotonic()
         batches = []
         progress = self.progress
         for _ in range(self.config.accumulate):
@@ -171,6 +173,7 @@ class Trainer:
                 progress.epoch, progress.index = progress.epoch + 1, 0
             batches.append(self.job.batches.get(progress.epoch, progress.index).to(self.job.device))
             progress.index += 1
+        self.waited += time.monotonic() - began
         return batches
 
     def apply(self, norm: float, sums: dict[str, float], totals: dict[str, int]) -> None:
@@ -199,7 +202,9 @@ class Trainer:
         place = {"kind": "train", "step": progress.step, "epoch": progress.epoch}
         row = {**place, **means, "learning_rate": rate, "gradient_norm": norm, "tokens": progress.tokens}
         self.log.write(row)
-        self.log.write({"step": progress.step, "seconds": round(self.spent(), 3), "memory": peak_memory()}, CLOCK)
+        clock = {"seconds": round(self.spent(), 3), "waited": round(self.waited, 4), "memory": peak_memory()}
+        self.log.write({"step": progress.step, **clock}, CLOCK)
+        self.waited = 0.0
         self.show.train(row, self.spent(), self.config)
 
     def validate(self) -> None:

@@ -36,8 +36,9 @@ class Forecast:
 
 
 def forecast(model: nn.Module, batches: Any, accumulate: int, unit: str = "tokens", tries: int = 3) -> Forecast:
-    """Time forward and backward passes over the first batches. Weights do not change, and gradients are dropped."""
+    """Time forward and backward passes over the first batches. Weights and statistics do not change, nor gradients stay."""
     times, counts = [], []
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     for index in range(min(tries, batches.count(0))):
         batch = batches.get(0, index).to(next(model.parameters()).device)
         started = time.perf_counter()
@@ -46,6 +47,8 @@ def forecast(model: nn.Module, batches: Any, accumulate: int, unit: str = "token
         times.append(time.perf_counter() - started)
         counts.append(batch.counts["loss"])
         model.zero_grad(set_to_none=True)
+    for name, buffer in model.named_buffers():  # running statistics
+        buffer.copy_(before[name])
     rate = sum(counts[1:] or counts) / sum(times[1:] or times)  # the first batch also warms up
     typical = sum(times[1:] or times) / len(times[1:] or times)
     size = sum(p.numel() for p in model.parameters())

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from regard.errors import RegardError
 from regard.files import new_folder, read_json, write_json
-from regard.tensors import read_tensors, write_tensors
-from regard.training.averages import MovingAverage, set_weights, weights_of
+from regard.tensors import read_tensors, weights_of, write_tensors
+from regard.training.averages import MovingAverage, set_weights
 from regard.training.optimiser import load_optimiser, optimiser_tensors
 
 FORMAT = 1

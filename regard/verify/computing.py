@@ -125,10 +125,7 @@ def _with_and_without(subject: Subject, model: Any, row: int) -> Iterator[tuple[
 def accumulated(subject: Subject) -> tuple[bool, str]:
     """Two micro-batches of unequal size add up to the gradient of one batch (dropout off)."""
     subject.needs_loss()
-    if subject.balanced:
-        raise NotApplicable(
-            "the term that keeps experts in use is of each micro-batch by itself, not of the whole batch"
-        )
+    subject.needs_parts()
 
     def measure(model: Any) -> float:
         large = _gradient(model, [subject.batch(model)])

@@ -12,13 +12,13 @@ import torch
 from torch import nn
 
 from regard.bundle import load_bundle, save_bundle
+from regard.tensors import weights_of
 from regard.tokens import TextTokenizer
-from regard.training.averages import weights_of
 from regard.training.config import TrainConfig
 from regard.training.log import LOG
 from regard.training.loop import Job, Validation, train
 from regard.training.show import Show
-from regard.verify.subject import ROWS, Subject
+from regard.verify.subject import ROWS, NotApplicable, Subject
 
 ODD_TEXTS = (
     "A man rides a bike.",
@@ -116,6 +116,8 @@ def _train(subject: Subject, folder: Path, *, stop_at: int = 0, resume: bool = F
 def round_trip(subject: Subject) -> tuple[bool, str]:
     """Text -> ids -> text is the same text, or, where a tokenizer loses something, loses nothing more the second time."""
     config = subject.bundle.config.tokens
+    if config is None:
+        raise NotApplicable(f"{subject.name} neither reads nor writes text")
     exact = config.kind in ("bpe", "byte") and config.normalise == "none" and not config.lowercase
     for name, tokenizer in subject.tokenizers.items():
         for text in ODD_TEXTS:

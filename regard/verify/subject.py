@@ -89,7 +89,7 @@ class Subject(ABC):
 
     def rewritten(self, batch: Any, ids: Tensor) -> Any:
         """The same rows with other ids to write, all of them real."""
-        raise NotImplementedError
+        raise NotApplicable(f"{self.name} writes nothing")
 
     # -- what the checks share --
 
@@ -130,6 +130,13 @@ class Subject(ABC):
     def needs_loss(self) -> None:
         if not self.learns:
             raise NotApplicable(f"{self.name} without a head gives vectors: there is no loss to learn from")
+
+    def needs_parts(self) -> None:
+        """A batch must be the sum of its parts."""
+        if self.balanced:
+            raise NotApplicable(
+                "the term that keeps experts in use is of each micro-batch by itself, not of the whole batch"
+            )
 
     def ordinary(self, side: int = -1) -> np.ndarray:
         """The ids of a vocabulary that stand for text; all, if there are no others."""

@@ -19,6 +19,7 @@ from regard.data.masking import MaskedBatches
 from regard.data.stream import TokenStream, Windows
 from regard.models.config import BertConfig
 from regard.tokens import PAD, TextTokenizer, as_arrays
+from regard.verify.pictures import SEEING
 from regard.verify.subject import EXTRA, ROWS, Subject
 
 SOURCE_LENGTHS, TARGET_LENGTHS = (7, 11, 3, 5, 2), (5, 2, 11, 7, 3)  # tokens of each pair: primes, none alike
@@ -185,6 +186,7 @@ SUBJECTS: dict[str, type[Subject]] = {
     "generate": GenerateSubject,
     "fill": FillSubject,
     "classify": ClassifySubject,
+    **SEEING,
 }
 
 

@@ -11,7 +11,16 @@ from regard.config import StrictConfig
 Attention = Literal["none", "se", "cbam"]
 
 
-class ConvNetConfig(StrictConfig):
+class NetworkConfig(StrictConfig):
+    """What all networks that see share."""
+
+    @property
+    def longest(self) -> int | None:
+        """Most tokens of a text: they read none."""
+        return None
+
+
+class ConvNetConfig(NetworkConfig):
     """Stages of 3 x 3 convolutions; each stage but the first begins by halving the picture with max-pooling."""
 
     kind: Literal["convnet"] = "convnet"
@@ -26,7 +35,7 @@ class ConvNetConfig(StrictConfig):
         return self.channels[-1]
 
 
-class ResNetConfig(StrictConfig):
+class ResNetConfig(NetworkConfig):
     """Residual blocks of two convolutions (He et al. 2016, section 4.2), the first of a stage with stride 2."""
 
     kind: Literal["resnet"] = "resnet"
@@ -40,7 +49,7 @@ class ResNetConfig(StrictConfig):
         return self.channels[-1]
 
 
-class ViTConfig(StrictConfig):
+class ViTConfig(NetworkConfig):
     """Patches as tokens (Dosovitskiy et al. 2021)."""
 
     kind: Literal["vit"] = "vit"
@@ -63,7 +72,7 @@ class ViTConfig(StrictConfig):
         return self
 
 
-class MixerConfig(StrictConfig):
+class MixerConfig(NetworkConfig):
     """MLP-Mixer (Tolstikhin et al. 2021): one network mixes places, another channels; no attention."""
 
     kind: Literal["mixer"] = "mixer"
@@ -75,7 +84,7 @@ class MixerConfig(StrictConfig):
     dropout: float = Field(0.1, ge=0, lt=1, description="Dropout on the output of each network.")
 
 
-class ConvMixerConfig(StrictConfig):
+class ConvMixerConfig(NetworkConfig):
     """ConvMixer (Trockman & Kolter 2022): depth-wise convolutions mix places, point-wise ones channels."""
 
     kind: Literal["convmixer"] = "convmixer"
@@ -86,7 +95,7 @@ class ConvMixerConfig(StrictConfig):
     dropout: float = Field(0.0, ge=0, lt=1, description="Dropout before the last layer.")
 
 
-class EfficientNetConfig(StrictConfig):
+class EfficientNetConfig(NetworkConfig):
     """EfficientNet-Lite0 (Tan & Le 2019) with its batch norms folded in: features of a network that knows ImageNet."""
 
     kind: Literal["efficientnet-lite0"] = "efficientnet-lite0"
@@ -106,10 +115,13 @@ EncoderConfig = Annotated[
 ]
 
 
+SMALL = ConvNetConfig(channels=(16, 32, 64, 128), layers=1)  # what sees where nothing else is asked for
+
+
 class CaptionerConfig(StrictConfig):
     """What all writers of captions share: what sees the picture, and the output side."""
 
-    encoder: EncoderConfig = Field(ConvNetConfig(), description="What sees the picture.")
+    encoder: EncoderConfig = Field(SMALL, description="What sees the picture.")
     width: int = Field(128, ge=1, description="Width D of embeddings and of the vectors that predict a token.")
     dropout: float = Field(0.3, ge=0, lt=1, description="Dropout on embeddings and before the output.")
     tied: Literal["target", "none"] = Field("target", description="Whether embeddings and output layer are one table.")
@@ -155,7 +167,7 @@ class AnswererConfig(StrictConfig):
     """Questions about pictures: the question's tokens look at each other and at the picture's places."""
 
     kind: Literal["answerer"] = "answerer"
-    encoder: EncoderConfig = Field(ConvNetConfig(), description="What sees the picture.")
+    encoder: EncoderConfig = Field(SMALL, description="What sees the picture.")
     width: int = Field(128, ge=1, description="Width D of every vector between blocks.")
     layers: int = Field(2, ge=1, description="Blocks.")
     heads: int = Field(4, ge=1, description="Heads H; they divide the width.")

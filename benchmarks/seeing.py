@@ -1,0 +1,176 @@
+"""Networks that see, side by side: MNIST, CIFAR-10, Flickr8k, easy-VQA and the built-in drawn scenes.
+
+    python benchmarks/prepare_pictures.py FOLDER     (once, with REGARD_DATA naming the public sets)
+    REGARD_DATA=FOLDER python benchmarks/seeing.py cifar10 --budget 10m --out docs/results/seeing.json [--rows vit mixer]
+
+Each row is trained for the same time and scored on the test set, once. Results are kept in the file as they come, and what
+is there is not run again. `shapes` and `answers` need no data. One thread unless OMP_NUM_THREADS says otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from regard.data.pictures.shapes import area_share, scenes, share_on
+from regard.tasks.conditions import conditions
+from regard.tasks.config import data_folder, run_config
+from regard.tasks.contenders import Contender
+from regard.tasks.contest import fit
+from regard.tasks.evaluate_pictures import evaluate_answers, evaluate_captions, evaluate_pictures
+from regard.tasks.run import start_run
+from regard.tasks.see import as_pixels, see
+from regard.training.config import seconds
+
+CONFIGS = Path(__file__).resolve().parent.parent / "configs" / "pictures"
+MNIST_TEST = ["mnist/t10k-images-idx3-ubyte.gz", "mnist/t10k-labels-idx1-ubyte.gz"]
+CNN = {"channels": (32, 64, 128, 192), "layers": 1}
+TABLES: dict[str, dict[str, Any]] = {
+    "mnist": {
+        "config": str(CONFIGS / "mnist.toml"),
+        "test": MNIST_TEST,
+        "rows": {
+            "convnet": {"model": {"kind": "convnet", "channels": (16, 32, 64)}},
+            "vit": {
+                "model": {"kind": "vit", "patch": 4, "layers": 4, "width": 64, "feed_forward": 128, "dropout": 0.0}
+            },
+            "mixer": {
+                "model": {"kind": "mixer", "patch": 4, "layers": 4, "width": 64, "feed_forward": 128, "dropout": 0.0}
+            },
+            "convmixer": {"model": {"kind": "convmixer", "patch": 4, "layers": 4, "width": 64}},
+        },
+    },
+    "cifar10": {  # all have 290 to 320 thousand parameters
+        "config": str(CONFIGS / "cifar10.toml"),
+        "test": ["cifar10/test.bin"],
+        "rows": {
+            "convnet": {"model": {"kind": "convnet", **CNN}},
+            "convnet + se": {"model": {"kind": "convnet", **CNN, "attention": "se"}},
+            "convnet + cbam": {"model": {"kind": "convnet", **CNN, "attention": "cbam"}},
+            "resnet": {"model": {"kind": "resnet", "channels": (32, 64, 128), "blocks": 1}},
+            "vit": {"model": {"kind": "vit", "layers": 4, "width": 96, "feed_forward": 192}},
+            "mixer": {"model": {"kind": "mixer", "layers": 5, "width": 112, "places": 64, "feed_forward": 224}},
+            "convmixer": {"model": {"kind": "convmixer", "layers": 6, "width": 200, "kernel": 5, "patch": 4}},
+        },
+    },
+    "flickr8k": {
+        "config": str(CONFIGS / "flickr8k.toml"),
+        "test": ["flickr8k/test.jsonl"],
+        "rows": {
+            "show-and-tell": {"model": {"kind": "show-and-tell", "hidden": 512}},
+            "show-attend-tell": {"model": {"kind": "show-attend-tell", "hidden": 512}},
+            "caption-transformer": {
+                "model": {"kind": "caption-transformer", "layers": 2, "heads": 8, "feed_forward": 1024}
+            },
+        },
+    },
+    "easy-vqa": {"config": str(CONFIGS / "easy-vqa.toml"), "test": ["easy_vqa/test.jsonl"], "rows": {"answerer": {}}},
+    "shapes": {
+        "config": "caption",
+        "test": ["builtin/shapes/test"],
+        "rows": {
+            kind: {"model": {"kind": kind}} for kind in ("show-and-tell", "show-attend-tell", "caption-transformer")
+        },
+    },
+    "answers": {"config": "answer", "test": ["builtin/shapes/test"], "rows": {"answerer": {}}},
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", choices=TABLES)
+    parser.add_argument("--budget", default="5m")
+    parser.add_argument("--rows", nargs="+")
+    parser.add_argument("--runs", type=Path, default=Path("runs/seeing"), help="where runs are kept")
+    parser.add_argument("--out", type=Path, default=Path("seeing.json"))
+    options = parser.parse_args()
+    table = TABLES[options.table]
+    for row in options.rows or table["rows"]:
+        found = read(options.out)
+        if row in found.get(options.table, {}):
+            continue
+        entry = measured(options.table, row, float(seconds(options.budget)), options.runs / options.table / row)
+        found = read(options.out)
+        found.setdefault(options.table, {})[row] = {"budget": options.budget, **entry}
+        options.out.write_text(json.dumps(found, indent=1) + "\n")
+        print(options.table, row, json.dumps(entry), flush=True)
+
+
+def read(path: Path) -> dict[str, Any]:
+    if path.exists():
+        found: dict[str, Any] = json.loads(path.read_text())
+        return found
+    return {"conditions": conditions("cpu").data()}
+
+
+def measured(name: str, row: str, budget: float, folder: Path) -> dict[str, Any]:
+    """Train a row and score it."""
+    table = TABLES[name]
+    what = table["config"]
+    config = run_config(what, table["rows"][row])
+    say = lambda text: print(text, file=sys.stderr, flush=True)  # noqa: E731
+    beside = data_folder(what)
+    shutil.rmtree(folder, ignore_errors=True)
+    config = fit(
+        Contender(f"{name} {row}", what, config, beside), budget, folder.with_name(f"{folder.name}-m"), "cpu", say
+    )
+    result = start_run(config, beside=beside, folder=folder)
+    user = result.load()
+    size = sum(p.numel() for p in user.model.parameters() if p.requires_grad)
+    progress = result.outcome.progress
+    entry = {
+        "parameters": size,
+        "steps": progress.step,
+        "seconds": progress.seconds,
+        "validation": result.outcome.metrics,
+    }
+    return entry | scored(user, table["test"])
+
+
+def scored(user: Any, test: list[str]) -> dict[str, Any]:
+    task = user.config.task
+    if task == "caption":
+        found = evaluate_captions(user, test).data()
+        drawn = test[0].startswith("builtin")
+        looks = drawn and user.config.model.kind != "show-and-tell"
+        return {"test": found, **({"on the shape": shares(user)} if looks else {})}
+    found = (evaluate_answers if task == "answer" else evaluate_pictures)(user, test)
+    scores = found.scores
+    return {
+        "test": {
+            "accuracy": scores.accuracy,
+            "interval": [scores.low, scores.high],
+            "top_5": found.top_5,
+            "items": len(found.wanted),
+            "per_second": len(found.wanted) / found.seconds,
+        }
+    }
+
+
+def shares(user: Any, count: int = 300) -> dict[str, float]:
+    """Of the map of a shape's word, the share of its weight on the patches that the shape touches; and of a random map."""
+    drawn = scenes(count, 3)
+    on, uniform = [], []
+    for picture, things in zip(drawn.pictures, drawn.things, strict=True):
+        seen = see(picture, user.format)
+        caption = user.caption(picture)
+        layers = user.weights(as_pixels([seen], user.format, user.device), caption.ids)
+        weights = np.concatenate(layers).mean(axis=0)  # (T, P)
+        grid = user.model.encoder.grid
+        for thing in things:
+            if caption.tokens.count(thing.kind) == 1 and sum(other.kind == thing.kind for other in things) == 1:
+                on.append(share_on(weights[caption.tokens.index(thing.kind)], grid, thing.mask))
+                uniform.append(area_share(grid, thing.mask))
+    return {"words": len(on), "share": float(np.mean(on)), "random map": float(np.mean(uniform))}
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(max(1, torch.get_num_threads()))
+    main()

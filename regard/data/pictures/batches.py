@@ -1,0 +1,238 @@
+"""Batches of pictures with labels, captions, or questions and answers. Batch i of epoch e is a pure function of the seed.
+
+A source gives bytes, which are changed at random if asked, or features that a network has computed of pictures before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.data.batch import AnswerBatch, CaptionBatch, PictureBatch, pad
+from regard.data.batches import padding_of, plan_by_length
+from regard.data.pictures.augment import augment as augmented
+from regard.data.pictures.augment import mixup, normalise
+from regard.data.pictures.augment_config import AugmentConfig
+from regard.data.pictures.format import PictureFormat
+from regard.errors import RegardError, UsageError
+
+Rows = Sequence[int] | np.ndarray
+Key = tuple[int, int, int]  # seed, epoch, index
+
+
+class Source(Protocol):
+    """Where pictures come from: bytes (n, size, size, channels), or features (n, P, K) of any float type."""
+
+    def __len__(self) -> int: ...
+    def take(self, rows: np.ndarray) -> np.ndarray: ...
+
+
+@dataclass(frozen=True, eq=False)
+class ArraySource:
+    """An array, perhaps memory-mapped, as a source."""
+
+    array: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        return np.asarray(self.array[rows])
+
+
+class PictureBatches:
+    """`batches.get(epoch, index)`: `batch` pictures in a new order each epoch, with their labels.
+
+    The i-th picture is `rows[i]` of the store, and `labels[i]` its label. Without `augment` everything is seen, as in
+    evaluation. With it, as in training, a last batch of less than half the size is dropped unless it is the only one.
+    """
+
+    def __init__(
+        self,
+        store: Source,
+        labels: np.ndarray,
+        rows: np.ndarray,
+        format: PictureFormat,
+        batch: int,
+        seed: int,
+        augment: AugmentConfig | None = None,
+    ) -> None:
+        if len(labels) != len(rows):
+            raise RegardError(f"{len(rows)} pictures and {len(labels)} labels; each picture has one label")
+        self.source, self.rows, self.labels = store, _checked(rows, len(store)), np.asarray(labels, dtype=np.int64)
+        self.format, self.batch, self.seed, self.augment = format, batch, seed, augment
+        self.plan = lru_cache(maxsize=2)(self._plan)  # epoch -> the pictures of each batch
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def count(self, epoch: int) -> int:
+        return len(self.plan(epoch))
+
+    def get(self, epoch: int, index: int) -> PictureBatch:
+        rows, key = self.plan(epoch)[index], (self.seed, epoch, index)
+        pixels = shown(self.source.take(self.rows[rows]), self.format, self.augment, key)
+        labels = torch.from_numpy(self.labels[rows])
+        if self.augment is None or not self.augment.mixup:
+            return PictureBatch(pixels, labels)
+        mixed = mixup(pixels, self.augment, key)
+        return PictureBatch(mixed.pixels, labels, labels[mixed.others], mixed.shares)
+
+    def take(self, rows: Rows) -> PictureBatch:
+        """The i-th pictures for each i of `rows`, as they are."""
+        rows = np.asarray(rows)
+        pixels = shown(self.source.take(self.rows[rows]), self.format)
+        return PictureBatch(pixels, torch.from_numpy(self.labels[rows]))
+
+    def padding_share(self) -> float:
+        return 0.0
+
+    def _plan(self, epoch: int) -> list[np.ndarray]:
+        plan = plan_by_order(len(self.rows), self.batch, (self.seed, epoch))
+        if self.augment is not None and len(plan) > 1 and 2 * len(plan[-1]) < self.batch:
+            plan.pop()
+        return plan
+
+
+class TextsOnPictures:
+    """Texts, each with its picture, and each once an epoch: text i belongs to picture `rows[i]` of the source.
+
+    Texts of like length come together, to spare padding; without `by_length`, in any order.
+    """
+
+    def __init__(
+        self,
+        source: Source | np.ndarray,
+        rows: np.ndarray,
+        texts: Sequence[np.ndarray],
+        format: PictureFormat,
+        batch: int,
+        seed: int,
+        *,
+        pad: int,
+        augment: AugmentConfig | None = None,
+        by_length: bool = True,
+    ) -> None:
+        if len(texts) != len(rows):
+            raise RegardError(f"{len(texts)} texts and {len(rows)} pictures; each text has one picture")
+        self.source = ArraySource(source) if isinstance(source, np.ndarray) else source
+        self.rows, self.texts = _checked(rows, len(self.source)), list(texts)
+        self.format, self.batch, self.seed, self.pad, self.by_length = format, batch, seed, pad, by_length
+        self.augment = self._allowed(augment)
+        self._lengths = np.array([len(ids) for ids in self.texts])
+        self.plan = lru_cache(maxsize=2)(self._plan)  # epoch -> the texts of each batch
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def count(self, epoch: int) -> int:
+        return len(self.plan(epoch))
+
+    def padding_share(self) -> float:
+        """The share of padding among all tokens of the first epoch."""
+        return padding_of(self.plan(0), self._lengths)
+
+    def _pictures(self, rows: np.ndarray, key: Key | None) -> Tensor:
+        return shown(self.source.take(self.rows[rows]), self.format, self.augment, key)
+
+    def _padded(self, rows: np.ndarray) -> tuple[Tensor, Tensor]:
+        return pad([self.texts[i] for i in rows], self.pad)
+
+    def _plan(self, epoch: int) -> list[np.ndarray]:
+        key = (self.seed, epoch)
+        if not self.by_length:
+            return plan_by_order(len(self.texts), self.batch, key)
+        return plan_by_length((self._lengths,), np.ones_like(self._lengths), self.batch, key)
+
+    def _allowed(self, augment: AugmentConfig | None) -> AugmentConfig | None:
+        """What can be done to pictures that have words, and to features."""
+        if augment is None or augment == AugmentConfig():
+            return None
+        if augment.mixup:
+            raise UsageError("mixup mixes labels and cannot mix words; set data.augment.mixup = 0")
+        if self.source.take(self.rows[:1]).dtype != np.uint8:
+            raise UsageError("features are computed once and cannot be augmented; leave data.augment out")
+        return augment
+
+
+class CaptionBatches(TextsOnPictures):
+    """`batches.get(epoch, index)`: captions (ids with begin and end token) with their pictures, each caption once an epoch."""
+
+    def get(self, epoch: int, index: int) -> CaptionBatch:
+        return self._batch(self.plan(epoch)[index], (self.seed, epoch, index))
+
+    def take(self, rows: Rows) -> CaptionBatch:
+        """The captions of these numbers, with their pictures as they are."""
+        return self._batch(np.asarray(rows), None)
+
+    def _batch(self, rows: np.ndarray, key: Key | None) -> CaptionBatch:
+        target, lengths = self._padded(rows)
+        return CaptionBatch(self._pictures(rows, key), target, lengths - 1, int(lengths.sum()) - len(lengths))
+
+
+class AnswerBatches(TextsOnPictures):
+    """`batches.get(epoch, index)`: questions with their pictures and the numbers of their answers, each once an epoch."""
+
+    def __init__(
+        self,
+        source: Source | np.ndarray,
+        rows: np.ndarray,
+        questions: Sequence[np.ndarray],
+        labels: np.ndarray,
+        format: PictureFormat,
+        batch: int,
+        seed: int,
+        *,
+        pad: int,
+        augment: AugmentConfig | None = None,
+        by_length: bool = True,
+    ) -> None:
+        if len(labels) != len(questions):
+            raise RegardError(f"{len(questions)} questions and {len(labels)} answers; each question has one answer")
+        super().__init__(source, rows, questions, format, batch, seed, pad=pad, augment=augment, by_length=by_length)
+        self.labels = np.asarray(labels, dtype=np.int64)
+
+    def get(self, epoch: int, index: int) -> AnswerBatch:
+        return self._batch(self.plan(epoch)[index], (self.seed, epoch, index))
+
+    def take(self, rows: Rows) -> AnswerBatch:
+        """The questions of these numbers, with their pictures as they are."""
+        return self._batch(np.asarray(rows), None)
+
+    def _batch(self, rows: np.ndarray, key: Key | None) -> AnswerBatch:
+        ids, lengths = self._padded(rows)
+        return AnswerBatch(self._pictures(rows, key), ids, lengths, torch.from_numpy(self.labels[rows]))
+
+
+def shown(
+    pictures: np.ndarray, format: PictureFormat, augment: AugmentConfig | None = None, key: Key | None = None
+) -> Tensor:
+    """What a model is shown of bytes (B, H, W, C): normalised (B, C, H, W), changed if there is a key; features as float32."""
+    if pictures.dtype != np.uint8:
+        return torch.from_numpy(pictures).float()  # (B, P, K)
+    pixels = torch.from_numpy(pictures).permute(0, 3, 1, 2)  # (B, C, H, W)
+    if augment is not None and key is not None:
+        pixels = augmented(pixels, augment, key)
+    return normalise(pixels, format)
+
+
+def plan_by_order(count: int, batch: int, key: tuple[int, int]) -> list[np.ndarray]:
+    """0 .. count - 1 in the random order of the key, `batch` at a time; the last may be smaller."""
+    order = np.random.Generator(np.random.PCG64(np.random.SeedSequence(key))).permutation(count)
+    return [order[start : start + batch] for start in range(0, count, batch)]
+
+
+def _checked(rows: np.ndarray, count: int) -> np.ndarray:
+    """Rows of a source with `count` pictures; there must be one at least."""
+    rows = np.asarray(rows, dtype=np.int64)
+    if not len(rows):
+        raise RegardError("there is no picture to make batches of; give some")
+    if rows.min() < 0 or rows.max() >= count:
+        raise RegardError(f"there are {count} pictures, 0 to {count - 1}, but rows from {rows.min()} to {rows.max()}")
+    return rows

@@ -1,0 +1,219 @@
+"""Pictures from files of any kind that people have: decoded, turned upright, on white, as bytes."""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, cast
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from regard.errors import RegardError, UsageError
+
+MOST_PIXELS = 50_000_000  # a photo of a good camera; what claims to be larger is more likely made to fill the memory
+_COMMON = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".dib", ".webp", ".tif", ".tiff", ".avif")
+SUFFIXES = frozenset((*_COMMON, ".jp2", ".j2k", ".ppm", ".pgm", ".pbm", ".pnm"))  # what the names of pictures end with
+
+# Formats that only hold pixels: none that Pillow hands to another program (EPS), none that it knows by its name alone.
+_FORMATS = ("JPEG", "PNG", "GIF", "BMP", "DIB", "WEBP", "TIFF", "AVIF", "JPEG2000", "PPM")
+_ORIENTATION = 0x0112  # the EXIF tag
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_SIZES = {"PNG": ((16, 20), (20, 24)), "GIF": ((6, 8), (8, 10)), "BMP": ((18, 22), (22, 26))}  # bytes of width, height
+_CUT_SHORT = (
+    "truncated",
+    "unexpected end",
+    "not enough",
+    "decoder object",
+    "unrecognized data stream",
+    "broken data",
+    "only got",
+)
+
+
+logging.getLogger("PIL").addHandler(logging.NullHandler())  # nothing on stderr unless the program has set up logging
+
+
+class PictureError(RegardError):
+    """A picture that cannot be read. `reason` says why in a few words, without its name."""
+
+    def __init__(self, name: str, reason: str, advice: str = "") -> None:
+        super().__init__(f"{name}: {reason}" + (f"; {advice}" if advice else ""))
+        self.reason, self._parts = reason, (name, reason, advice)
+
+    def __reduce__(self) -> tuple:  # an error that comes from another process is the same
+        return type(self), self._parts
+
+
+def read_picture(source: Path | bytes, channels: int = 3) -> np.ndarray:
+    """The picture as bytes (height, width, channels), in 1 or 3 channels, upright as its EXIF tag tells.
+
+    What is transparent lies on white; of an animation it is the first frame. Grey of 16 bits is scaled from
+    0 .. 65535; grey of 32 bits and of floats has no range of its own: see `_as_bytes`.
+    """
+    if channels not in (1, 3):
+        raise UsageError(f"a picture has 1 channel (grey) or 3 (red, green, blue), not {channels}")
+    name = "the picture" if isinstance(source, bytes) else str(source)
+    with _opened(source, name) as file, quiet():
+        image = _header(file, name)
+        try:
+            image.load()
+            return _pixels(_upright(image), channels)
+        except Exception as error:  # of damaged files Pillow raises nearly anything
+            raise _broken(name, error) from error
+
+
+@contextmanager
+def _opened(source: Path | bytes, name: str) -> Iterator[IO[bytes]]:
+    try:
+        if isinstance(source, Path) and source.exists() and not source.is_file():
+            raise PictureError(name, "not a file", "name a picture")
+        with open(source, "rb") if isinstance(source, Path) else io.BytesIO(source) as file:
+            yield file
+    except FileNotFoundError as error:
+        raise PictureError(name, "there is no such file") from error
+    except OSError as error:
+        raise PictureError(name, f"cannot be read ({error.strerror or error})") from error
+
+
+def _header(file: IO[bytes], name: str) -> Image.Image:
+    """What a file is and how large, before any of its pixels are decoded."""
+    start = file.read(32)
+    if not start:
+        raise PictureError(name, "empty", "the file has no bytes; fetch it again")
+    try:
+        image = Image.open(file, formats=_known_formats())
+    except UnidentifiedImageError as error:
+        raise _unknown(name, start) from error
+    except Image.DecompressionBombError as error:
+        raise PictureError(name, f"too large ({error})", f"at most {MOST_PIXELS:,} pixels are read") from error
+    except Exception as error:
+        raise _broken(name, error) from error
+    width, height = image.size
+    if width * height > MOST_PIXELS:
+        raise PictureError(
+            name,
+            f"too large ({width:,} x {height:,} pixels)",
+            f"at most {MOST_PIXELS:,} are read: make it smaller first",
+        )
+    return image
+
+
+def _known_formats() -> list[str]:
+    """Those of our formats that the installed Pillow was built with."""
+    Image.init()
+    return [kind for kind in _FORMATS if kind in Image.OPEN]
+
+
+def _kind(start: bytes) -> str | None:
+    """The format whose signature a file begins with."""
+    for kind in _known_formats():
+        accept = Image.OPEN[kind][1]
+        if accept is not None and accept(start[:16]) is True:
+            return kind
+    return None
+
+
+def _unknown(name: str, start: bytes) -> PictureError:
+    """Why Pillow does not know a file, from its first bytes."""
+    kind = _kind(start)
+    if kind is None:
+        return PictureError(name, "not a picture", "formats that can be read: " + ", ".join(_FORMATS))
+    if kind in _SIZES and any(not any(start[slice(*place)]) for place in _SIZES[kind] if len(start) >= place[1]):
+        return PictureError(name, f"a {kind} of zero pixels", "it has no height or no width")
+    return PictureError(name, f"truncated or damaged ({kind})", "fetch it again")
+
+
+def _broken(name: str, error: Exception) -> PictureError:
+    if isinstance(error, MemoryError):
+        return PictureError(name, "too large for the memory that is free", "make it smaller first")
+    text = str(error)
+    if isinstance(error, EOFError) or any(sign in text.lower() for sign in _CUT_SHORT):
+        return PictureError(name, "truncated", f"the file is not whole ({text or 'it ends too early'}); fetch it again")
+    return PictureError(name, f"damaged ({text or type(error).__name__})", "fetch it again")
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """The picture turned as its camera was held (a TIFF has been, by Pillow)."""
+    orientation = None
+    with suppress(Exception):  # a damaged EXIF block is no reason to refuse the picture
+        orientation = image.getexif().get(_ORIENTATION)
+    turn = _TURNS.get(orientation) if isinstance(orientation, int) else None
+    return image if turn is None else image.transpose(turn)
+
+
+def _pixels(image: Image.Image, channels: int) -> np.ndarray:
+    """Any of Pillow's modes as bytes (height, width, channels)."""
+    mode = "L" if channels == 1 else "RGB"
+    if image.mode.startswith(("I", "F")):  # I, I;16, I;16B, F
+        image = Image.fromarray(_as_bytes(np.asarray(image), image.mode))
+    elif image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info:
+        image = _on_white(image)
+    pixels = np.array(image if image.mode == mode else image.convert(mode))
+    return pixels.reshape(*pixels.shape[:2], channels)
+
+
+def _on_white(image: Image.Image) -> Image.Image:
+    if image.mode in ("La", "RGBa"):  # colours already multiplied with their alpha
+        image = image.convert("LA" if image.mode == "La" else "RGBA")
+    image = image.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
+
+
+def _as_bytes(grey: np.ndarray, mode: str) -> np.ndarray:
+    """Grey of more than 8 bits, scaled to 0 .. 255 and rounded.
+
+    16 bits go from 0 to 65535. Integers of 32 bits do too if they lie there (that is how some files of 16 bits are
+    read), floats go from 0 to 1 or else from 0 to 255 if they lie there; anything else from its least to its greatest.
+    """
+    values = np.nan_to_num(grey.astype(np.float64), posinf=0.0, neginf=0.0)
+    least, greatest = values.min(), values.max()
+    tops = (1.0, 255.0) if mode == "F" else (65535.0,)
+    top = next((top for top in tops if least >= 0 and greatest <= top), None)
+    if top is None:
+        values, top = values - least, greatest - least
+    return np.rint(values * (255.0 / top)).astype(np.uint8)
+
+
+class _Quiet:
+    """While anyone reads a picture, Pillow's warnings about odd files are dropped: what matters is raised.
+
+    `warnings.catch_warnings` restores a whole list and so is not safe with threads; here one filter comes with the
+    first reader and goes with the last. Warnings from elsewhere, and Pillow's own limits, are untouched.
+    """
+
+    rule = ("ignore", None, Warning, re.compile(r"PIL\."), 0)
+
+    def __init__(self) -> None:
+        self.lock, self.readers = threading.Lock(), 0
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        with self.lock:
+            self.readers += 1
+            if self.rule not in warnings.filters:
+                cast(list, warnings.filters).insert(0, self.rule)
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.readers -= 1
+                if not self.readers and self.rule in warnings.filters:
+                    cast(list, warnings.filters).remove(self.rule)
+
+
+quiet = _Quiet()

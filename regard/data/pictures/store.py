@@ -1,0 +1,237 @@
+"""Pictures decoded and fitted once, kept in a memory-mapped file: whoever asks again has them at once.
+
+A file holds the pictures one after the other, then a line of JSON that tells what they are, then how long that line is:
+whoever opens it knows at once whether it is whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from regard.data.pictures.decode import PictureError, read_picture
+from regard.data.pictures.fit import border_colour, fit_picture
+from regard.data.pictures.format import PictureFormat
+from regard.data.pictures.sets import PictureSet
+from regard.errors import RegardError
+from regard.files import sync_folder
+
+Progress = Callable[[int, int], None]  # (pictures done, pictures in all)
+
+_MAGIC = b"regard pictures 1\n"
+_SIZE = 8  # bytes of the number between the JSON and the magic word
+_EVERY = 64  # progress is told after as many pictures
+_CHUNK = 1024  # pictures hashed at once
+_DAY = 86_400.0  # seconds; a half-written file that old has no writer any more
+
+
+@dataclass(frozen=True, eq=False)
+class PictureStore:
+    """Pictures of one size. They may be mapped from a file: only what is taken is read."""
+
+    pictures: np.ndarray  # (N, size, size, channels), uint8
+    kept: np.ndarray  # (N,), int64: which pictures of the set these are
+    notes: tuple[str, ...]  # what was left out
+    sha256: str  # of the pictures' bytes
+
+    def __len__(self) -> int:
+        return len(self.pictures)
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """The pictures in these rows of the store, as bytes (n, size, size, channels) of their own."""
+        return self.pictures[np.asarray(rows, dtype=np.int64)]
+
+
+class ArrayStore(PictureStore):
+    """Pictures that have the size and the channels of the format already: they stay where they are."""
+
+    def __init__(self, pictures: np.ndarray) -> None:
+        super().__init__(pictures, np.arange(len(pictures)), (), _array_hash(pictures))
+
+
+def open_store(
+    pictures: PictureSet | Sequence[Path],
+    format: PictureFormat,
+    folder: Path | None = None,
+    progress: Progress | None = None,
+) -> PictureStore:
+    """The pictures of a set, decoded and fitted: from `folder` (`cache_folder()` if there is none), or made now."""
+    if not len(pictures):
+        raise RegardError("there are no pictures to decode; name some")
+    pictures = pictures if isinstance(pictures, PictureSet) else PictureSet(tuple(pictures))
+    shape = (format.size, format.size, format.channels)
+    if pictures.arrays is not None and pictures.arrays.shape[1:] == shape:
+        return ArrayStore(pictures.arrays)
+    path = (cache_folder() if folder is None else Path(folder)) / f"{_key(pictures, format)}.pictures"
+    store = _open(path, pictures, shape)
+    if store is None or _mended(pictures, store):
+        _build(path, pictures, format, progress)
+        store = _open(path, pictures, shape)
+    if store is None:
+        raise RegardError(f"{path} was damaged as soon as it was written; set REGARD_CACHE to a folder on another disk")
+    return store
+
+
+def cache_folder() -> Path:
+    """$REGARD_CACHE/pictures, or ~/.cache/regard/pictures."""
+    try:
+        base = Path(os.environ.get("REGARD_CACHE") or "~/.cache/regard").expanduser()
+    except RuntimeError as error:
+        raise RegardError("there is no home folder to keep pictures in; set REGARD_CACHE to a folder") from error
+    return base / "pictures"
+
+
+def _key(pictures: PictureSet, format: PictureFormat) -> str:
+    """A SHA-256 over all that the bytes of a store depend on: where, how large and how old each file is, and the format."""
+    border = border_colour(format) if format.fit == "pad" else None
+    digest = hashlib.sha256(repr((_MAGIC, format.size, format.channels, format.fit, border)).encode())
+    if pictures.arrays is not None:
+        digest.update(_array_hash(pictures.arrays).encode())
+    for path in pictures.paths:
+        digest.update(repr((os.path.abspath(path), *_size_and_time(path))).encode())
+    return digest.hexdigest()
+
+
+def _size_and_time(path: Path) -> tuple[int, int]:
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return -1, -1
+    return status.st_size, status.st_mtime_ns
+
+
+def _array_hash(arrays: np.ndarray) -> str:
+    digest = hashlib.sha256(repr(arrays.shape).encode())
+    for start in range(0, len(arrays), _CHUNK):
+        digest.update(np.ascontiguousarray(arrays[start : start + _CHUNK]).data)
+    return digest.hexdigest()
+
+
+def _open(path: Path, pictures: PictureSet, shape: tuple[int, ...]) -> PictureStore | None:
+    """The store in a file, mapped; None if there is no file, or if it is not whole."""
+    try:
+        with open(path, "rb") as file:
+            about = _about(file, shape)
+            mapped = np.asarray(np.memmap(file, dtype=np.uint8, mode="r", shape=tuple(about["shape"])))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise RegardError(
+            f"cannot read {path}: {error.strerror or error}; set REGARD_CACHE to another folder"
+        ) from error
+    except (ValueError, KeyError, TypeError):
+        return None
+    left_out = about["left_out"]
+    kept = np.setdiff1d(np.arange(len(pictures)), np.array([index for index, _ in left_out], dtype=np.int64))
+    return PictureStore(mapped, kept, (_note(pictures, left_out),) if left_out else (), about["sha256"])
+
+
+def _about(file: IO[bytes], shape: tuple[int, ...]) -> dict:
+    """What the end of a store's file tells of it; a ValueError if the file is not whole."""
+    tail = _SIZE + len(_MAGIC)
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - tail))
+    length, magic = int.from_bytes(file.read(_SIZE), "little"), file.read()
+    start = size - tail - length
+    if magic != _MAGIC or start < 0:
+        raise ValueError("its end is missing")
+    file.seek(start)
+    about = json.loads(file.read(length))
+    if about["shape"][1:] != list(shape) or math.prod(about["shape"]) != start:
+        raise ValueError(f"{about['shape']} should be there and {start:,} bytes are")
+    return about
+
+
+def _mended(pictures: PictureSet, store: PictureStore) -> bool:
+    """Whether a picture that could not be read can be now: rights to read leave no trace in sizes and times."""
+    for index in np.setdiff1d(np.arange(len(pictures)), store.kept):
+        with contextlib.suppress(PictureError):
+            _picture(pictures, int(index))
+            return True
+    return False
+
+
+def _note(pictures: PictureSet, left_out: Sequence[tuple[int, str]]) -> str:
+    index, reason = left_out[0]
+    name = pictures.paths[index] if pictures.paths else f"picture {index}"
+    more = f" (and {len(left_out) - 1:,} more)" if len(left_out) > 1 else ""
+    return f"{len(left_out):,} of {len(pictures):,} pictures left out: {name}: {reason}{more}"
+
+
+def _picture(pictures: PictureSet, index: int, channels: int = 3) -> np.ndarray:
+    if pictures.arrays is not None:
+        return pictures.arrays[index]
+    return read_picture(pictures.paths[index], channels)
+
+
+def _build(path: Path, pictures: PictureSet, format: PictureFormat, progress: Progress | None) -> None:
+    """Write a store's file, whole or not at all. Two processes that do so at once write the same, each under its own name."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    needed = len(pictures) * format.size**2 * format.channels
+    advice = f"{needed / 1e6:,.0f} MB are needed: make room, or set REGARD_CACHE to a folder that has it"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _clear_old(path.parent)
+        free = shutil.disk_usage(path.parent).free
+        if free < needed:
+            raise RegardError(f"cannot write {path}: {free / 1e6:,.0f} MB are free; {advice}")
+        with open(temporary, "wb") as file:
+            _write(file, pictures, format, progress)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise RegardError(f"cannot write {path}: {error.strerror or error}; {advice}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)  # it is still there only if something went wrong
+    sync_folder(path.parent)
+
+
+def _write(file: IO[bytes], pictures: PictureSet, format: PictureFormat, progress: Progress | None) -> None:
+    """Pictures, one in memory at a time; the JSON that tells of them, its length, the magic word."""
+    digest, left_out = hashlib.sha256(), list[tuple[int, str]]()
+    for index in _told(range(len(pictures)), progress):
+        try:
+            picture = _picture(pictures, index, format.channels)
+        except PictureError as error:
+            left_out.append((index, error.reason))
+            continue
+        data = fit_picture(picture, format).tobytes()
+        digest.update(data)
+        file.write(data)
+    kept = len(pictures) - len(left_out)
+    if not kept:
+        raise RegardError(f"none of the pictures can be read; {_note(pictures, left_out)}")
+    shape = [kept, format.size, format.size, format.channels]
+    about = {"shape": shape, "sha256": digest.hexdigest(), "left_out": left_out}
+    line = json.dumps(about).encode()
+    file.write(line + len(line).to_bytes(_SIZE, "little") + _MAGIC)
+
+
+def _told(indices: range, progress: Progress | None) -> Iterator[int]:
+    for index in indices:
+        yield index
+        if progress is not None and ((index + 1) % _EVERY == 0 or index + 1 == len(indices)):
+            progress(index + 1, len(indices))
+
+
+def _clear_old(folder: Path) -> None:
+    """Remove half-written files of writers that were killed; one that still writes has touched its file today."""
+    old: Iterable[Path] = folder.glob(".*.pictures.*.tmp")
+    for file in old:
+        with contextlib.suppress(OSError):
+            if time.time() - file.stat().st_mtime > _DAY:
+                file.unlink(missing_ok=True)

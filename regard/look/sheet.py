@@ -1,0 +1,81 @@
+"""A page measured in inches from its top left corner: headings, names cut to fit, and pixels as they are."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from regard.look.figure import DPI, MARGIN
+from regard.look.fonts import drawable, families_for
+from regard.look.labels import visible_title
+from regard.look.words_figure import Pen
+from regard.look.wrapping import readable, wrap
+
+Heading = list[tuple[Pen, str]]  # lines, each with what it is written with
+
+
+def snapped(inches: float) -> float:
+    """The length in whole pixels, at least one, so that pictures keep their pixels."""
+    return max(1, round(inches * DPI)) / DPI
+
+
+def sheet(width: float, height: float) -> tuple[Figure, Axes]:
+    """A page with that much room inside its margins; its coordinates are inches from the top left, downwards."""
+    width, height = snapped(width), snapped(height)
+    page = width + 2 * MARGIN, height + 2 * MARGIN
+    figure = Figure(figsize=page, dpi=DPI, facecolor="white")
+    FigureCanvasAgg(figure)
+    axes = figure.add_axes((MARGIN / page[0], MARGIN / page[1], width / page[0], height / page[1]))
+    axes.set(xlim=(0, width), ylim=(height, 0), autoscale_on=False)
+    axes.set_axis_off()
+    return figure, axes
+
+
+def show(axes: Axes, pixels: np.ndarray, left: float, top: float, width: float, height: float) -> None:
+    """Pixels (H, W, 3) in a box of the page, one for one or as squares: nothing is smoothed on the way."""
+    limits = axes.get_xlim(), axes.get_ylim()
+    left, top = round(left * DPI) / DPI, round(top * DPI) / DPI
+    axes.imshow(pixels, extent=(left, left + width, top + height, top), interpolation="none", aspect="auto", zorder=2)
+    axes.set(xlim=limits[0], ylim=limits[1])
+
+
+def families_of(*texts: str) -> list[str]:
+    """The fonts that together draw these texts."""
+    return families_for({readable(each) for text in texts for each in text})
+
+
+def heading(title: str, caption: str, families: list[str], width: float) -> Heading:
+    """Title and caption in lines of that width."""
+    bold, plain = Pen(12.5, families, weight="bold"), Pen(11.0, families)
+    return [(pen, line) for pen, text in ((bold, title), (plain, caption)) for line in _lines(text, pen, width)]
+
+
+def heading_height(lines: Heading) -> float:
+    return sum(pen.pitch for pen, _ in lines) + (0.08 if lines else 0.0)
+
+
+def write_heading(axes: Axes, lines: Heading) -> float:
+    """Write it at the top of the page; where the rest begins."""
+    y = 0.0
+    for pen, line in lines:
+        pen.write(axes, 0.0, y, line)
+        y += pen.pitch
+    return heading_height(lines)
+
+
+def cut(text: str, pen: Pen, width: float) -> str:
+    """The text as the fonts can draw it, cut where it grows too wide."""
+    shown = drawable(visible_title(text), pen.families) if text.strip() else ""
+    if pen.ruler(shown) <= width:
+        return shown
+    fitting = bisect_right(range(1, len(shown)), width, key=lambda kept: pen.ruler(shown[:kept] + "…"))
+    return shown[:fitting] + "…"
+
+
+def _lines(text: str, pen: Pen, width: float) -> list[str]:
+    shown = drawable(visible_title(text), pen.families) if text else ""
+    return [shown[start:end] for start, end in wrap(shown, width, lambda start, end: pen.ruler(shown[start:end]))]

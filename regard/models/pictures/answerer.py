@@ -1,0 +1,64 @@
+"""Answers to questions about pictures: the question's tokens look at each other and at the picture's places."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from regard.attention import Lengths, Mask, Seen
+from regard.blocks import initialise
+from regard.data.batch import AnswerBatch
+from regard.data.pictures.format import PictureFormat
+from regard.embed import TokenEmbedding, embedding_table, positions
+from regard.models.classifier import label_parts, mean_of_real
+from regard.models.configs.pictures import AnswererConfig
+from regard.models.loss import Loss
+from regard.models.pictures.captioner import encoder_of, looking_block, placed_projection, view_of
+from regard.noise import dropout
+
+
+class Answerer(nn.Module):
+    """`model(batch)` is the loss. Blocks of the Transformer (Vaswani et al. 2017), then the mean of the question's tokens."""
+
+    def __init__(
+        self, config: AnswererConfig, format: PictureFormat, vocabulary: int, labels: int, smoothing: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.config, self.smoothing = config, smoothing
+        width, rate = config.width, config.dropout
+        self.tokens = TokenEmbedding(embedding_table(vocabulary, width), positions("sinusoidal", width, 256), rate)
+        self.blocks = nn.ModuleList(looking_block(config, "self") for _ in range(config.layers))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, labels)
+        initialise(self)
+        self.encoder = encoder_of(config.encoder, format)
+        self.projection = placed_projection(self.encoder, config)
+
+    def forward(self, batch: AnswerBatch) -> Loss:
+        return Loss(label_parts(self.logits(batch), batch.labels, self.smoothing if self.training else 0.0))
+
+    def logits(self, batch: AnswerBatch) -> Tensor:
+        features = self.features(batch)  # (B, D)
+        return self.head(dropout(features, self.config.dropout) if self.training else features)  # (B, labels)
+
+    def features(self, batch: AnswerBatch) -> Tensor:
+        """The vector of each question, asked of its picture: (B, D)."""
+        places = self.projection(view_of(self.encoder, batch.pixels).places)  # (B, P, D)
+        whole = bool((batch.lengths == batch.ids.size(1)).all())
+        mask: Mask | None = None if whole else Lengths(batch.lengths)
+        x = self.tokens(batch.ids)  # (B, S, D)
+        for block in self.blocks:
+            x = block(x, mask, places)
+        return mean_of_real(self.norm(x), batch.lengths)
+
+    def looked(self, seen: Seen) -> Tensor:
+        """Of one recorded `logits(batch)`, where the question looked in its picture: (B, P), rows sum to one.
+
+        It is the last block's cross-attention, the mean over heads and over the question's real tokens.
+        """
+        own, cross = seen.only("self"), seen.only("cross")
+        if not cross:
+            raise ValueError("no attention was seen: call `logits` once inside `record(model)`")
+        real = own[-1].allowed()[:, 0, 0].to(cross[-1].q.dtype)  # (B, S)
+        shares = real / real.sum(dim=-1, keepdim=True).clamp(min=1)
+        return torch.einsum("bs,bsp->bp", shares, cross[-1].weights().mean(dim=1))

@@ -1,0 +1,167 @@
+"""Caption: a picture in, a sentence out, and where the model looked at each word."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.attention import record
+from regard.bundle import Bundle, load_bundle
+from regard.config import check
+from regard.data.batch import CaptionBatch, pad
+from regard.decode.config import DecodeConfig
+from regard.decode.hypothesis import Hypothesis
+from regard.decode.search import generate
+from regard.errors import UsageError
+from regard.look.pictures import Panel, PictureMap
+from regard.runs import bundle_folder
+from regard.tasks.see import Picture, SeenPicture, as_pixels, see
+from regard.tokens import BEGIN, END, PAD, UNKNOWN, as_arrays
+
+LONGEST = 40  # tokens of a caption where the options say nothing
+
+
+@dataclass(frozen=True)
+class Caption:
+    """One caption. `score` ranks (length penalty included), `log_probability` is the model's own."""
+
+    picture: str
+    text: str
+    score: float
+    log_probability: float
+    ids: tuple[int, ...]
+    tokens: tuple[str, ...]  # what each id reads as
+    alternatives: tuple[Caption, ...] = ()
+    attention: PictureMap | None = None
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Captioner:
+    """A trained writer of captions, ready to use."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        assert bundle.config.pictures is not None
+        self.bundle, self.config = bundle, bundle.config
+        self.model: Any = bundle.model
+        self.tokenizer = bundle.tokenizer
+        self.device = next(self.model.parameters()).device
+        self.format = bundle.config.pictures
+
+    @classmethod
+    def load(cls, path: str | Path, device: str = "cpu") -> Captioner:
+        """From a bundle's folder or a run's."""
+        return cls(load_bundle(bundle_folder(path), device))
+
+    def caption(
+        self,
+        pictures: Picture | Sequence[Picture],
+        *,
+        attention: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+        **options: Any,
+    ) -> Any:
+        """The caption of a picture (a file or an array), or of several; `options` are those of decoding."""
+        several = isinstance(pictures, (list, tuple))
+        listed: Sequence[Picture] = pictures if several else [pictures]  # type: ignore[assignment,list-item]
+        decode, out = self.options(options), []
+        for start in range(0, len(listed), decode.batch_sentences):
+            seen = [see(each, self.format) for each in listed[start : start + decode.batch_sentences]]
+            found = self.search(as_pixels(seen, self.format, self.device), decode, first=start)
+            out += [self._caption(each.name, hypotheses) for each, hypotheses in zip(seen, found, strict=True)]
+            if attention:
+                out[start:] = [
+                    replace(one, attention=self._map(s, one)) for one, s in zip(out[start:], seen, strict=True)
+                ]
+            if progress is not None:
+                progress(len(out), len(listed))
+        return out if several else out[0]
+
+    def options(self, over: dict[str, Any]) -> DecodeConfig:
+        """The bundle's own decoding options, laid over by the given ones."""
+        return check(DecodeConfig, {**self.config.decode.model_dump(), **over}, "decode")
+
+    def search(self, pixels: Tensor, options: DecodeConfig, first: int = 0) -> list[list[Hypothesis]]:
+        """The best captions of pictures as pixels (or as features)."""
+        limit = LONGEST if options.max_length is None else options.max_length
+        return generate(
+            self.model,
+            (pixels,),
+            torch.full((len(pixels), 1), BEGIN, device=self.device),
+            end=END,
+            limits=[limit] * len(pixels),
+            options=options,
+            forbidden=(PAD, BEGIN, UNKNOWN),
+            streams=[first + place for place in range(len(pixels))],
+        )
+
+    @torch.inference_mode()
+    def weights(self, pixels: Tensor, ids: Sequence[int]) -> list[np.ndarray]:
+        """Where the model looked while it wrote `ids`: of each layer (H, T, P), the end token's row last."""
+        target, lengths = pad(as_arrays([list(ids)], begin=True), PAD)
+        batch = CaptionBatch(pixels, target.to(self.device), (lengths - 1).to(self.device), int(lengths.sum()) - 1)
+        with record(self.model) as seen:
+            self.model.hidden(batch)
+        return [call.weights()[0].double().cpu().numpy() for call in seen.only("cross")]
+
+    def look(self, picture: Picture, layer: int | None = None, head: int | None = None, **options: Any) -> PictureMap:
+        """A contact sheet: each word of the caption with where the model looked."""
+        seen = see(picture, self.format)
+        return self._map(seen, self.caption(picture, **options), layer, head)
+
+    def _map(
+        self, seen: SeenPicture, caption: Caption, layer: int | None = None, head: int | None = None
+    ) -> PictureMap:
+        layers = self.weights(as_pixels([seen], self.format, self.device), caption.ids)
+        weights, how = chosen_heads(layers, layer, head)  # (T, P)
+        grid = self.model.encoder.grid
+        panels = word_panels(caption.tokens, weights, grid)
+        return PictureMap(
+            picture=seen.original, boxes=seen.place, grid=grid, panels=panels, title=how, caption=caption.text
+        )
+
+    def _caption(self, name: str, hypotheses: list[Hypothesis]) -> Caption:
+        each = [self._one(name, hypothesis) for hypothesis in hypotheses]
+        return each[0] if len(each) == 1 else replace(each[0], alternatives=tuple(each[1:]))
+
+    def _one(self, name: str, hypothesis: Hypothesis) -> Caption:
+        return Caption(
+            name,
+            self.tokenizer.decode(hypothesis.ids),
+            hypothesis.score,
+            hypothesis.log_probability,
+            hypothesis.ids,
+            tuple(self.tokenizer.labels(hypothesis.ids)),
+        )
+
+
+def chosen_heads(layers: Sequence[np.ndarray], layer: int | None, head: int | None) -> tuple[np.ndarray, str]:
+    """Of each layer's weights (H, T, P), the mean of all, of one layer's heads, or one head: (T, P), and its name."""
+    if not layers:
+        raise UsageError("this model has no attention to look at: it sees the picture only once, as one vector")
+    if layer is None:
+        if head is not None:
+            raise UsageError(f"head {head} of which layer? name one from 0 to {len(layers) - 1}")
+        many = len(layers) * len(layers[0]) > 1
+        title = f"mean of {len(layers)} layers x {len(layers[0])} heads" if many else "attention"
+        return np.concatenate(layers).mean(axis=0), title
+    if not 0 <= layer < len(layers):
+        raise UsageError(f"no layer {layer}; there are {len(layers)}, numbered from 0 to {len(layers) - 1}")
+    heads = layers[layer]
+    if head is None:
+        return heads.mean(axis=0), f"layer {layer + 1} of {len(layers)}"
+    if not 0 <= head < len(heads):
+        raise UsageError(f"no head {head}; there are {len(heads)}, numbered from 0 to {len(heads) - 1}")
+    return heads[head], f"layer {layer + 1}, head {head + 1}"
+
+
+def word_panels(words: Sequence[str], weights: np.ndarray, grid: tuple[int, int]) -> tuple[Panel, ...]:
+    """A panel for each word: weights (T, P), of which rows behind the last word are left out."""
+    return tuple(Panel(word, row.reshape(grid)) for word, row in zip(words, weights, strict=False))

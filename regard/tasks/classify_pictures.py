@@ -1,0 +1,150 @@
+"""Classify pictures: a photo in, its label out, and where the model looked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from regard.attention import record
+from regard.bundle import Bundle, load_bundle
+from regard.data.batch import PictureBatch
+from regard.errors import UsageError
+from regard.look.pictures import Panel, PictureMap
+from regard.runs import bundle_folder
+from regard.tasks.see import Picture, as_pixels, see
+
+TOGETHER = 64
+
+
+@dataclass(frozen=True)
+class ClassifiedPicture:
+    """A picture and what the model makes of it."""
+
+    picture: str
+    label: str
+    probability: float
+    probabilities: dict[str, float]  # of every label, the likeliest first
+
+    def __str__(self) -> str:
+        return self.label
+
+
+class PictureUser:
+    """A trained classifier of pictures, ready to use."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        assert bundle.config.pictures is not None
+        self.bundle, self.config = bundle, bundle.config
+        self.model: Any = bundle.model
+        self.device = next(self.model.parameters()).device
+        self.format, self.labels = bundle.config.pictures, bundle.config.labels
+
+    @classmethod
+    def load(cls, path: str | Path, device: str = "cpu") -> PictureUser:
+        """From a bundle's folder or a run's."""
+        return cls(load_bundle(bundle_folder(path), device))
+
+    def classify(
+        self, pictures: Picture | Sequence[Picture], progress: Callable[[int, int], None] | None = None
+    ) -> Any:
+        """The label of a picture (a file or an array), or of several."""
+        several = isinstance(pictures, (list, tuple))
+        listed: Sequence[Picture] = pictures if several else [pictures]  # type: ignore[assignment,list-item]
+        out: list[ClassifiedPicture] = []
+        for start in range(0, len(listed), TOGETHER):
+            seen = [see(each, self.format) for each in listed[start : start + TOGETHER]]
+            shares = self.probabilities(np.stack([each.shown for each in seen]))
+            out += [self._one(each.name, row) for each, row in zip(seen, shares, strict=True)]
+            if progress is not None:
+                progress(len(out), len(listed))
+        return out if several else out[0]
+
+    @torch.inference_mode()
+    def probabilities(self, shown: np.ndarray) -> np.ndarray:
+        """Of every label for each fitted picture (N, size, size, channels): (N, labels)."""
+        from regard.data.pictures.augment import normalise
+
+        pixels = normalise(torch.from_numpy(np.ascontiguousarray(shown)).permute(0, 3, 1, 2), self.format)
+        batch = PictureBatch(pixels.to(self.device), torch.zeros(len(shown), dtype=torch.long, device=self.device))
+        found: np.ndarray = self.model.logits(batch).double().softmax(dim=-1).cpu().numpy()
+        return found
+
+    def _one(self, name: str, shares: np.ndarray) -> ClassifiedPicture:
+        order = np.argsort(-shares, kind="stable")
+        every = {self.labels[place]: float(shares[place]) for place in order}
+        return ClassifiedPicture(name, self.labels[order[0]], float(shares[order[0]]), every)
+
+    @torch.inference_mode()
+    def look(self, picture: Picture, layer: int | None = None, head: int | None = None) -> PictureMap:
+        """Where the model looked: a ViT's class token, or the places that a network's spatial attention kept."""
+        seen = see(picture, self.format)
+        found = self.classify(picture)
+        batch = PictureBatch(as_pixels([seen], self.format, self.device), torch.zeros(1, dtype=torch.long))
+        with record(self.model) as calls:
+            self.model.logits(batch)
+        panels, grid = self._panels(calls, layer, head)
+        return PictureMap(
+            picture=seen.original,
+            boxes=seen.place,
+            grid=grid,
+            panels=panels,
+            title=self.config.model.kind,
+            caption=f"{found.label} {found.probability:.0%}",
+        )
+
+    def _panels(self, seen: Any, layer: int | None, head: int | None) -> tuple[tuple[Panel, ...], tuple[int, int]]:
+        encoder = self.model.encoder
+        if self.config.model.kind == "vit":
+            return _vit_panels(encoder, seen, layer, head), encoder.grid
+        if head is not None:
+            raise UsageError(f"a {self.config.model.kind} has no heads; leave out --head")
+        calls = seen.only("spatial")
+        if not calls:
+            raise UsageError(
+                f"this {self.config.model.kind} has no attention over places to look at; "
+                "train one with --model vit, or with --set model.attention=cbam"
+            )
+        if layer is not None and not 0 <= layer < len(calls):
+            raise UsageError(f"no layer {layer}; there are {len(calls)}, numbered from 0 to {len(calls) - 1}")
+        number = len(calls) - 1 if layer is None else layer
+        weights = calls[number].weights()[0, 0, 0].double().cpu().numpy()  # (P,)
+        side = round(len(weights) ** 0.5)
+        panel = Panel(f"spatial attention {number + 1} of {len(calls)}", weights.reshape(side, side))
+        return (panel,), (side, side)
+
+    def channels(self, picture: Picture) -> list[tuple[str, np.ndarray]]:
+        """The weight of every channel in each layer that has channel attention: module path, (C,)."""
+        seen = see(picture, self.format)
+        batch = PictureBatch(as_pixels([seen], self.format, self.device), torch.zeros(1, dtype=torch.long))
+        with torch.inference_mode(), record(self.model) as calls:
+            self.model.logits(batch)
+        return [(call.path, call.weights()[0, 0, 0].double().cpu().numpy()) for call in calls.only("channel")]
+
+
+def _vit_panels(encoder: Any, seen: Any, layer: int | None, head: int | None) -> tuple[Panel, ...]:
+    """The rollout and the last layer's heads; or the heads of one layer; or one head."""
+    grid = encoder.grid
+    found = encoder.class_attention(seen)[:, 0].double().cpu().numpy()  # (layers, H, P)
+    if layer is None and head is not None:
+        raise UsageError(f"head {head} of which layer? name one from 0 to {len(found) - 1}")
+    if layer is not None and not 0 <= layer < len(found):
+        raise UsageError(f"no layer {layer}; there are {len(found)}, numbered from 0 to {len(found) - 1}")
+    number = len(found) - 1 if layer is None else layer
+    heads = found[number].reshape(-1, *grid)
+    if head is not None and not 0 <= head < len(heads):
+        raise UsageError(f"no head {head}; there are {len(heads)}, numbered from 0 to {len(heads) - 1}")
+    chosen = range(len(heads)) if head is None else [head]
+    panels = [Panel(f"layer {number + 1}, head {each + 1}", heads[each]) for each in chosen]
+    if layer is None:
+        flow = encoder.rollout_map(seen)[0].double().cpu().numpy().reshape(grid)
+        panels = [
+            Panel("rollout over all layers", flow),
+            Panel(f"layer {number + 1}, mean", heads.mean(axis=0)),
+            *panels,
+        ]
+    return tuple(panels)

@@ -1,0 +1,124 @@
+"""Score a model that sees on a test set: labels, captions or answers, with their uncertainty, and speed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from regard.data.pictures.augment import normalise
+from regard.data.pictures.load import as_part, read_pictures, renamed
+from regard.data.pictures.load_texts import SHAPES, read_asked, read_captioned
+from regard.errors import RegardError
+from regard.evaluate.captions import CaptionScores, score_captions
+from regard.evaluate.classification import ClassificationScores, score_labels, top_k_accuracy
+from regard.evaluate.exact import exact_match
+from regard.tasks.answer import AnswerUser
+from regard.tasks.caption import Captioner
+from regard.tasks.classify_pictures import PictureUser
+from regard.tasks.learn_caption import source_of, written
+
+TOGETHER = 256
+DRAWN = 1000  # pictures of a built-in test set
+Progress = Callable[[int, int], None] | None
+
+
+@dataclass(frozen=True, eq=False)
+class PictureEvaluation:
+    """What a classifier, or a model that answers, scored on a test set."""
+
+    scores: ClassificationScores
+    top_5: float
+    predicted: np.ndarray  # (N,) numbers of labels
+    wanted: np.ndarray  # (N,)
+    seconds: float
+    samples: dict[tuple[int, int], list[np.ndarray]]  # (wanted, predicted) -> a few pictures
+
+    def data(self) -> dict[str, Any]:
+        return {**self.scores.data(), "top_5": self.top_5, "items": len(self.wanted), "seconds": self.seconds}
+
+
+@dataclass(frozen=True, eq=False)
+class CaptionEvaluation:
+    """What a writer of captions scored on a test set."""
+
+    scores: CaptionScores
+    exact: float | None  # percent; only of drawn scenes, which have one right caption
+    outputs: list[str]
+    seconds: float
+
+    def data(self) -> dict[str, Any]:
+        exact = {} if self.exact is None else {"exact": self.exact}
+        return {**self.scores.data(), **exact, "pictures": len(self.outputs), "seconds": self.seconds}
+
+
+def evaluate_pictures(
+    user: PictureUser, names: Sequence[str], beside: Path | None = None, progress: Progress = None
+) -> PictureEvaluation:
+    """Classify the pictures of a test set and compare."""
+    found = renamed(read_pictures(names, beside, DRAWN), user.labels)
+    part, _ = as_part(found, user.format)
+    started, shares = time.perf_counter(), []
+    for start in range(0, len(part.rows), TOGETHER):
+        shares.append(user.probabilities(part.store.take(part.rows[start : start + TOGETHER])))
+        if progress is not None:
+            progress(min(start + TOGETHER, len(part.rows)), len(part.rows))
+    told, seconds = np.concatenate(shares), time.perf_counter() - started
+    predicted = told.argmax(axis=1)
+    scores = score_labels(predicted.tolist(), part.labels.tolist(), user.labels)
+    samples = _samples(predicted, part.labels, part.store, part.rows)
+    return PictureEvaluation(
+        scores, top_k_accuracy(told, part.labels.tolist(), 5), predicted, part.labels, seconds, samples
+    )
+
+
+def evaluate_captions(
+    user: Captioner, names: Sequence[str], beside: Path | None = None, **options: Any
+) -> CaptionEvaluation:
+    """Caption the pictures of a test set and compare with all captions that people wrote."""
+    part = read_captioned(names, user.format, beside, DRAWN)
+    source = source_of(user.model, part.store, user.format)
+    started = time.perf_counter()
+    outputs = written(user, source, part.rows, **options)
+    seconds = time.perf_counter() - started
+    drawn = names[0].startswith(SHAPES)
+    exact = exact_match(outputs, [each[0] for each in part.captions]) if drawn else None
+    return CaptionEvaluation(score_captions(outputs, part.captions), exact, outputs, seconds)
+
+
+def evaluate_answers(
+    user: AnswerUser, names: Sequence[str], beside: Path | None = None, progress: Progress = None
+) -> PictureEvaluation:
+    """Answer the questions of a test set and compare."""
+    asked = read_asked(names, user.format, beside, DRAWN)
+    place = {answer: number for number, answer in enumerate(user.labels)}
+    unknown = sorted(set(asked.answers) - place.keys())
+    if unknown:
+        raise RegardError(f"the test set has answers that the model never learned: {', '.join(unknown[:5])}")
+    source = source_of(user.model, asked.store, user.format)
+    started, shares = time.perf_counter(), []
+    for start in range(0, len(asked.rows), TOGETHER):
+        shown = torch.from_numpy(source.take(asked.rows[start : start + TOGETHER]))
+        pixels = normalise(shown.permute(0, 3, 1, 2), user.format) if shown.dtype == torch.uint8 else shown
+        shares.append(user.probabilities(pixels.to(user.device), asked.questions[start : start + TOGETHER]))
+        if progress is not None:
+            progress(min(start + TOGETHER, len(asked.rows)), len(asked.rows))
+    told, seconds = np.concatenate(shares), time.perf_counter() - started
+    predicted, wanted = told.argmax(axis=1), np.array([place[answer] for answer in asked.answers])
+    scores = score_labels(predicted.tolist(), wanted.tolist(), user.labels)
+    return PictureEvaluation(scores, top_k_accuracy(told, wanted.tolist(), 5), predicted, wanted, seconds, {})
+
+
+def _samples(
+    predicted: np.ndarray, wanted: np.ndarray, store: Any, rows: np.ndarray, most: int = 4
+) -> dict[tuple[int, int], list[np.ndarray]]:
+    """A few pictures of each confusion."""
+    places: dict[tuple[int, int], list[int]] = {}
+    for place in (predicted != wanted).nonzero()[0]:
+        places.setdefault((int(wanted[place]), int(predicted[place])), []).append(int(rows[place]))
+    return {pair: list(store.take(np.array(some[:most]))) for pair, some in places.items()}

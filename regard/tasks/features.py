@@ -1,0 +1,95 @@
+"""Features of pictures from a network that does not learn: computed once, kept in a file, mapped from then on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from regard.data.pictures.augment import normalise
+from regard.data.pictures.format import PictureFormat
+from regard.data.pictures.store import PictureStore, cache_folder
+from regard.errors import RegardError
+from regard.tensors import weights_of
+
+CHUNK = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """What a network saw in each picture of a store: (N, P, K)."""
+
+    values: np.ndarray  # float16, memory-mapped
+    sha256: str
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """(n, P, K), float32."""
+        return self.values[rows].astype(np.float32)
+
+
+def features_of(
+    encoder: nn.Module, store: PictureStore, format: PictureFormat, progress: Callable[[int, int], None] | None = None
+) -> Features:
+    """Those that were kept of the same pictures and weights, or computed now."""
+    name = _name(encoder, store, format)
+    path = cache_folder() / f"{name}.features.npy"
+    if not path.exists():
+        _compute(encoder, store, format, path, progress)
+    try:
+        values = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError) as error:
+        raise RegardError(f"{path} is damaged ({error}); delete it, and it is computed again") from error
+    if len(values) != len(store):
+        raise RegardError(f"{path} has {len(values)} rows for {len(store)} pictures; delete it")
+    return Features(values, name)
+
+
+def _name(encoder: nn.Module, store: PictureStore, format: PictureFormat) -> str:
+    """A digest of the pictures, the weights, and how pixels become numbers."""
+    digest = hashlib.sha256(store.sha256.encode())
+    digest.update(json.dumps(format.model_dump(mode="json"), sort_keys=True).encode())
+    for tensor_name, tensor in weights_of(encoder).items():
+        digest.update(tensor_name.encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:32]
+
+
+@torch.inference_mode()
+def _compute(
+    encoder: nn.Module,
+    store: PictureStore,
+    format: PictureFormat,
+    path: Path,
+    progress: Callable[[int, int], None] | None,
+) -> None:
+    encoder.eval()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    values: np.memmap | None = None
+    try:
+        for start in range(0, len(store), CHUNK):
+            shown = store.take(np.arange(start, min(start + CHUNK, len(store))))
+            found = encoder(normalise(torch.from_numpy(shown).permute(0, 3, 1, 2), format)).places.numpy()
+            if values is None:
+                shape = (len(store), *found.shape[1:])
+                values = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float16, shape=shape)
+            values[start : start + len(found)] = found
+            if progress is not None:
+                progress(start + len(found), len(store))
+        assert values is not None
+        values.flush()
+        os.replace(temporary, path)
+    except OSError as error:
+        raise RegardError(f"cannot keep features in {path.parent}: {error.strerror or error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,86 @@
+"""Train a classifier of pictures: read and fitted once, then varied batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from regard.bundle import BundleConfig
+from regard.data.pictures.batches import PictureBatches
+from regard.data.pictures.load import Part, load_pictures
+from regard.evaluate.classification import score_labels, top_k_accuracy
+from regard.models.table import build
+from regard.tasks.config import ClassifyPicturesConfig, RunConfig
+from regard.tasks.prepared import Prepared, note_run, saver
+from regard.training.loop import Job, Validation
+
+TOGETHER = 256  # pictures of a batch in validation
+MANY = 10  # classes from which on the five likeliest are scored too
+
+
+def prepare_classify_pictures(
+    config: RunConfig, folder: Path, *, beside: Path | None, resume: bool, device: str = "cpu"
+) -> Prepared:
+    """Read the pictures, build the model. Nothing is trained yet."""
+    assert isinstance(config, ClassifyPicturesConfig)
+    sets = load_pictures(config.data, beside)
+    if not resume:
+        note_run(folder, config, beside)
+    torch.manual_seed(config.train.seed)
+    smoothing = config.train.smoothing
+    model = build("classify-pictures", config.model, labels=len(sets.names), pictures=sets.format, smoothing=smoothing)
+    bundle = BundleConfig(task="classify-pictures", labels=sets.names, pictures=sets.format, model=config.model)
+    train = PictureBatches(
+        sets.train.store,
+        sets.train.labels,
+        sets.train.rows,
+        sets.format,
+        config.train.batch_pictures,
+        config.train.seed,
+        config.data.augment,
+    )
+    data = {"the training data": [sets.train.store.sha256, len(sets.train.rows)], "the labels": list(sets.names)}
+    job = Job(
+        folder=folder,
+        config=config.train,
+        model=model,
+        width=config.model.width,
+        batches=train,
+        validate=validation(sets.valid, sets.names, sets.format),
+        save=saver(folder, bundle, None),
+        fingerprint={**data, "the model": config.model.model_dump(mode="json")},
+        device=torch.device(device),
+        unit="pictures",
+    )
+    shape = f"{sets.format.size} x {sets.format.size} x {sets.format.channels}"
+    counts = f"{len(sets.train.rows):,} training and {len(sets.valid.rows):,} validation pictures of {shape}"
+    return Prepared(job, (*sets.notes, f"{counts}, {len(sets.names)} labels"))
+
+
+def validation(part: Part, names: Sequence[str], format: object) -> Callable[[nn.Module], Validation]:
+    """Loss, accuracy and F1 on unseen pictures; of many classes, also whether the right one is among five."""
+    from regard.data.pictures.format import PictureFormat
+
+    assert isinstance(format, PictureFormat)
+    batches = PictureBatches(part.store, part.labels, part.rows, format, TOGETHER, 0, None)
+
+    def validate(model: nn.Module) -> Validation:
+        device = next(model.parameters()).device
+        scores, wanted = [], []
+        for start in range(0, len(part.rows), TOGETHER):
+            batch = batches.take(np.arange(start, min(start + TOGETHER, len(part.rows)))).to(device)
+            scores.append(model.logits(batch).float().log_softmax(dim=-1).cpu())  # type: ignore[operator]
+            wanted.append(batch.labels.cpu())
+        told, right = torch.cat(scores), torch.cat(wanted)
+        found = score_labels(told.argmax(dim=-1).tolist(), right.tolist(), names, resamples=0)
+        loss = float(torch.nn.functional.nll_loss(told, right))
+        metrics = {"loss": loss, "accuracy": found.accuracy, "f1": found.macro_f1}
+        if len(names) > MANY:
+            metrics["top_5"] = top_k_accuracy(told.numpy(), right.tolist(), 5)
+        return Validation(metrics)
+
+    return validate

@@ -1,0 +1,49 @@
+"""A person's picture as a model sees it: read, fitted, normalised; and where each place of it lies on the original."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.data.pictures.augment import normalise
+from regard.data.pictures.decode import read_picture
+from regard.data.pictures.fit import Fitted, fit_picture, fitted
+from regard.data.pictures.format import PictureFormat
+
+Picture = str | Path | np.ndarray  # a file, or bytes (height, width, channels)
+
+
+@dataclass(frozen=True, eq=False)
+class SeenPicture:
+    """A picture, and what a model is shown of it."""
+
+    name: str
+    original: np.ndarray  # (height, width, 3)
+    shown: np.ndarray  # (size, size, channels)
+    place: Fitted  # of what is shown on the original
+
+
+def see(picture: Picture, format: PictureFormat) -> SeenPicture:
+    """Read a picture and make it fit."""
+    if isinstance(picture, np.ndarray):
+        name, pixels = "picture", picture if picture.ndim == 3 else picture[..., None]
+    else:
+        name, pixels = str(picture), read_picture(Path(picture))
+    if format.channels == 1 and pixels.shape[-1] == 3:
+        grey = pixels @ np.array([0.299, 0.587, 0.114])  # ITU-R 601-2, as Pillow has it
+        pixels = np.clip(np.rint(grey), 0, 255).astype(np.uint8)[..., None]
+    elif format.channels == 3 and pixels.shape[-1] == 1:
+        pixels = pixels.repeat(3, axis=-1)
+    original = pixels.repeat(3, axis=-1) if pixels.shape[-1] == 1 else pixels
+    return SeenPicture(name, original, fit_picture(pixels, format), fitted(pixels.shape[:2], format))
+
+
+def as_pixels(pictures: Sequence[SeenPicture], format: PictureFormat, device: torch.device) -> Tensor:
+    """What a model is shown: (B, channels, size, size)."""
+    shown = np.stack([picture.shown for picture in pictures])
+    return normalise(torch.from_numpy(shown).permute(0, 3, 1, 2), format).to(device)

@@ -1,0 +1,138 @@
+"""The verbs on pictures as a person types them: exit codes, what is printed, what is written, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from regard.cli import main
+from regard.data.pictures.shapes import scenes
+from regard.tasks.trained import load_model
+
+SHORT = ["train.steps=3", "train.warmup=1", "train.batch_pictures=8", "data.hold_out=10"]
+ENCODER = ["model.encoder.channels=[4,4,8,8]"]
+SMALL = ["model.width=16", "model.encoder.kind=convnet", *ENCODER, "data.builtin_size=40"]
+
+
+def setting(names: list[str]) -> list[str]:
+    return [f"--set={name}" for name in names]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with pictures and one run of each task; the tests are in it."""
+    here = tmp_path_factory.mktemp("pictures")
+    drawn = scenes(60, 7, 24)
+    for number, (picture, things) in enumerate(zip(drawn.pictures, drawn.things, strict=True)):
+        place = here / "shapes" / things[0].kind
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(picture).save(place / f"{number}.png")
+    Image.fromarray(drawn.pictures[0]).resize((90, 60)).save(here / "photo.jpg")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(here)
+        patch.setenv("REGARD_CACHE", str(here / "cache"))
+        vit = ["model.layers=1", "model.width=16", "model.heads=2", "model.feed_forward=16", "data.size=24"]
+        assert main.run(["train", "classify", "--data", "shapes", "--model", "vit", *setting([*SHORT, *vit])]) == 0
+        for task in ("caption", "answer"):
+            more = ["validate.pictures=2", "decode.max_length=5"] if task == "caption" else ["model.heads=2"]
+            assert main.run(["train", task, *setting([*SHORT, *SMALL, *more])]) == 0
+        yield here
+
+
+Captured = pytest.CaptureFixture[str]
+
+
+def typed(capsys: Captured, *words: str) -> tuple[int, str, str]:
+    capsys.readouterr()
+    code = main.run(list(words))
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def refused(capsys: Captured, *words: str, code: int = 2) -> str:
+    found, out, err = typed(capsys, *words)
+    assert (found, out) == (code, ""), (found, out, err)
+    [line] = [line for line in err.splitlines() if line.startswith("regard: ")]
+    return line
+
+
+def test_a_folder_of_pictures_is_classified(folder: Path, capsys: Captured) -> None:
+    files = [str(path) for path in sorted(folder.glob("shapes/*/*.png"))[:3]]
+    code, out, err = typed(capsys, "classify", *files)
+    expected = [each.label for each in load_model("runs/classify/1").classify(files)]
+    assert (code, out.splitlines()) == (0, expected)
+    assert err == "model: runs/classify/1 (the newest run here; -m takes another)\n"
+    code, out, _ = typed(capsys, "classify", "photo.jpg", "--json")
+    row = json.loads(out)
+    assert code == 0 and sum(row["probabilities"].values()) == pytest.approx(1) and row["label"] in row["probabilities"]
+
+
+def test_what_classify_refuses(folder: Path, capsys: Captured) -> None:
+    (folder / "broken.png").write_bytes(b"\x89PNG no more")
+    assert "broken.png" in refused(capsys, "classify", "broken.png", code=1)
+    assert "missing.png" in refused(capsys, "classify", "missing.png", code=1)
+    assert "name their files" in refused(capsys, "classify", "-m", "runs/classify/1")
+    assert "classifies pictures" in refused(capsys, "classify", "photo.jpg", "--second", "b")
+
+
+def test_looking_at_a_picture_writes_every_format(folder: Path, capsys: Captured) -> None:
+    for suffix in ("png", "svg", "html", "json", "csv"):
+        code, out, err = typed(capsys, "look", "-m", "runs/classify/1", "photo.jpg", "-o", f"map.{suffix}")
+        assert (code, out) == (0, "") and f"wrote map.{suffix}" in err and (folder / f"map.{suffix}").stat().st_size
+    found = json.loads((folder / "map.json").read_text())
+    assert found["grid"] == [6, 6] and found["panels"][0]["title"] == "rollout over all layers"
+    assert np.sum(found["panels"][0]["weights"]) == pytest.approx(1, abs=1e-6)
+    code, out, _ = typed(capsys, "look", "-m", "runs/classify/1", "photo.jpg", "--layer", "0", "--head", "1")
+    assert code == 0 and "head 2" in out
+    assert "no layer 9" in refused(capsys, "look", "-m", "runs/classify/1", "photo.jpg", "--layer", "9")
+    assert "question" in refused(capsys, "look", "-m", "runs/answer/1", "photo.jpg")
+
+
+def test_a_picture_is_captioned_and_a_sheet_drawn(folder: Path, capsys: Captured) -> None:
+    code, out, err = typed(capsys, "caption", "photo.jpg", "-o", "words.png")
+    caption = load_model("runs/caption/1").caption("photo.jpg")
+    assert (code, out) == (0, caption.text + "\n") and "wrote words.png" in err
+    assert Image.open(folder / "words.png").width > 300
+    code, out, _ = typed(capsys, "caption", "photo.jpg", "photo.jpg", "--beam", "2", "--n-best", "2", "--json")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert code == 0 and len(rows) == 4 and rows[0] == rows[2]
+    assert "name one PICTURE" in refused(capsys, "caption", "photo.jpg", "photo.jpg", "-o", "words.png")
+
+
+def test_questions_are_answered(folder: Path, capsys: Captured) -> None:
+    asked = ["how many shapes are there?", "what colour is the circle?"]
+    code, out, _ = typed(capsys, "answer", "photo.jpg", *asked)
+    expected = [each.answer for each in load_model("runs/answer/1").answer("photo.jpg", asked)]
+    assert (code, out.splitlines()) == (0, expected)
+    code, out, err = typed(capsys, "answer", "photo.jpg", asked[1], "--attention", "-o", "where.png")
+    assert code == 0 and "colour" in out and "wrote where.png" in err
+
+
+@pytest.mark.parametrize(
+    ("task", "on", "says"),
+    [
+        ("classify", "shapes", "accuracy"),
+        ("caption", "builtin/shapes/valid", "BLEU-4"),
+        ("answer", "builtin/shapes/valid", "accuracy"),
+    ],
+)
+def test_every_task_is_scored(folder: Path, capsys: Captured, task: str, on: str, says: str) -> None:
+    code, out, _ = typed(capsys, "eval", f"runs/{task}/1", "--on", on)
+    assert code == 0 and says in out
+    code, out, _ = typed(capsys, "eval", f"runs/{task}/1", "--on", on, "--json")
+    assert code == 0 and json.loads(out)["run"] == f"runs/{task}/1"
+
+
+def test_confusions_are_drawn_with_pictures(folder: Path, capsys: Captured) -> None:
+    code, _, err = typed(capsys, "eval", "runs/classify/1", "--on", "shapes", "-o", "confusion.png")
+    assert code == 0 and "wrote confusion.png" in err and (folder / "confusion.png").stat().st_size > 5000
+
+
+def test_a_model_is_only_asked_for_what_it_does(folder: Path, capsys: Captured) -> None:
+    line = refused(capsys, "caption", "-m", "runs/classify/1", "photo.jpg")
+    assert "a model to classify, not to caption; try: regard classify" in line
