@@ -35,9 +35,8 @@ from regard.models.table import build_model
 from regard.noise import noise
 from regard.tasks.config import run_config
 from regard.tasks.translate import Translator
-from regard.tensors import write_tensors
+from regard.tensors import weights_of, write_tensors
 from regard.tokens import TokenizerPair, TokensConfig
-from regard.tensors import weights_of
 from regard.training.config import TrainConfig
 from regard.training.loop import Job, Outcome, Validation, train
 from regard.training.show import Show

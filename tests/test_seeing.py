@@ -182,7 +182,9 @@ def test_running_statistics_are_kept_in_bundle_and_average(tmp_path: Path) -> No
     result = train_classifier(tmp_path / "run", "convnet", ema=0.5)
     kept = weights_of(load_bundle(result.best).model)
     statistics = [name for name in kept if name.endswith(("mean", "variance"))]
-    assert statistics and any(float(kept[name].abs().sum()) not in (0.0, float(kept[name].numel())) for name in statistics)
+    assert statistics and any(
+        float(kept[name].abs().sum()) not in (0.0, float(kept[name].numel())) for name in statistics
+    )
 
 
 def test_a_run_that_was_stopped_goes_on_as_if_it_had_not(tmp_path: Path) -> None:
@@ -227,7 +229,9 @@ def test_an_answerer_learns_is_kept_and_used(tmp_path: Path) -> None:
     path = photo(tmp_path / "a.png")
     found = user.answer(path, ["how many shapes are there?", "what colour is the circle?"])
     assert [each.answer in user.labels for each in found] == [True, True]
-    assert user.answer(path, "what colour is the circle?").probabilities == pytest.approx(found[1].probabilities, abs=1e-6)
+    assert user.answer(path, "what colour is the circle?").probabilities == pytest.approx(
+        found[1].probabilities, abs=1e-6
+    )
     shown = user.look(path, "what colour is the circle?")
     assert [panel.title for panel in shown.panels][:3] == ["what", "colour", "is"]
     assert all(panel.weights.sum() == pytest.approx(1, abs=1e-5) for panel in shown.panels)

@@ -8,6 +8,7 @@ The window is s from p - D to p + D. With local-p the rows of the weights no lon
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -31,8 +32,8 @@ class Place(nn.Module):
 
     weakens = False  # whether weights are less than a softmax
 
-    def forward(self, q: Tensor, memory: MemoryKeys, times: Tensor) -> Near:
-        raise NotImplementedError
+    @abstractmethod
+    def forward(self, q: Tensor, memory: MemoryKeys, times: Tensor) -> Near: ...
 
 
 class Everywhere(Place):

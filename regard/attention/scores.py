@@ -14,6 +14,7 @@ Each is a part that any attention of one head takes: queries (B, T, Q) and keys 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 
 import torch
 from torch import Tensor, nn
@@ -30,8 +31,9 @@ class Score(nn.Module):
     def keys(self, memory: Tensor) -> Tensor:
         return memory
 
+    @abstractmethod
     def forward(self, q: Tensor, keys: Tensor) -> Tensor:
-        raise NotImplementedError
+        """Queries (B, T, Q) and keys (B, S, K) -> (B, T, S)."""
 
 
 class Dot(Score):

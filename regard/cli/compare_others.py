@@ -1,4 +1,4 @@
-"""`regard compare` for classifiers and language models: one table, one JSON file, the words that each weighs."""
+"""`regard compare` for all tasks but translation: one table, one JSON file, and the words that each classifier weighs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from regard.cli.output import print_json, print_table, progress, results, say
 if TYPE_CHECKING:
     from regard.tasks.compare_others import OtherReport
     from regard.tasks.contenders import Contender
+
+
+UNITS = {"classify-pictures": "pictures", "caption": "pictures", "answer": "questions"}  # of what models see
 
 
 def compare_others(
@@ -26,7 +29,7 @@ def compare_others(
 ) -> None:
     """Test the trained models, write the report and print it."""
     from regard.files import write_json
-    from regard.tasks.compare_others import compare_classifiers, compare_language_models
+    from regard.tasks.compare_others import compare_classifiers, compare_language_models, compare_seeing
     from regard.tasks.evaluate_labels import read_labelled_test
 
     with progress("testing") as advance:
@@ -36,6 +39,8 @@ def compare_others(
             report = compare_classifiers(
                 folders, texts, on=on, sentence=sentence, budget=budget, device=device, progress=advance
             )
+        elif task in UNITS:
+            report = compare_seeing(task, folders, on=on, budget=budget, device=device, progress=advance)
         else:
             report = compare_language_models(folders, on=on, budget=budget, device=device, progress=advance)
     written = [] if place is None else [write_json(place / "report.json", report.data())]
@@ -46,15 +51,15 @@ def compare_others(
 
 def print_report(report: OtherReport) -> None:
     names = list(report.entries[0].scores)
-    unit = "texts" if report.task == "classify" else "tokens"
-    columns = ["model", *names, *(["95% interval", "p"] if report.task == "classify" else []), "parameters", "steps"]
+    unit = {"classify": "texts", **UNITS}.get(report.task, "tokens")
+    several = report.entries[0].interval is not None
+    columns = ["model", *names, *(["95% interval", "p"] if several else []), "parameters", "steps"]
     columns.append(f"{unit}/s")
     rows = []
     for entry in report.entries:
-        digits = 1 if report.task == "classify" else 3
+        digits = 1 if several else 3
         cells = [entry.name, *(f"{entry.scores[name]:.{digits}f}" for name in names)]
-        if report.task == "classify":
-            assert entry.interval is not None
+        if entry.interval is not None:
             cells += [f"{entry.interval[0]:.1f} to {entry.interval[1]:.1f}"]
             cells += ["" if entry.p_value is None else f"{entry.p_value:.3f}"]
         steps = "" if entry.training is None else f"{entry.training.steps:,}"
@@ -62,7 +67,7 @@ def print_report(report: OtherReport) -> None:
     print_table(tuple(columns), rows, right=tuple(columns)[1:], fold=("model",))
     console = results()
     console.print(f"{report.count:,} {unit} of {' '.join(report.on)}", markup=False)
-    if report.task == "classify":
+    if any(entry.p_value is not None for entry in report.entries):
         console.print(f"p: of the difference to {report.entries[0].name} (McNemar's test)", style="dim")
     for entry in report.entries:
         if entry.looked is not None:

@@ -1,4 +1,4 @@
-"""Several classifiers, or several language models, on one test set: quality and whether it differs, size, speed."""
+"""Several models of one task other than translation, on one test set: quality and whether it differs, size, speed."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from regard.look.words import WeighedText
 from regard.tasks.classify import TextClassifier
 from regard.tasks.conditions import Conditions, conditions
 from regard.tasks.evaluate_labels import evaluate_labels
+from regard.tasks.evaluate_pictures import evaluate_answers, evaluate_captions, evaluate_pictures
 from regard.tasks.evaluate_text import evaluate_text
 from regard.tasks.trained import load_model
 from regard.training.history import History, read_history
@@ -138,6 +139,46 @@ def compare_language_models(
             )
         )
     return OtherReport("generate", tuple(entries), tuple(on), count, budget, conditions(device))
+
+
+def compare_seeing(
+    task: str,
+    folders: dict[str, Path],
+    *,
+    on: Sequence[str],
+    budget: float | None = None,
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> OtherReport:
+    """Show the same pictures to every model."""
+    entries: list[OtherEntry] = []
+    first: list[bool] | None = None
+    count = 0
+    for name, folder in folders.items():
+        model = load_model(folder, device)
+        scores, interval, right, seconds, count = _seen(task, model, on, progress)
+        p_value = None if first is None or right is None else mcnemar(first, right)
+        first = right if first is None else first
+        size = sum(p.numel() for p in model.model.parameters())
+        kind, history = model.config.model.kind, read_history(folder)
+        rate = count / max(1e-9, seconds)
+        entries.append(OtherEntry(name, str(folder), kind, size, history, scores, interval, p_value, rate))
+    return OtherReport(task, tuple(entries), tuple(on), count, budget, conditions(device))
+
+
+def _seen(
+    task: str, model: Any, on: Sequence[str], progress: Progress | None
+) -> tuple[dict[str, float], tuple[float, float], list[bool] | None, float, int]:
+    """Scores, the interval of the first, which items are right (captions: None), seconds, and how many items."""
+    if task == "caption":
+        written = evaluate_captions(model, on)
+        found = written.scores
+        scores = {"BLEU-4": found.bleu4, "CIDEr-D": 100 * found.cider_d, "ROUGE-L": found.rouge_l}
+        return scores, found.bleu4_interval, None, written.seconds, len(written.outputs)
+    told = (evaluate_answers if task == "answer" else evaluate_pictures)(model, on, progress=progress)
+    scores = {"accuracy": told.scores.accuracy, "macro F1": told.scores.macro_f1}
+    right = [bool(same) for same in told.predicted == told.wanted]
+    return scores, (told.scores.low, told.scores.high), right, told.seconds, len(right)
 
 
 def _typical(texts: Sequence[Labelled]) -> Labelled:

@@ -32,7 +32,8 @@ ON_DATES: dict[str, Any] = {
 }
 ON_OWN_DATA: dict[str, Any] = {"train": {"batch_tokens": 2048, "schedule": "cosine", "warmup": 400}}
 ON_NAMES: dict[str, Any] = {"preset": "demo", "tokens": {"kind": "character"}, "train": {"batch_tokens": 2048}}
-ORDER = ("translate", "generate", "fill", "classify")  # which task kinds mean that several tasks have
+# Which task kinds mean that several tasks have.
+ORDER = ("translate", "generate", "fill", "classify", "classify-pictures", "caption", "answer")
 
 # What must be equal for a comparison to be of models and not of data.
 DATA_KEYS = (
@@ -47,6 +48,8 @@ DATA_KEYS = (
     "second",
     "share",
     "field",
+    "size",
+    "fit",
 )
 
 
@@ -151,6 +154,6 @@ def named_test_set(contenders: Sequence[Contender], on: Sequence[str]) -> tuple[
     data: Any = next((each.config.data for each in contenders if each.config is not None), None)
     if data is not None and getattr(data, "test", None):
         return tuple(data.test)
-    if data is not None and data.train in (("builtin/dates",), ("builtin/names",)):
+    if data is not None and data.train[0].startswith("builtin/") and data.train != ("builtin/python",):
         return (f"{data.train[0]}/test",)
     raise UsageError("on what are the models to be tested? Name it: --on test.tsv (or data.test in the .toml)")

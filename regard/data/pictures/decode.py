@@ -18,8 +18,6 @@ from PIL import Image, UnidentifiedImageError
 from regard.errors import RegardError, UsageError
 
 MOST_PIXELS = 50_000_000  # a photo of a good camera; what claims to be larger is more likely made to fill the memory
-_COMMON = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".dib", ".webp", ".tif", ".tiff", ".avif")
-SUFFIXES = frozenset((*_COMMON, ".jp2", ".j2k", ".ppm", ".pgm", ".pbm", ".pnm"))  # what the names of pictures end with
 
 # Formats that only hold pixels: none that Pillow hands to another program (EPS), none that it knows by its name alone.
 _FORMATS = ("JPEG", "PNG", "GIF", "BMP", "DIB", "WEBP", "TIFF", "AVIF", "JPEG2000", "PPM")

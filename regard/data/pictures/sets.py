@@ -14,7 +14,8 @@ from PIL import PngImagePlugin
 
 from regard.data.lines import opened, read_lines
 from regard.data.pictures.captions import CaptionSet, QuestionSet, read_captions, read_questions
-from regard.data.pictures.decode import SUFFIXES, quiet
+from regard.data.pictures.decode import quiet
+from regard.data.pictures.suffixes import is_picture
 from regard.errors import RegardError, UsageError
 from regard.files import read_json
 
@@ -66,7 +67,7 @@ def read_picture_folder(folder: str | Path) -> PictureSet:
     folder = Path(folder)
     classes = [path for path in _entries(folder) if path.is_dir()]
     files = [(path, found.name) for found in classes for path in _walk(found)]
-    pictures = [(path, name) for path, name in files if path.suffix.lower() in SUFFIXES]
+    pictures = [(path, name) for path, name in files if is_picture(path)]
     names = tuple(sorted({name for _, name in pictures}))
     if len(names) < 2:
         raise RegardError(
@@ -74,7 +75,7 @@ def read_picture_folder(folder: str | Path) -> PictureSet:
             + (f"only {names[0]} has any" if names else "there are none")
         )
     other = [path for path in _entries(folder) if not path.is_dir()]
-    other += [path for path, _ in files if path.suffix.lower() not in SUFFIXES]
+    other += [path for path, _ in files if not is_picture(path)]
     notes = [_left_out(folder, other, "files that are no pictures by their names or lie in no class")] if other else []
     empty = [path for path in classes if path.name not in names]
     notes += [_left_out(folder, empty, "classes without a picture")] if empty else []

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
-PICTURES = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm")
+_COMMON = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".dib", ".webp", ".tif", ".tiff", ".avif")
+SUFFIXES = frozenset((*_COMMON, ".jp2", ".j2k", ".ppm", ".pgm", ".pbm", ".pnm"))
 LOOKED_AT = 50  # files of a folder that are looked at to tell what it holds
 
 
 def is_picture(path: Path | str) -> bool:
-    return Path(path).suffix.lower() in PICTURES
+    return Path(path).suffix.lower() in SUFFIXES
 
 
 def are_pictures(names: Sequence[str]) -> bool:
