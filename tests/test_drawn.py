@@ -203,12 +203,12 @@ def test_every_question_has_one_answer_and_it_is_right() -> None:
 
 
 def test_yes_is_as_frequent_as_no() -> None:
-    """Also for each direction: nobody can answer without the picture. About 500 questions each, so that 0.1 is far off."""
+    """Also for each direction: nobody can answer without the picture. With about 400 or more of each, 0.1 is far off."""
     random = np.random.default_rng(8)
     asked = [each for scene in drawn() for _ in range(8) for each in questions(scene.things, random)]
     for words in ("is there", "is the .* left of", "is the .* right of", "is the .* above", "is the .* below"):
         told = Counter(right for question, right in asked if re.match(words, question))
-        assert told.total() > 400 and abs(told["yes"] / told.total() - 0.5) < 0.1, words
+        assert told.total() > 300 and abs(told["yes"] / told.total() - 0.5) < 0.1, words
 
 
 # --- Sets

@@ -178,6 +178,27 @@ def _glyphs(count: int) -> list[np.ndarray]:
     return list(glyphs(1000, 2)[0][:count])
 
 
+def test_looking_at_channels_and_at_mixing(tmp_path: Path) -> None:
+    path = photo(tmp_path / "a.png", (28, 28))
+    user = train_classifier(tmp_path / "se", "resnet").load()
+    found = user.look(path)
+    assert all(values.shape == (channels,) for values, channels in zip(found.layers.values(), (4, 8), strict=True))
+    assert all((0 < values).all() and (values < 1).all() for values in found.layers.values())
+    assert found.save(tmp_path / "bars.png").stat().st_size > 1000
+    assert json.loads(found.save(tmp_path / "bars.json").read_text())["layers"].keys() == found.layers.keys()
+    mixer = train_classifier(tmp_path / "mixer", "mixer").load()
+    mixing = mixer.look(path)
+    assert [matrix.shape for matrix in mixing.matrices] == [(49, 49)] * 2
+    assert mixing.save(tmp_path / "mixing.png").stat().st_size > 1000
+    with pytest.raises(UsageError, match="no attention over channels"):
+        mixer.channels(path)
+    spatial = train_classifier(tmp_path / "cbam", "convnet").load().look(path, layer=0)
+    assert spatial.grid == (28, 28) and len(spatial.panels) == 1
+    plain = {"model": {"kind": "convnet", "channels": (4, 8), "layers": 1}, "data": DATA, "train": TRAIN}
+    with pytest.raises(UsageError, match="no attention over places"):
+        start_run(run_config("classify", plain), folder=tmp_path / "plain").load().look(path)
+
+
 def test_running_statistics_are_kept_in_bundle_and_average(tmp_path: Path) -> None:
     result = train_classifier(tmp_path / "run", "convnet", ema=0.5)
     kept = weights_of(load_bundle(result.best).model)

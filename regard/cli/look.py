@@ -32,6 +32,10 @@ def look(
     out: Annotated[
         Path | None, typer.Option("-o", "--out", metavar="FILE", help="Save it (.png .svg .html .json .csv).")
     ] = None,
+    channels: Annotated[
+        bool, typer.Option("--channels", help="Of a picture: how much of each channel is let through.")
+    ] = False,
+    smooth: Annotated[bool, typer.Option("--smooth", help="Of a picture: smooth the map (it is said on it).")] = False,
     device: Device = "auto",
 ) -> None:
     """Where a model looks: the words that a classifier weighs, coloured; who looks at whom; places of a picture."""
@@ -42,9 +46,13 @@ def look(
             if question is None
             else f"a question is for models that answer; this is a model to {user.config.task}"
         )
-    shown = looked_at(user, text, question or second, layer, head)
+    if (channels or smooth) and user.config.pictures is None:
+        raise UsageError(f"--{'channels' if channels else 'smooth'} is for models that see pictures")
+    if channels and user.config.task != "classify-pictures":
+        raise UsageError("--channels is for classifiers of pictures")
+    shown = user.channels(text) if channels else looked_at(user, text, question or second, layer, head)
     if out is not None:
-        say(f"wrote {shown.save(out)}")
+        say(f"wrote {shown.save(out, smooth=True) if smooth else shown.save(out)}")
     else:
         results().print(shown)
 

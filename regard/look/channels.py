@@ -30,7 +30,7 @@ def bars_figure(values: np.ndarray, title: str = "", *, in_order: bool = False) 
     values = _checked(values)
     order = np.argsort(-values, kind="stable") if in_order else np.arange(len(values))
     greatest = np.argsort(-values, kind="stable")[: min(NAMED, max(1, len(values) // 4))]
-    width = min(WIDTH, max(NARROWEST, 1.2 + 0.2 * len(values)))
+    width = min(WIDTH, max(NARROWEST, 1.2 + 0.2 * len(values), 0.6 + 0.09 * len(title)))
     around = ConstrainedLayoutEngine(w_pad=0.15, h_pad=0.15)  # inches
     figure = Figure(figsize=(width, HEIGHT), dpi=DPI, facecolor="white", layout=around)
     FigureCanvasAgg(figure)

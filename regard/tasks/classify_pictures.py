@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from regard.attention import record
+from regard.attention import Seen, record
 from regard.bundle import Bundle, load_bundle
 from regard.data.batch import PictureBatch
 from regard.errors import UsageError
+from regard.look.layers import ChannelWeights, MixingMatrices, one_layer
 from regard.look.pictures import Panel, PictureMap
 from regard.runs import bundle_folder
-from regard.tasks.see import Picture, as_pixels, see
+from regard.tasks.see import Picture, SeenPicture, as_pixels, see
 
 TOGETHER = 64
 
@@ -79,15 +80,19 @@ class PictureUser:
         every = {self.labels[place]: float(shares[place]) for place in order}
         return ClassifiedPicture(name, self.labels[order[0]], float(shares[order[0]]), every)
 
-    @torch.inference_mode()
-    def look(self, picture: Picture, layer: int | None = None, head: int | None = None) -> PictureMap:
-        """Where the model looked: a ViT's class token, or the places that a network's spatial attention kept."""
-        seen = see(picture, self.format)
-        found = self.classify(picture)
-        batch = PictureBatch(as_pixels([seen], self.format, self.device), torch.zeros(1, dtype=torch.long))
-        with record(self.model) as calls:
-            self.model.logits(batch)
+    def look(self, picture: Picture, layer: int | None = None, head: int | None = None) -> Any:
+        """Where the model looked: a ViT's class token, or the places that a network's spatial attention kept.
+
+        Where there is none, what there is: weights of channels, or an MLP-Mixer's mixing of places.
+        """
+        seen, calls = self._recorded(picture)
+        if self.config.model.kind == "mixer":
+            matrices = tuple(matrix.detach().double().cpu().numpy() for matrix in self.model.encoder.mixing())
+            return MixingMatrices(matrices, self.model.encoder.grid, "how each layer mixes places")
+        if self.config.model.kind != "vit" and not calls.only("spatial") and calls.only("channel"):
+            return self.channels(picture)
         panels, grid = self._panels(calls, layer, head)
+        found = self.classify(picture)
         return PictureMap(
             picture=seen.original,
             boxes=seen.place,
@@ -109,21 +114,26 @@ class PictureUser:
                 f"this {self.config.model.kind} has no attention over places to look at; "
                 "train one with --model vit, or with --set model.attention=cbam"
             )
-        if layer is not None and not 0 <= layer < len(calls):
-            raise UsageError(f"no layer {layer}; there are {len(calls)}, numbered from 0 to {len(calls) - 1}")
-        number = len(calls) - 1 if layer is None else layer
+        number = one_layer(len(calls), layer)
         weights = calls[number].weights()[0, 0, 0].double().cpu().numpy()  # (P,)
         side = round(len(weights) ** 0.5)
         panel = Panel(f"spatial attention {number + 1} of {len(calls)}", weights.reshape(side, side))
         return (panel,), (side, side)
 
-    def channels(self, picture: Picture) -> list[tuple[str, np.ndarray]]:
-        """The weight of every channel in each layer that has channel attention: module path, (C,)."""
+    def channels(self, picture: Picture) -> ChannelWeights:
+        """How much of each channel was let through, in every layer that has channel attention."""
+        seen, calls = self._recorded(picture)
+        found = {call.path: call.weights()[0, 0, 0].double().cpu().numpy() for call in calls.only("channel")}
+        if not found:
+            raise UsageError("this model has no attention over channels; train one with --set model.attention=se")
+        return ChannelWeights(found, Path(seen.name).name)
+
+    def _recorded(self, picture: Picture) -> tuple[SeenPicture, Seen]:
         seen = see(picture, self.format)
-        batch = PictureBatch(as_pixels([seen], self.format, self.device), torch.zeros(1, dtype=torch.long))
+        labels = torch.zeros(1, dtype=torch.long, device=self.device)
         with torch.inference_mode(), record(self.model) as calls:
-            self.model.logits(batch)
-        return [(call.path, call.weights()[0, 0, 0].double().cpu().numpy()) for call in calls.only("channel")]
+            self.model.logits(PictureBatch(as_pixels([seen], self.format, self.device), labels))
+        return seen, calls
 
 
 def _vit_panels(encoder: Any, seen: Any, layer: int | None, head: int | None) -> tuple[Panel, ...]:
@@ -132,9 +142,7 @@ def _vit_panels(encoder: Any, seen: Any, layer: int | None, head: int | None) ->
     found = encoder.class_attention(seen)[:, 0].double().cpu().numpy()  # (layers, H, P)
     if layer is None and head is not None:
         raise UsageError(f"head {head} of which layer? name one from 0 to {len(found) - 1}")
-    if layer is not None and not 0 <= layer < len(found):
-        raise UsageError(f"no layer {layer}; there are {len(found)}, numbered from 0 to {len(found) - 1}")
-    number = len(found) - 1 if layer is None else layer
+    number = one_layer(len(found), layer)
     heads = found[number].reshape(-1, *grid)
     if head is not None and not 0 <= head < len(heads):
         raise UsageError(f"no head {head}; there are {len(heads)}, numbered from 0 to {len(heads) - 1}")
