@@ -39,7 +39,8 @@ TABLES: dict[str, dict[str, Any]] = {
         "rows": {
             "convnet": {"model": {"kind": "convnet", "channels": (16, 32, 64)}},
             "vit": {
-                "model": {"kind": "vit", "patch": 4, "layers": 4, "width": 64, "feed_forward": 128, "dropout": 0.0}
+                "model": {"kind": "vit", "patch": 7, "layers": 4, "width": 96, "feed_forward": 192, "dropout": 0.0},
+                "train": {"lr": 1e-3, "batch_pictures": 64},
             },
             "mixer": {
                 "model": {"kind": "mixer", "patch": 4, "layers": 4, "width": 64, "feed_forward": 128, "dropout": 0.0}
@@ -64,8 +65,8 @@ TABLES: dict[str, dict[str, Any]] = {
         "config": str(CONFIGS / "flickr8k.toml"),
         "test": ["flickr8k/test.jsonl"],
         "rows": {
-            "show-and-tell": {"model": {"kind": "show-and-tell", "hidden": 512}},
-            "show-attend-tell": {"model": {"kind": "show-attend-tell", "hidden": 512}},
+            "show-and-tell": {"model": {"kind": "show-and-tell", "hidden": 384}},
+            "show-attend-tell": {"model": {"kind": "show-attend-tell", "hidden": 384}},
             "caption-transformer": {
                 "model": {"kind": "caption-transformer", "layers": 2, "heads": 8, "feed_forward": 1024}
             },
@@ -76,10 +77,11 @@ TABLES: dict[str, dict[str, Any]] = {
         "config": "caption",
         "test": ["builtin/shapes/test"],
         "rows": {
-            kind: {"model": {"kind": kind}} for kind in ("show-and-tell", "show-attend-tell", "caption-transformer")
+            kind: {"preset": "demo", "model": {"kind": kind}}
+            for kind in ("show-and-tell", "show-attend-tell", "caption-transformer")
         },
     },
-    "answers": {"config": "answer", "test": ["builtin/shapes/test"], "rows": {"answerer": {}}},
+    "answers": {"config": "answer", "test": ["builtin/shapes/test"], "rows": {"answerer": {"preset": "demo"}}},
 }
 
 

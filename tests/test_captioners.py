@@ -62,8 +62,8 @@ def eyes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 CONFIGS: dict[str, tuple[type, type, dict[str, Any]]] = {
-    "soft": (ShowAttendTell, ShowAttendTellConfig, {"hidden": HIDDEN, "spread": 0.3}),
-    "hard": (ShowAttendTell, ShowAttendTellConfig, {"hidden": HIDDEN, "hard": True}),
+    "soft": (ShowAttendTell, ShowAttendTellConfig, {"hidden": HIDDEN, "attention": 9, "spread": 0.3}),
+    "hard": (ShowAttendTell, ShowAttendTellConfig, {"hidden": HIDDEN, "attention": 9, "hard": True}),
     "show-and-tell": (ShowAndTell, ShowAndTellConfig, {"hidden": HIDDEN}),
     "transformer": (CaptionTransformer, CaptionTransformerConfig, {"layers": 2, "heads": 2, "feed_forward": 11}),
 }
@@ -584,7 +584,7 @@ def test_hard_attention_learns_where_to_look() -> None:
     """One of three words is told by one place of six, the first state is kept from knowing it. REINFORCE finds it."""
     torch.manual_seed(0)
     model = ShowAttendTell(
-        ShowAttendTellConfig(width=8, hidden=8, hard=True, dropout=0.0, tied="none"), PictureFormat(), 6
+        ShowAttendTellConfig(width=8, hidden=8, attention=8, hard=True, dropout=0.0, tied="none"), PictureFormat(), 6
     ).train()
     for first in (model.first_state, model.first_cell):
         nn.init.zeros_(first.weight).requires_grad_(False)

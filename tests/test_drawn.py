@@ -82,6 +82,9 @@ def test_pixels_have_the_colour_of_their_thing_and_the_ground_is_light() -> None
             inner = scene.picture[thing.mask].astype(float)
             nearest = names[int(((np.median(inner, axis=0) - values) ** 2).sum(axis=1).argmin())]
             assert nearest == thing.colour
+            around = [np.roll(thing.mask, (down, across), (0, 1)) for down in (-1, 0, 1) for across in (-1, 0, 1)]
+            deep = scene.picture[np.all(around, axis=0)].astype(float)  # wholly inside: no part is missing
+            assert abs(deep - COLOURS[thing.colour]).max(initial=0) < 20
             left, top, right, bottom = thing.box
             assert 0 <= left < right <= 48 and 0 <= top < bottom <= 48
             ground[max(0, int(top) - 1) : int(bottom) + 2, max(0, int(left) - 1) : int(right) + 2] = False

@@ -183,7 +183,7 @@ def test_looking_at_channels_and_at_mixing(tmp_path: Path) -> None:
     user = train_classifier(tmp_path / "se", "resnet").load()
     found = user.look(path)
     assert all(values.shape == (channels,) for values, channels in zip(found.layers.values(), (4, 8), strict=True))
-    assert all((0 < values).all() and (values < 1).all() for values in found.layers.values())
+    assert all((values > 0).all() and (values < 1).all() for values in found.layers.values())
     assert found.save(tmp_path / "bars.png").stat().st_size > 1000
     assert json.loads(found.save(tmp_path / "bars.json").read_text())["layers"].keys() == found.layers.keys()
     mixer = train_classifier(tmp_path / "mixer", "mixer").load()

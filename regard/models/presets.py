@@ -37,7 +37,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {  # size -> kind -> values
         "vit": {"layers": 2, "width": 64, "feed_forward": 128, "dropout": 0.0},
         "mixer": {"layers": 2, "width": 64, "places": 32, "feed_forward": 128, "dropout": 0.0},
         "convmixer": {"layers": 2, "width": 64},
-        "show-attend-tell": {"width": 64, "hidden": 128, "dropout": 0.0},
+        "show-attend-tell": {"width": 64, "hidden": 128, "attention": 32, "dropout": 0.0},
         "caption-transformer": {"width": 64, "feed_forward": 128, "dropout": 0.0},
         "show-and-tell": {"width": 64, "hidden": 128, "dropout": 0.0},
         "answerer": {"width": 64, "feed_forward": 128, "dropout": 0.0},

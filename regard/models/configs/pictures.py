@@ -143,6 +143,7 @@ class ShowAttendTellConfig(CaptionerConfig):
 
     kind: Literal["show-attend-tell"] = "show-attend-tell"
     hidden: int = Field(256, ge=1, description="Width of the state.")
+    attention: int = Field(128, ge=1, description="Inner width of the additive score.")
     hard: bool = Field(False, description="Look at one sampled place at each word; learned by REINFORCE.")
     spread: float = Field(1.0, ge=0, description="λ: weight of the doubly stochastic regularisation.")
     entropy: float = Field(0.002, ge=0, description="Hard attention: weight of the entropy of where it looks.")

@@ -24,7 +24,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from regard.attention import Look, SoftAttention, make_score
+from regard.attention import Look, SoftAttention
+from regard.attention.scores import Additive
 from regard.attention.softness import best_only
 from regard.blocks.recurrent import LayerStates, Recurrent
 from regard.data.batch import CaptionBatch, PairBatch
@@ -68,7 +69,7 @@ class ShowAttendTell(RecurrentCaptioner):
         super().__init__(config, vocabulary, smoothing)
         width, hidden = config.width, config.hidden
         self.first_state, self.first_cell = nn.Linear(width, hidden), nn.Linear(width, hidden)
-        self.attention = SoftAttention(make_score("additive", hidden, width))
+        self.attention = SoftAttention(Additive(hidden, width, config.attention))
         self.gate = None if config.hard else nn.Linear(hidden, 1)
         self.decoder = Recurrent("lstm", width, hidden, 1, config.dropout, fed=width)
         self.state_out = nn.Linear(hidden, width, bias=False)
