@@ -245,6 +245,12 @@ def test_a_captioner_learns_is_kept_and_used(kind: str, tmp_path: Path) -> None:
         user.look(path, layer=7)
 
 
+def test_word_tokens_are_written_as_people_write(tmp_path: Path) -> None:
+    user = train_captioner(tmp_path / "run").load()
+    wanted = next(text for text in scenes(60, 1).captions if "," in text)
+    assert user.text(user.tokenizer.encode(wanted)) == wanted
+
+
 def test_an_answerer_learns_is_kept_and_used(tmp_path: Path) -> None:
     user = train_answerer(tmp_path / "run").load()
     path = photo(tmp_path / "a.png")

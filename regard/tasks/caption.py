@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -131,10 +132,14 @@ class Captioner:
         each = [self._one(name, hypothesis) for hypothesis in hypotheses]
         return each[0] if len(each) == 1 else replace(each[0], alternatives=tuple(each[1:]))
 
+    def text(self, ids: Sequence[int]) -> str:
+        """The caption that these ids spell. Word tokens have a space between; before a mark that ends something it goes."""
+        return re.sub(r" +([,.;:!?])", r"\1", self.tokenizer.decode(ids))
+
     def _one(self, name: str, hypothesis: Hypothesis) -> Caption:
         return Caption(
             name,
-            self.tokenizer.decode(hypothesis.ids),
+            self.text(hypothesis.ids),
             hypothesis.score,
             hypothesis.log_probability,
             hypothesis.ids,

@@ -196,7 +196,7 @@ class CaptionConfig(RunConfig):
 
     defaults: ClassVar[dict[str, Any]] = {
         "tokens": {"kind": "word", "lowercase": True},
-        "train": {**_SEEING, "steps": 3000},
+        "train": {**_SEEING, "steps": 3000, "batch_pictures": 32},
         "decode": {"max_length": 40},
     }
 
@@ -212,7 +212,7 @@ class AnswerConfig(RunConfig):
 
     defaults: ClassVar[dict[str, Any]] = {
         "tokens": {"kind": "word", "lowercase": True},
-        "train": {**_SEEING, "steps": 3000, "select": "accuracy"},
+        "train": {**_SEEING, "steps": 3000, "batch_pictures": 32, "select": "accuracy"},
     }
 
 

@@ -156,5 +156,5 @@ def written(captioner: Captioner, source: Any, rows: np.ndarray, **options: Any)
         if not isinstance(source, Features):
             pixels = normalise(pixels.permute(0, 3, 1, 2), captioner.format)
         found = captioner.search(pixels.to(captioner.device), decode, first=start)
-        out += [captioner.tokenizer.decode(each[0].ids) for each in found]
+        out += [captioner.text(each[0].ids) for each in found]
     return out
