@@ -19,6 +19,7 @@ from regard.models.config import AnswererConfig
 from regard.models.table import build
 from regard.tasks.answer import encode_question
 from regard.tasks.config import AnswerConfig, RunConfig
+from regard.tasks.features import Features
 from regard.tasks.learn_caption import source_of, with_path, without_path
 from regard.tasks.prepared import Prepared, make_tokenizer, note_run, saver
 from regard.tokens import PAD, TextTokenizer, TokenizerPair
@@ -97,8 +98,9 @@ def _batches(
     seed: int | None,
 ) -> AnswerBatches:
     place = {answer: number for number, answer in enumerate(answers)}
+    source = source_of(model, asked.store, format)
     return AnswerBatches(
-        source_of(model, asked.store, format),
+        source,
         asked.rows,
         [encode_question(tokenizer, text, config.data.max_length) for text in asked.questions],
         np.array([place[answer] for answer in asked.answers]),
@@ -107,6 +109,7 @@ def _batches(
         seed or 0,
         pad=PAD,
         augment=None if seed is None else config.data.augment,
+        by_length=isinstance(source, Features),  # batch norm must not learn that pictures of a batch are alike
     )
 
 

@@ -107,8 +107,9 @@ def _batches(
     if seed is not None:
         short = np.array([len(each) <= config.data.max_length for each in ids])
         ids, pictures = [each for each, keep in zip(ids, short, strict=True) if keep], pictures[short]
+    source = source_of(model, part.store, format)
     return CaptionBatches(
-        source_of(model, part.store, format),
+        source,
         pictures,
         ids,
         format,
@@ -116,6 +117,7 @@ def _batches(
         seed or 0,
         pad=PAD,
         augment=None if seed is None else config.data.augment,
+        by_length=isinstance(source, Features),  # batch norm must not learn that pictures of a batch are alike
     )
 
 
