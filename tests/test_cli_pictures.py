@@ -136,3 +136,30 @@ def test_confusions_are_drawn_with_pictures(folder: Path, capsys: Captured) -> N
 def test_a_model_is_only_asked_for_what_it_does(folder: Path, capsys: Captured) -> None:
     line = refused(capsys, "caption", "-m", "runs/classify/1", "photo.jpg")
     assert "a model to classify, not to caption; try: regard classify" in line
+
+
+@pytest.mark.parametrize(
+    ("task", "on", "says"),
+    [
+        ("classify", "shapes", "accuracy"),
+        ("caption", "builtin/shapes/valid", "CIDEr-D"),
+        ("answer", "builtin/shapes/valid", "p"),
+    ],
+)
+def test_models_that_see_are_compared(folder: Path, capsys: Captured, task: str, on: str, says: str) -> None:
+    run = f"runs/{task}/1"
+    code, out, _ = typed(capsys, "compare", run, run, "--on", on, "--json")
+    first, second = json.loads(out)["runs"]
+    assert code == 0 and first["scores"] == second["scores"]
+    assert task == "caption" or second["p_value"] == 1.0
+    code, out, _ = typed(capsys, "compare", run, run, "--on", on)
+    assert code == 0 and says in out
+
+
+def test_every_layer_of_a_model_is_listed(folder: Path, capsys: Captured) -> None:
+    code, out, _ = typed(capsys, "summary", "runs/classify/1", "--json")
+    found = json.loads(out)
+    model = load_model("runs/classify/1").model
+    assert code == 0 and found["parameters"] == sum(p.numel() for p in model.parameters())
+    code, out, _ = typed(capsys, "summary", "runs/caption/1")
+    assert code == 0 and "ShowAttendTell" in out and "multiply-adds" in out
