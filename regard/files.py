@@ -11,32 +11,40 @@ import hashlib
 import json
 import math
 import os
+import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from regard.errors import RegardError
 
 
-def write_bytes(path: str | Path, data: bytes) -> Path:
-    """Write a whole file or nothing: temporary name, sync, rename."""
+@contextlib.contextmanager
+def writing(path: str | Path, advice: str = "nothing was changed") -> Iterator[IO[bytes]]:
+    """A file to write a whole file into, or nothing: temporary name, sync, rename. `advice` ends the error of a full disk."""
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(temporary, "wb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        raise RegardError(f"cannot write {path}: {error.strerror or error}; nothing was changed") from error
+        raise RegardError(f"cannot write {path}: {error.strerror or error}; {advice}") from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)  # it is still there only if something went wrong
     sync_folder(path.parent)
-    return path
+
+
+def write_bytes(path: str | Path, data: bytes) -> Path:
+    """Write a whole file or nothing."""
+    with writing(path) as file:
+        file.write(data)
+    return Path(path)
 
 
 def write_text(path: str | Path, text: str) -> Path:

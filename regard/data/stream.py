@@ -6,7 +6,6 @@ long that line is: whoever opens it knows at once whether it is whole.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -21,7 +20,7 @@ import numpy as np
 from regard.data.batch import TextBatch, text_batch
 from regard.data.batches import generator
 from regard.errors import RegardError
-from regard.files import sync_folder
+from regard.files import writing
 
 _MAGIC = b"regard tokens 1\n"
 _SIZE = 8  # bytes of the number between the JSON and the magic word
@@ -52,21 +51,8 @@ class TokenStream:
 
 def write_stream(path: str | Path, sequences: Iterable[Sequence[int]], vocabulary: int) -> TokenStream:
     """Write sequences one after the other into a file that is whole or absent, and open it."""
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "wb") as file:
-            _write(file, sequences, vocabulary)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise RegardError(f"cannot write {path}: {error.strerror or error}; nothing was changed") from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)  # it is still there only if something went wrong
-    sync_folder(path.parent)
+    with writing(path) as file:
+        _write(file, sequences, vocabulary)
     return TokenStream.open(path)
 
 

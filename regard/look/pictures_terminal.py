@@ -12,6 +12,7 @@ from rich.text import Text
 from regard.look.colors import GLOW, color, hexadecimal
 from regard.look.labels import visible_title
 from regard.look.overlay import strongest
+from regard.look.terminal import scale
 
 if TYPE_CHECKING:
     from regard.look.pictures import Panel, PictureMap
@@ -93,10 +94,4 @@ def _cut(text: str, width: int) -> str:
 
 
 def _legend(map: PictureMap, colored: bool) -> Text:
-    legend = Text("weight 0 " if colored else "weight 0")
-    if colored:
-        for step in range(16):
-            legend.append(" ", style=f"on {hexadecimal(color(GLOW, step / 15))}")
-    else:
-        legend.append(SHADES)
-    return legend.append(f" {map.top:g}   {map.grid[0]} × {map.grid[1]} places")
+    return scale(map.top, colored, SHADES).append(f"   {map.grid[0]} × {map.grid[1]} places")

@@ -112,12 +112,17 @@ def _right(text: str, width: int) -> str:
     return " " * (width - cell_len(text)) + text
 
 
-def _legend(top: float, colored: bool, masked: bool) -> Text:
+def scale(top: float, colored: bool, shades: str = SHADES) -> Text:
+    """From weight 0 to the greatest: colours, or shades."""
     legend = Text("weight 0 " if colored else "weight 0")
     if colored:
         for step in range(16):
             legend.append(" ", style=f"on {hexadecimal(color(GLOW, step / 15))}")
     else:
-        legend.append(SHADES)
-    legend.append(f" {top:g}")
+        legend.append(shades)
+    return legend.append(f" {top:g}")
+
+
+def _legend(top: float, colored: bool, masked: bool) -> Text:
+    legend = scale(top, colored)
     return legend.append(f"   {MASKED * 2} masked", style="dim") if masked else legend

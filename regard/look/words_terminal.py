@@ -12,7 +12,7 @@ from rich.text import Text
 from regard.look.colors import GLOW, color, hexadecimal
 from regard.look.contrast import ink_on
 from regard.look.labels import visible_title
-from regard.look.terminal import MASKED, SHADES
+from regard.look.terminal import MASKED, SHADES, scale
 from regard.look.wrapping import shown_text, stretches, wrap
 
 if TYPE_CHECKING:
@@ -72,13 +72,7 @@ def _shade(share: float | None) -> str:
 
 
 def _legend(weighed: WeighedText, colored: bool) -> Text:
-    legend = Text("weight 0 " if colored else "weight 0")
-    if colored:
-        for step in range(16):
-            legend.append(" ", style=f"on {hexadecimal(color(GLOW, step / 15))}")
-    else:
-        legend.append(SHADES)
-    legend.append(f" {weighed.top:g}")
+    legend = scale(weighed.top, colored)
     if colored and weighed.unweighed:
         legend.append("   not weighed", style="dim")
     if not colored and any(math.isnan(weight) for weight in weighed.weights):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from regard.data.pictures.augment import normalise
 from regard.data.pictures.format import PictureFormat
 from regard.data.pictures.store import PictureStore, cache_folder
 from regard.errors import RegardError
+from regard.files import writing
 from regard.tensors import weights_of
 
 CHUNK = 32
@@ -73,23 +73,14 @@ def _compute(
     progress: Callable[[int, int], None] | None,
 ) -> None:
     encoder.eval()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    values: np.memmap | None = None
-    try:
+    with writing(path, "make room, or set REGARD_CACHE to a folder that has it") as file:
         for start in range(0, len(store), CHUNK):
             shown = store.take(np.arange(start, min(start + CHUNK, len(store))))
             found = encoder(normalise(torch.from_numpy(shown).permute(0, 3, 1, 2), format)).places.numpy()
-            if values is None:
+            if start == 0:
                 shape = (len(store), *found.shape[1:])
-                values = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float16, shape=shape)
-            values[start : start + len(found)] = found
+                about = {"descr": np.dtype(np.float16).str, "fortran_order": False, "shape": shape}
+                np.lib.format.write_array_header_1_0(file, about)
+            file.write(found.astype(np.float16).tobytes())
             if progress is not None:
                 progress(start + len(found), len(store))
-        assert values is not None
-        values.flush()
-        os.replace(temporary, path)
-    except OSError as error:
-        raise RegardError(f"cannot keep features in {path.parent}: {error.strerror or error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)

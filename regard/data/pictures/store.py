@@ -11,7 +11,6 @@ import hashlib
 import json
 import math
 import os
-import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,7 +25,7 @@ from regard.data.pictures.fit import border_colour, fit_picture
 from regard.data.pictures.format import PictureFormat
 from regard.data.pictures.sets import PictureSet
 from regard.errors import RegardError
-from regard.files import sync_folder
+from regard.files import writing
 
 Progress = Callable[[int, int], None]  # (pictures done, pictures in all)
 
@@ -178,26 +177,14 @@ def _picture(pictures: PictureSet, index: int, channels: int = 3) -> np.ndarray:
 
 def _build(path: Path, pictures: PictureSet, format: PictureFormat, progress: Progress | None) -> None:
     """Write a store's file, whole or not at all. Two processes that do so at once write the same, each under its own name."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     needed = len(pictures) * format.size**2 * format.channels
     advice = f"{needed / 1e6:,.0f} MB are needed: make room, or set REGARD_CACHE to a folder that has it"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with writing(path, advice) as file:
         _clear_old(path.parent)
         free = shutil.disk_usage(path.parent).free
         if free < needed:
             raise RegardError(f"cannot write {path}: {free / 1e6:,.0f} MB are free; {advice}")
-        with open(temporary, "wb") as file:
-            _write(file, pictures, format, progress)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise RegardError(f"cannot write {path}: {error.strerror or error}; {advice}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)  # it is still there only if something went wrong
-    sync_folder(path.parent)
+        _write(file, pictures, format, progress)
 
 
 def _write(file: IO[bytes], pictures: PictureSet, format: PictureFormat, progress: Progress | None) -> None:
