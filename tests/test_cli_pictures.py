@@ -163,3 +163,13 @@ def test_every_layer_of_a_model_is_listed(folder: Path, capsys: Captured) -> Non
     assert code == 0 and found["parameters"] == sum(p.numel() for p in model.parameters())
     code, out, _ = typed(capsys, "summary", "runs/caption/1")
     assert code == 0 and "ShowAttendTell" in out and "multiply-adds" in out
+
+
+def test_a_vit_goes_out_and_comes_back(folder: Path, capsys: Captured) -> None:
+    code, out, err = typed(capsys, "export", "runs/classify/1", "--to", "hf", "-o", "theirs")
+    assert (code, out) == (0, "theirs\n") and "AutoModelForImageClassification" in err
+    code, out, err = typed(capsys, "import", "theirs", "-o", "ours")
+    assert code == 0 and "24 x 24" in out and "regard classify -m ours photo.jpg" in err
+    before, after = (load_model(name).classify("photo.jpg") for name in ("runs/classify/1", "ours"))
+    assert after.probabilities == pytest.approx(before.probabilities, abs=1e-6)
+    assert "has no equal in transformers" in refused(capsys, "export", "runs/caption/1", "-o", "no", code=1)

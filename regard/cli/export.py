@@ -12,7 +12,11 @@ from regard.cli.output import print_json, say
 from regard.errors import UsageError, nearest
 
 FORMS = {"hf": "transformers"}
-LOADED_BY = {"generate": "AutoModelForCausalLM", "fill": "AutoModelForMaskedLM"}
+LOADED_BY = {
+    "generate": "AutoModelForCausalLM",
+    "fill": "AutoModelForMaskedLM",
+    "classify-pictures": "AutoModelForImageClassification",
+}
 
 
 def export_model(
@@ -23,7 +27,7 @@ def export_model(
 ) -> None:
     """Write a model for other libraries.
 
-    gpt2, llama and bert have equals in transformers; anything else is refused.
+    gpt2, llama, bert and vit have equals in transformers; anything else is refused.
     """
     if to not in FORMS:
         raise UsageError(f"no form {to}{nearest(to, FORMS)}")

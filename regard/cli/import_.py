@@ -23,7 +23,7 @@ def import_model(
         Path,
         typer.Argument(
             metavar="DIR|FILE",
-            help="A folder of Hugging Face with safetensors (GPT-2, BERT, LLaMA), or a .bin of llama2.c.",
+            help="A folder of Hugging Face with safetensors (GPT-2, BERT, LLaMA, ViT), or a .bin of llama2.c.",
             show_default=False,
         ),
     ],
@@ -90,10 +90,16 @@ def about(bundle: Bundle, folder: Path) -> dict[str, Any]:
         "bundle": str(folder),
         "model": config.model.kind,
         "parameters": sum(parameter.numel() for parameter in bundle.model.parameters()),
-        "vocabulary": config.vocabulary[0],
-        "longest": getattr(config.model, "max_length", None),
+        **_takes(config),
         "task": config.task,
     }
+
+
+def _takes(config: Any) -> dict[str, Any]:
+    """What the model is given: text or pictures."""
+    if config.pictures is not None:
+        return {"pictures": f"{config.pictures.size} x {config.pictures.size}", "labels": len(config.labels)}
+    return {"vocabulary": config.vocabulary[0], "longest": getattr(config.model, "max_length", None)}
 
 
 def use(bundle: Bundle, folder: Path) -> str:
