@@ -31,6 +31,7 @@ from regard.training.config import seconds
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs" / "pictures"
 MNIST_TEST = ["mnist/t10k-images-idx3-ubyte.gz", "mnist/t10k-labels-idx1-ubyte.gz"]
+MUON = {"optimiser": "muon", "lr": 1e-2, "batch_pictures": 64}  # three times fewer updates for networks of matrices
 CNN = {"channels": (32, 64, 128, 192), "layers": 1}
 TABLES: dict[str, dict[str, Any]] = {
     "mnist": {
@@ -40,10 +41,11 @@ TABLES: dict[str, dict[str, Any]] = {
             "convnet": {"model": {"kind": "convnet", "channels": (16, 32, 64)}},
             "vit": {
                 "model": {"kind": "vit", "patch": 7, "layers": 4, "width": 96, "feed_forward": 192, "dropout": 0.0},
-                "train": {"lr": 1e-3, "batch_pictures": 64},
+                "train": MUON,
             },
             "mixer": {
-                "model": {"kind": "mixer", "patch": 4, "layers": 4, "width": 64, "feed_forward": 128, "dropout": 0.0}
+                "model": {"kind": "mixer", "patch": 4, "layers": 4, "width": 64, "feed_forward": 128, "dropout": 0.0},
+                "train": MUON,
             },
             "convmixer": {"model": {"kind": "convmixer", "patch": 4, "layers": 4, "width": 64}},
         },
