@@ -83,7 +83,11 @@ TABLES: dict[str, dict[str, Any]] = {
             for kind in ("show-and-tell", "show-attend-tell", "caption-transformer")
         },
     },
-    "answers": {"config": "answer", "test": ["builtin/shapes/test"], "rows": {"answerer": {"preset": "demo"}}},
+    "answers": {
+        "config": "answer",
+        "test": ["builtin/shapes/test"],
+        "rows": {"answerer": {"preset": "demo", "train": {"optimiser": "muon", "lr": 5e-3}}},
+    },
 }
 
 
