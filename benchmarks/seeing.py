@@ -58,8 +58,11 @@ TABLES: dict[str, dict[str, Any]] = {
             "convnet + se": {"model": {"kind": "convnet", **CNN, "attention": "se"}},
             "convnet + cbam": {"model": {"kind": "convnet", **CNN, "attention": "cbam"}},
             "resnet": {"model": {"kind": "resnet", "channels": (32, 64, 128), "blocks": 1}},
-            "vit": {"model": {"kind": "vit", "layers": 4, "width": 96, "feed_forward": 192}},
-            "mixer": {"model": {"kind": "mixer", "layers": 5, "width": 112, "places": 64, "feed_forward": 224}},
+            "vit": {"model": {"kind": "vit", "layers": 4, "width": 96, "feed_forward": 192}, "train": MUON},
+            "mixer": {
+                "model": {"kind": "mixer", "layers": 5, "width": 112, "places": 64, "feed_forward": 224},
+                "train": MUON,
+            },
             "convmixer": {"model": {"kind": "convmixer", "layers": 6, "width": 200, "kernel": 5, "patch": 4}},
         },
     },
