@@ -2,6 +2,10 @@
 
     REGARD_DATA=FOLDER python benchmarks/contact_sheets.py RUN --on flickr8k/test.jsonl --out DIR [--mosaic 14]
 
+or of a model that answers questions, each word of the question with where it looked:
+
+    REGARD_DATA=FOLDER python benchmarks/contact_sheets.py RUN --questions --on easy_vqa/test.jsonl --out DIR --mosaic 16
+
 With `--mosaic N` a picture is shown as N x N squares of its mean colours: enough to guess what is there where the picture
 itself may not be passed on. Also prints a Markdown list of names and captions.
 """
@@ -9,6 +13,7 @@ itself may not be passed on. Also prints a Markdown list of names and captions.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,8 +21,10 @@ from pathlib import Path
 import numpy as np
 
 from regard.config import find_file
-from regard.data.pictures.captions import read_captions
+from regard.data.pictures.captions import read_captions, read_questions
 from regard.data.pictures.decode import read_picture
+from regard.look.pictures import PictureMap
+from regard.tasks.answer import AnswerUser
 from regard.tasks.caption import Captioner
 
 
@@ -29,19 +36,35 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=12)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--mosaic", type=int, default=0)
+    parser.add_argument("--questions", action="store_true")
     options = parser.parse_args()
-    captioner = Captioner.load(options.run)
-    paths = read_captions(find_file(options.on)).paths
-    chosen = np.random.default_rng(options.seed).choice(len(paths), options.count, replace=False)
     options.out.mkdir(parents=True, exist_ok=True)
-    for number, place in enumerate(sorted(chosen), 1):
-        found = captioner.caption(paths[place], attention=True)
-        shown = found.attention
-        assert shown is not None
+    random = np.random.default_rng(options.seed)
+    sheets = asked(options, random) if options.questions else captioned(options, random)
+    for number, (path, shown, text) in enumerate(sheets, 1):
         if options.mosaic:
-            shown = replace(shown, picture=mosaic(read_picture(paths[place]), options.mosaic))
+            shown = replace(shown, picture=mosaic(read_picture(path), options.mosaic))
         file = shown.save(options.out / f"{number:02}.png")
-        print(f"{number}. `{paths[place].name}`: {found.text}  \n   ![{found.text}]({file})\n")
+        print(f"{number}. `{path.name}`: {text}  \n   ![{text}]({file})\n")
+
+
+def captioned(options: argparse.Namespace, random: np.random.Generator) -> Iterator[tuple[Path, PictureMap, str]]:
+    """Pictures chosen at random, each with the words that the model finds."""
+    captioner, paths = Captioner.load(options.run), read_captions(find_file(options.on)).paths
+    for place in sorted(random.choice(len(paths), options.count, replace=False)):
+        found = captioner.caption(paths[place], attention=True)
+        assert found.attention is not None
+        yield paths[place], found.attention, found.text
+
+
+def asked(options: argparse.Namespace, random: np.random.Generator) -> Iterator[tuple[Path, PictureMap, str]]:
+    """Questions chosen at random, each with the model's answer and the right one."""
+    user, found = AnswerUser.load(options.run), read_questions(find_file(options.on))
+    for place in sorted(random.choice(len(found.questions), options.count, replace=False)):
+        path, question = found.paths[found.pictures[place]], found.questions[place]
+        answer = user.answer(path, question).answer
+        right = "" if answer == found.answers[place] else f" (right: {found.answers[place]})"
+        yield path, user.look(path, question), f"{question} {answer}{right}"
 
 
 def mosaic(picture: np.ndarray, squares: int) -> np.ndarray:
