@@ -84,7 +84,8 @@ TABLES: dict[str, dict[str, Any]] = {
         "rows": {
             kind: {"preset": "demo", "model": {"kind": kind}}
             for kind in ("show-and-tell", "show-attend-tell", "caption-transformer")
-        },
+        }
+        | {"show-attend-tell, λ = 0": {"preset": "demo", "model": {"kind": "show-attend-tell", "spread": 0.0}}},
     },
     "answers": {
         "config": "answer",
@@ -166,20 +167,27 @@ def scored(user: Any, test: list[str]) -> dict[str, Any]:
 
 
 def shares(user: Any, count: int = 300) -> dict[str, float]:
-    """Of the map of a shape's word, the share of its weight on the patches that the shape touches; and of a random map."""
+    """Of the map of a shape's word, the share of its weight on the patches that the shape touches; and of an even map.
+
+    Of all heads together, and of the best one: chosen on the first half of the scenes, measured on the second.
+    """
     drawn = scenes(count, 3)
-    on, uniform = [], []
-    for picture, things in zip(drawn.pictures, drawn.things, strict=True):
+    on, even, scene = [], [], []
+    for number, (picture, things) in enumerate(zip(drawn.pictures, drawn.things, strict=True)):
         seen = see(picture, user.format)
         caption = user.caption(picture)
         layers = user.weights(as_pixels([seen], user.format, user.device), caption.ids)
-        weights = np.concatenate(layers).mean(axis=0)  # (T, P)
-        grid = user.model.encoder.grid
+        weights, grid = np.concatenate(layers), user.model.encoder.grid  # (layers x heads, T, P)
         for thing in things:
             if caption.tokens.count(thing.kind) == 1 and sum(other.kind == thing.kind for other in things) == 1:
-                on.append(share_on(weights[caption.tokens.index(thing.kind)], grid, thing.mask))
-                uniform.append(area_share(grid, thing.mask))
-    return {"words": len(on), "share": float(np.mean(on)), "random map": float(np.mean(uniform))}
+                place = caption.tokens.index(thing.kind)
+                on.append([share_on(head[place], grid, thing.mask) for head in weights])
+                even.append(area_share(grid, thing.mask))
+                scene.append(number)
+    each, first = np.array(on), np.array(scene) < count // 2  # (words, layers x heads), (words,)
+    best = int(each[first].mean(axis=0).argmax())
+    found = {"words": len(on), "share": float(each.mean()), "best head": float(each[~first, best].mean())}
+    return found | {"heads": each.shape[1], "random map": float(np.mean(even))}
 
 
 if __name__ == "__main__":
