@@ -47,11 +47,13 @@ def check(kind: type[Config], values: dict[str, Any], origin: str) -> Config:
 
 
 def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """`over` laid on `base`, table by table; neither is changed."""
+    """`over` laid on `base`, table by table; neither is changed. A word in the place of a table is its `kind`."""
     merged = dict(base)
     for key, value in over.items():
-        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = merge(merged[key], value) if both else value
+        below = merged.get(key)
+        if isinstance(value, dict) and isinstance(below, str):
+            below = {"kind": below}
+        merged[key] = merge(below, value) if isinstance(value, dict) and isinstance(below, dict) else value
     return merged
 
 

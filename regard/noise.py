@@ -22,6 +22,7 @@ class Noise:
     """A stream of random bytes that depends on nothing but its key."""
 
     def __init__(self, *key: int) -> None:
+        self.key = key
         self._bits = np.random.SFC64(np.random.SeedSequence(key))
 
     def bytes(self, count: int) -> Tensor:
@@ -41,6 +42,47 @@ def noise(*key: int) -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
+
+
+class NoisePlace:
+    """Where the random numbers were, and in which precision products were made, when this was written down."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        stream = _current.get()
+        self.stream = None if stream is None else (stream.key, stream._bits.state)
+        self.torch = torch.get_rng_state()
+        self.cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+        self.autocast = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
+
+    @contextmanager
+    def replayed(self) -> Iterator[None]:
+        """Inside this block, noise is drawn again from here on; behind it everything is as before."""
+        enabled, dtype = self.autocast
+        devices = [self.device] if self.cuda is not None else []
+        token = _current.set(self._stream())
+        try:
+            with torch.random.fork_rng(devices), torch.autocast(self.device.type, dtype, enabled):
+                torch.set_rng_state(self.torch)
+                if self.cuda is not None:
+                    torch.cuda.set_rng_state(self.cuda, self.device)
+                yield
+        finally:
+            _current.reset(token)
+
+    def _stream(self) -> Noise | None:
+        if self.stream is None:
+            return None
+        key, bits = self.stream
+        stream = Noise(*key)
+        stream._bits.state = bits
+        return stream
+
+
+def step_of_training() -> int | None:
+    """The number of the step that is being computed; None outside training."""
+    stream = _current.get()
+    return stream.key[1] if stream is not None and len(stream.key) > 1 else None
 
 
 def seed_torch(number: int) -> None:

@@ -221,7 +221,7 @@ def batch() -> TextBatch:
 def test_the_loss_of_a_batch_has_the_mean_balance_with_its_weight(kind: Any, weight: float) -> None:
     """Divided by the count, as the loop does, the loss is cross-entropy + weight · (mean of the blocks' terms)."""
     model, data, inputs = language_model(kind, balance=weight).train(), batch(), []
-    for block in model.each_block():
+    for block in model.blocks:
         block.feed_forward.register_forward_hook(lambda module, given, _: inputs.append((module, given[0])))
     part = model(data).parts["loss"]
     expected = sum(balance_of(module, x) for module, x in inputs) / 2
@@ -242,12 +242,12 @@ def test_balance_reaches_routers_through_the_loss() -> None:
         model = language_model(balance=weight).train()
         part = model(batch()).parts["loss"]
         (part.sum / part.count).backward()
-        gradients.append([block.feed_forward.router.weight.grad for block in model.each_block()])
+        gradients.append([block.feed_forward.router.weight.grad for block in model.blocks])
     model = language_model()
     with balance_terms() as terms:
         model.read(batch().ids[:, :-1])
     (sum(terms) / len(terms)).backward()
-    for without, with_, block in zip(*gradients, model.each_block(), strict=True):
+    for without, with_, block in zip(*gradients, model.blocks, strict=True):
         assert torch.allclose(with_ - without, block.feed_forward.router.weight.grad, rtol=0, atol=1e-12)
         assert block.feed_forward.router.weight.grad.abs().max() > 1e-6
 
@@ -256,6 +256,6 @@ def test_a_model_without_experts_has_no_balance() -> None:
     model = language_model(experts=0, balance=5.0).eval()
     parts = model(batch()).parts
     assert parts["loss"].sum.item() == pytest.approx(parts["nll"].sum.item(), rel=1e-12)
-    assert all(isinstance(block.feed_forward, GatedFeedForward) for block in model.each_block())
+    assert all(isinstance(block.feed_forward, GatedFeedForward) for block in model.blocks)
     plain = language_model(GPT2Config, experts=0)
-    assert all(isinstance(block.feed_forward, FeedForward) for block in plain.each_block())
+    assert all(isinstance(block.feed_forward, FeedForward) for block in plain.blocks)

@@ -98,7 +98,7 @@ def test_packed_weights_step_as_the_modules_do(kind: str) -> None:
 
 def test_what_the_gathering_does_not_know_goes_through_modules() -> None:
     model = build(KINDS["llama"], experts=3)
-    assert step_weights(list(model.each_block()), model.norm, model.output, 1) is None
+    assert step_weights(list(model.blocks), model.norm, model.output, 1) is None
     ids = torch.randint(V, (2, 9), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         logits = stepped(model, ids, 4, by_modules=True)

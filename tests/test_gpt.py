@@ -226,7 +226,7 @@ def test_where_norms_stand() -> None:
     ids = ids_of(2, 5)
     first = make("gpt1")
     assert not list(first.norm.parameters())
-    last = list(first.each_block())[-1].around_feed_forward.norm
+    last = list(first.blocks)[-1].around_feed_forward.norm
     vectors = (first.read(ids) - last.bias) / last.weight
     assert torch.allclose(vectors.mean(dim=-1), torch.zeros(()).double(), atol=1e-9)
     assert torch.allclose(vectors.std(dim=-1, correction=0), torch.ones(()).double(), atol=1e-4)
@@ -460,7 +460,7 @@ def test_dropout_is_for_training_only(kind: str) -> None:
     torch.manual_seed(6)
     ids = ids_of(13, 23)
     model = make(kind, dropout=0.25).train()
-    block = next(model.each_block())
+    block = next(iter(model.blocks))
     ones = torch.ones(13, 23, D, dtype=torch.float64)
     block.around_attention.norm = block.around_feed_forward.norm = nn.Identity()
     missing = [model.tokens(ids) == 0]
@@ -556,7 +556,7 @@ def test_depths_name_every_parameter_and_grow_from_input_to_output(kind: str, ch
     assert depths.keys() == dict(model.named_parameters()).keys()
     above = layers + 1 if model.config.norm == "pre" or not model.config.tied else layers
     assert set(depths.values()) == set(range(above + 1))
-    for cut, block in enumerate(model.each_block()):
+    for cut, block in enumerate(model.blocks):
         handle = block.register_forward_pre_hook(lambda _, given: (given[0].detach(), *given[1:]))
         (model.read(ids_of(2, 5)) ** 2).sum().backward()
         handle.remove()

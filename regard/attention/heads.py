@@ -8,21 +8,29 @@ self-attention, at the encoder's memory in cross-attention.
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from regard.attention.attend import attention_weights, for_each_head
 from regard.attention.cache import MemoryKeys, StepCache
+from regard.attention.kernels.kernel import Kernel, KernelState, lengths_of
 from regard.attention.masks import Causal, Mask, Window
-from regard.attention.record import Role, attend_seen
+from regard.attention.record import Role, attend_seen, tell
+from regard.attention.relative import Relative
 from regard.attention.rotary import Rotary
+from regard.attention.softness import softness_of
+from regard.noise import dropout as drop
 
 
 class MultiHead(nn.Module):
     """H heads of width E = D / H, with G key-value heads (G = H unless given).
 
     `band`: in self-attention, how many positions back a query sees, itself included (0: all; Child et al. 2019).
-    `scale`: what products are multiplied by (None: 1 / √E).
+    `scale`: what products are multiplied by (None: 1 / √E). `kernel`: what attends instead of all pairs. `relative`:
+    positions that scores know of.
     """
 
     def __init__(
@@ -37,6 +45,8 @@ class MultiHead(nn.Module):
         rotary: Rotary | None = None,
         band: int = 0,
         scale: float | None = None,
+        kernel: Kernel | None = None,
+        relative: Relative | None = None,
     ) -> None:
         super().__init__()
         if width % heads:
@@ -45,16 +55,19 @@ class MultiHead(nn.Module):
         self.head_width, self.band, self.scale = width // heads, band, scale
         if self.groups < 1 or heads % self.groups:
             raise ValueError(f"{heads} heads cannot share {self.groups} key-value heads; choose a divisor of {heads}")
+        if kernel is not None:
+            _check_kernel(kernel, relative=relative is not None, dropout=dropout, band=band, scale=scale)
+        self.shares_keys = kernel is not None and kernel.shares_keys
         self.query = nn.Linear(width, width, bias=bias)
-        self.key_value = nn.Linear(width, 2 * self.groups * self.head_width, bias=bias)
+        self.key_value = nn.Linear(width, (1 if self.shares_keys else 2) * self.groups * self.head_width, bias=bias)
         self.out = nn.Linear(width, width, bias=bias)
-        self.rotary = rotary
+        self.rotary, self.kernel, self.relative = rotary, kernel, relative
 
-    def forward(self, x: Tensor, memory: Tensor, mask: Mask | None = None) -> Tensor:
-        """x (B, T, D) looks at memory (B, S, D): (B, T, D)."""
+    def forward(self, x: Tensor, memory: Tensor, mask: Mask | None = None, distances: Tensor | None = None) -> Tensor:
+        """x (B, T, D) looks at memory (B, S, D): (B, T, D). `distances` (B, T, S) are for relative positions."""
         if x is memory:
             q, k, v = self._own(x)
-            return self._look(q, k, v, self._banded(mask))
+            return self._look(q, k, v, self._banded(mask), distances=distances)
         return self._look(self.queries(x), *self.keys_values(memory), mask)
 
     def queries(self, x: Tensor) -> Tensor:
@@ -73,33 +86,46 @@ class MultiHead(nn.Module):
         """x (B, W, D), one vector for each hypothesis, looks at the memory of its source: (B, W, D)."""
         return self._look(self.queries(x), memory.keys, memory.values, memory.mask)
 
-    def read(self, x: Tensor, cache: StepCache) -> Tensor:
-        """x (N, T, D), the next positions, join the cache; each looks back: (N, T, D)."""
-        before = cache.filled
-        q, k, v = self._own(x, before)
-        cache.append(k, v)
-        return self._look(q, *cache.seen(), self._banded(Causal(before), before), reused=True)
+    def start(self, rows: int, like: Tensor) -> StepCache | KernelState:
+        """An empty past for so many hypotheses."""
+        if self.kernel is not None:
+            return self.kernel.start(rows, like)
+        return StepCache.empty(rows, self.groups, self.head_width, like)
 
-    def step(self, x: Tensor, cache: StepCache) -> Tensor:
-        """x (B, W, D), the newest position of each hypothesis, joins the cache and looks back: (B, W, D)."""
-        rows = x.reshape(-1, 1, x.size(-1))  # (B * W, 1, D)
-        q, (k, v) = self.queries(rows), self.keys_values(rows)
-        if self.rotary is not None:
-            q, k = self.rotary(q, cache.filled), self.rotary(k, cache.filled)
-        cache.append(k, v)
-        return self._look(q, *cache.seen(self.band), mask=None, reused=True).view_as(x)
+    def read(self, x: Tensor, past: StepCache | KernelState) -> Tensor:
+        """x (N, T, D), the next positions, join the past; each looks back: (N, T, D)."""
+        before = past.filled
+        q, k, v = self._own(x, before)
+        if self.kernel is not None:
+            return self._joined(self.kernel.read(q, self._each(k), self._each(v), past))
+        assert isinstance(past, StepCache)
+        past.append(k, v)
+        return self._look(q, *past.seen(), self._banded(Causal(before), before), start=before, reused=True)
+
+    def step(self, x: Tensor, past: StepCache | KernelState) -> Tensor:
+        """x (B, W, D), the newest position of each hypothesis, joins the past and looks back: (B, W, D)."""
+        before = past.filled
+        q, k, v = self._own(x.reshape(-1, 1, x.size(-1)), before)  # each (B * W, H or G, 1, E)
+        if self.kernel is not None:
+            return self._joined(self.kernel.step(q, self._each(k), self._each(v), past)).view_as(x)
+        assert isinstance(past, StepCache)
+        past.append(k, v)
+        keys, values = past.seen(self.band)
+        start = keys.size(-2) - 1  # of the query among the keys
+        return self._look(q, keys, values, mask=None, start=start, reused=True).view_as(x)
 
     def _own(self, x: Tensor, start: int = 0) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of x itself, in one product, turned to their positions."""
+        keys = 0 if self.shares_keys else self.groups
         weight = torch.cat([self.query.weight, self.key_value.weight])
         bias = None if self.query.bias is None else torch.cat([self.query.bias, self.key_value.bias])
-        parts = linear(x, weight, bias).unflatten(-1, (self.heads + 2 * self.groups, self.head_width))
-        parts = parts.transpose(1, 2)  # (B, H + 2 G, T, E)
-        if self.rotary is None:
-            q, k, v = parts.split([self.heads, self.groups, self.groups], dim=1)
-            return q, k, v
-        turned, v = parts.split([self.heads + self.groups, self.groups], dim=1)
-        q, k = self.rotary(turned, start).split([self.heads, self.groups], dim=1)
+        parts = linear(x, weight, bias).unflatten(-1, (self.heads + keys + self.groups, self.head_width))
+        turned, v = parts.transpose(1, 2).split([self.heads + keys, self.groups], dim=1)  # (B, H + G, T, E)
+        if self.rotary is not None:
+            turned = self.rotary(turned, start)
+        if self.shares_keys:
+            return turned, turned, v
+        q, k = turned.split([self.heads, self.groups], dim=1)
         return q, k, v
 
     def _banded(self, mask: Mask | None, offset: int = 0) -> Mask | None:
@@ -108,9 +134,75 @@ class MultiHead(nn.Module):
         band = Window(self.band - 1 - offset, offset)
         return band if mask is None else mask & band
 
-    def _look(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, reused: bool = False) -> Tensor:
+    def _each(self, x: Tensor) -> Tensor:
+        return for_each_head(x, self.heads)
+
+    def _joined(self, seen: Tensor) -> Tensor:
+        return self.out(seen.transpose(1, 2).flatten(2))  # (B, H, T, E) -> (B, T, D)
+
+    def _look(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Mask | None,
+        *,
+        start: int = 0,
+        distances: Tensor | None = None,
+        reused: bool = False,
+    ) -> Tensor:
         rate = self.dropout if self.training else 0.0
+        if self.kernel is not None:
+            return self._joined(self._through_kernel(self.kernel, q, self._each(k), self._each(v), mask))
+        if self.relative is None:
+            seen = attend_seen(self, self.role, q, k, v, mask=mask, scale=self.scale, dropout=rate, reused=reused)
+            return self._joined(seen)
+        bias = self.relative.bias(q, k.size(-2), start, distances)
+        if self.relative.adds_values:
+            return self._joined(self._with_values(self.relative, q, k, v, mask, bias, start, distances, reused))
         seen = attend_seen(
-            self, self.role, q, k, v, mask=mask, scale=self.scale, dropout=rate, reused=reused
+            self, self.role, q, k, v, mask=mask, bias=bias, scale=self.scale, dropout=rate, reused=reused
         )  # (B, H, T, E)
-        return self.out(seen.transpose(1, 2).flatten(2))  # (B, T, D)
+        return self._joined(seen)
+
+    def _through_kernel(self, kernel: Kernel, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None) -> Tensor:
+        if softness_of(self.role) is not None:
+            kernel.refuse("be made softer or harder")
+        lengths = lengths_of(mask, kernel)
+        out = kernel(q, k, v, lengths)
+        told = partial(kernel.weights, q.detach(), k.detach(), lengths)
+        seen = partial(kernel.visible, q.size(-2), k.size(-2), lengths, q.device)
+        tell(self, self.role, q, k, v, out, mask=mask, told=told, sums_to_one=kernel.sums_to_one, visible=seen)
+        return out
+
+    def _with_values(
+        self,
+        relative: Relative,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Mask | None,
+        bias: Tensor,
+        start: int,
+        distances: Tensor | None,
+        reused: bool,
+    ) -> Tensor:
+        """Positions that also add to what is seen need the weights themselves."""
+        weights = attention_weights(q, k, mask=mask, bias=bias, scale=self.scale)  # (B, H, T, S)
+        kept = drop(weights, self.dropout) if self.training else weights
+        plus = relative.values(kept, start, distances)
+        out = kept @ self._each(v) + plus
+        tell(self, self.role, q, k, v, out, mask=mask, told=kept, plus=plus, reused=reused)
+        return out
+
+
+def _check_kernel(kernel: Kernel, *, relative: bool, dropout: float, band: int, scale: float | None) -> None:
+    """What a `MultiHead` cannot have beside a kernel."""
+    if relative and not kernel.can.bias:
+        kernel.refuse("know positions that add to scores", "choose model.positions = rotary or sinusoidal")
+    if dropout:
+        kernel.refuse("drop weights, which it never has", "set model.attention_dropout = 0")
+    if band:
+        kernel.refuse("be banded besides", "set model.band = 0")
+    if scale is not None:
+        kernel.refuse("leave products unscaled")

@@ -11,7 +11,7 @@ threads that record at once do not see each other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -24,6 +24,7 @@ from regard.attention.masks import Mask, as_mask
 from regard.attention.softness import softness_of
 
 Role = Literal["self", "causal", "cross", "pool", "memory", "spatial", "channel"]
+Told = Tensor | Callable[[], Tensor]  # (B, H, T, S), or what computes it when asked
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,29 +40,38 @@ class AttentionCall:
     mask: Mask | None = None
     bias: Tensor | None = None
     scale: float | None = None
-    told: Tensor | None = None  # (B, H, T, S): weights that are no softmax of products of q and k
+    told: Told | None = None  # weights that are no softmax of products of q and k
     sums_to_one: bool = True  # each row of the weights, unless the paper has it otherwise
     gates: bool = False  # weights (B, H, 1, S) do not add values up, each multiplies its own: out (B, H, S, E)
+    plus: Tensor | None = None  # (B, H, T, E): what was added to the weighted values
+    visible: Callable[[], Tensor | None] | None = (
+        None  # which pairs a kernel sees, if it leaves out some by their places
+    )
 
     def weights(self) -> Tensor:
         """Where each query looked: (B, H, T, S); rows sum to one, unless `sums_to_one` says otherwise."""
         if self.told is not None:
-            return self.told
+            return self.told() if callable(self.told) else self.told
+        return self.exact()
+
+    def exact(self) -> Tensor:
+        """Where softmax(q kᵀ) would have looked, whatever was computed instead: (B, H, T, S)."""
         return attention_weights(self.q, self.k, mask=self.mask, bias=self.bias, scale=self.scale)
 
     def allowed(self) -> Tensor:
         """Where each query was allowed to look: booleans (B, H, T, S)."""
         shape = (*self.q.shape[:3], self.k.size(-2))
-        if self.mask is None:
-            return self.q.new_ones(shape).bool()
-        return self.mask.dense(shape[-2], shape[-1], self.q.device).expand(shape)
+        visible = self.visible() if self.visible is not None else None
+        allowed = self.q.new_ones(shape).bool() if visible is None else visible.expand(shape)
+        return allowed if self.mask is None else allowed & self.mask.dense(shape[-2], shape[-1], self.q.device)
 
     def check(self) -> float:
         """The largest difference between the output rebuilt from the weights and what the module really gave."""
         if self.gates:
             return float((self.weights().mT * self.v - self.out).abs().max())
         v = self.v.repeat_interleave(self.q.size(1) // self.v.size(1), dim=1)  # (B, H, S, E)
-        return float((self.weights() @ v - self.out).abs().max())
+        rebuilt = self.weights() @ v
+        return float(((rebuilt if self.plus is None else rebuilt + self.plus) - self.out).abs().max())
 
 
 @dataclass
@@ -136,9 +146,11 @@ def tell(
     mask: Mask | Tensor | None = None,
     bias: Tensor | None = None,
     scale: float | None = None,
-    told: Tensor | None = None,
+    told: Told | None = None,
     sums_to_one: bool = True,
     gates: bool = False,
+    plus: Tensor | None = None,
+    visible: Callable[[], Tensor | None] | None = None,
     reused: bool = False,
 ) -> None:
     """Let the recorder see an attention that was computed, if there is a recorder. See `AttentionCall`."""
@@ -148,6 +160,8 @@ def tell(
     q, k, v, out = (tensor.detach() for tensor in (q, k, v, out))
     if reused:
         k, v = k.clone(), v.clone()
-    told = None if told is None else told.detach()
-    name = seen.names[id(owner)]
-    seen.calls.append(AttentionCall(name, role, q, k, v, out, as_mask(mask), bias, scale, told, sums_to_one, gates))
+    told = told.detach() if isinstance(told, Tensor) else told
+    plus = None if plus is None else plus.detach()
+    name, mask = seen.names[id(owner)], as_mask(mask)
+    call = AttentionCall(name, role, q, k, v, out, mask, bias, scale, told, sums_to_one, gates, plus, visible)
+    seen.calls.append(call)

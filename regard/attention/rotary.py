@@ -2,8 +2,10 @@
 
     (x_i, x_{i+E/2}) at position p is rotated by p · base^(-2i/E)
 
-so that the product of a query and a key depends on their distance alone. The two halves of a head are its pairs, as in
-LLaMA's weights of other libraries; the paper pairs neighbours, which is the same up to the order of rows.
+so that the product of a query and a key depends on their distance alone. Positions may be divided by a scale, so that a
+longer text turns no farther than a shorter one did in training (Chen et al. 2023, "position interpolation"). The two
+halves of a head are its pairs, as in LLaMA's weights of other libraries; the paper pairs neighbours, which is the same
+up to the order of rows.
 """
 
 from __future__ import annotations
@@ -23,11 +25,11 @@ class Rotary(nn.Module):
     cosine: Tensor
     sine: Tensor
 
-    def __init__(self, head_width: int, base: float = 10_000.0, size: int = 1024) -> None:
+    def __init__(self, head_width: int, base: float = 10_000.0, size: int = 1024, scale: float = 1.0) -> None:
         super().__init__()
         if head_width % 2:
             raise ValueError(f"rotary positions turn pairs, and a head of width {head_width} has no halves")
-        self.head_width, self.base = head_width, base
+        self.head_width, self.base, self.scale = head_width, base, scale
         cosine, sine = self._table(0, size, torch.device("cpu"))
         self.register_buffer("cosine", cosine.to(torch.get_default_dtype()), persistent=False)
         self.register_buffer("sine", sine.to(torch.get_default_dtype()), persistent=False)
@@ -46,7 +48,7 @@ class Rotary(nn.Module):
         """Cosines and sines of each position and pair, (T, E / 2) in float64."""
         pairs = torch.arange(0, self.head_width, 2, dtype=torch.float64, device=device)
         places = torch.arange(start, end, dtype=torch.float64, device=device)
-        angles = places[:, None] * self.base ** (-pairs / self.head_width)
+        angles = places[:, None] / self.scale * self.base ** (-pairs / self.head_width)
         return angles.cos(), angles.sin()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Rotary:

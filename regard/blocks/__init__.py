@@ -8,6 +8,8 @@ from regard.blocks.initialise import initialise, initialise_normal
 from regard.blocks.norm import make_norm
 from regard.blocks.recurrent import Recurrent, RecurrentEncoder
 from regard.blocks.residual import Around
+from regard.blocks.stack import Stack
+from regard.blocks.state_space import StateSpace
 
 __all__ = [
     "Around",
@@ -20,6 +22,8 @@ __all__ = [
     "GatedFeedForward",
     "Recurrent",
     "RecurrentEncoder",
+    "Stack",
+    "StateSpace",
     "balance_terms",
     "initialise",
     "initialise_normal",

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor, nn
 
-from regard.attention import Mask, MemoryKeys, MultiHead, StepCache
+from regard.attention import Mask, MemoryKeys, MultiHead
 from regard.blocks.residual import Around
+from regard.blocks.state_space import StateSpace
 
 
 @dataclass
 class BlockState:
     """What one block keeps between steps: of each hypothesis its own past, of each source its memory."""
 
-    own: StepCache
+    own: Any  # a `StepCache`, or the state of a kernel or of a state-space layer
     memory: MemoryKeys | None = None
 
 
@@ -24,7 +26,7 @@ class Block(nn.Module):
 
     def __init__(
         self,
-        attention: MultiHead,
+        attention: MultiHead | StateSpace,
         cross: MultiHead | None,
         feed_forward: nn.Module,
         around: Callable[[], Around],
@@ -36,9 +38,15 @@ class Block(nn.Module):
         self.around_feed_forward = around()
 
     def forward(
-        self, x: Tensor, mask: Mask | None, memory: Tensor | None = None, memory_mask: Mask | None = None
+        self,
+        x: Tensor,
+        mask: Mask | None,
+        memory: Tensor | None = None,
+        memory_mask: Mask | None = None,
+        distances: Tensor | None = None,
     ) -> Tensor:
-        x = self.around_attention(x, lambda y: self.attention(y, y, mask))
+        """`distances` (B, T, T) are for relative positions that the data give."""
+        x = self.around_attention(x, lambda y: self.attention(y, y, mask, distances))
         if self.cross is not None and self.around_cross is not None:
             cross = self.cross
             x = self.around_cross(x, lambda y: cross(y, memory, memory_mask))
@@ -46,7 +54,7 @@ class Block(nn.Module):
 
     def start(self, memory: Tensor | None, memory_mask: Mask | None, like: Tensor) -> BlockState:
         """An empty past for each row of `like` (B, ...), and the memory's keys and values, projected once."""
-        own = StepCache.empty(len(like), self.attention.groups, self.attention.head_width, like)
+        own = self.attention.start(len(like), like)
         if self.cross is None or memory is None:
             return BlockState(own)
         return BlockState(own, self.cross.project(memory, memory_mask))

@@ -36,6 +36,9 @@ def look(
         bool, typer.Option("--channels", help="Of a picture: how much of each channel is let through.")
     ] = False,
     smooth: Annotated[bool, typer.Option("--smooth", help="Of a picture: smooth the map (it is said on it).")] = False,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Of a text: what the model mixes beside what exact attention would.")
+    ] = False,
     device: Device = "auto",
 ) -> None:
     """Where a model looks: the words that a classifier weighs, coloured; who looks at whom; places of a picture."""
@@ -50,7 +53,10 @@ def look(
         raise UsageError(f"--{'channels' if channels else 'smooth'} is for models that see pictures")
     if channels and user.config.task != "classify-pictures":
         raise UsageError("--channels is for classifiers of pictures")
-    shown = user.channels(text) if channels else looked_at(user, text, question or second, layer, head)
+    if exact:
+        shown = beside_exact(user, text, second, layer, head)
+    else:
+        shown = user.channels(text) if channels else looked_at(user, text, question or second, layer, head)
     if out is not None:
         say(f"wrote {shown.save(out, smooth=True) if smooth else shown.save(out)}")
     else:
@@ -73,6 +79,15 @@ def looked_at(user: Any, text: str, second: str | None, layer: int | None, head:
     if user.config.task == "translate":
         return user.translate(text, attention=True).attention.map(layer, head)
     return user.attention(text).map(layer, head)
+
+
+def beside_exact(user: Any, text: str, second: str | None, layer: int | None, head: int | None) -> Any:
+    """The maps of a model of text, effective and exact."""
+    if second is not None and user.config.task != "classify":
+        raise UsageError(f"--second is for classifiers of pairs; this is a model to {user.config.task}")
+    from regard.tasks.effective import effective_attention
+
+    return effective_attention(user, text, second, layer, head)
 
 
 def _newest() -> Path:

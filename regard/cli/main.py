@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 from regard import __version__
 from regard.cli.answer import answer
 from regard.cli.arguments import spread_files, take_debug
+from regard.cli.bench import bench
 from regard.cli.caption import caption
 from regard.cli.classify import classify
 from regard.cli.compare import compare
@@ -25,6 +26,7 @@ from regard.cli.demo import demo
 from regard.cli.doctor import doctor
 from regard.cli.eval import evaluate
 from regard.cli.export import export_model
+from regard.cli.extrapolate import extrapolate
 from regard.cli.fill import fill
 from regard.cli.generate import generate
 from regard.cli.import_ import import_model
@@ -52,6 +54,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "look": look,
     "score": score,
     "compare": compare,
+    "extrapolate": extrapolate,
     "import": import_model,
     "export": export_model,
     "runs": runs,
@@ -81,6 +84,7 @@ app = typer.Typer(
 )
 for name, verb in VERBS.items():
     app.command(name)(verb)
+app.add_typer(bench, name="bench", cls=Verbs)
 
 
 def print_version(wanted: bool) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
 from regard.config import StrictConfig
+from regard.errors import UsageError
+
+_GENERATED = re.compile(r"builtin/([a-z-]+)(?:/([1-9]\d{0,4}))?(?:/(train|valid|test)(?:/([1-9]\d{0,4}))?)?")
 
 
 def _listed(value: object) -> object:
@@ -16,11 +21,39 @@ def _listed(value: object) -> object:
 Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]  # a single name may stand without brackets
 
 
+@dataclass(frozen=True)
+class Generated:
+    """A built-in set that is made as it is needed, as a person names it: builtin/TASK[/MOST][/SPLIT[/LENGTH]].
+
+    MOST is how long its texts become; LENGTH how long those of this split are, so that a test may be longer.
+    """
+
+    task: str
+    most: int
+    split: str | None
+    length: int | None
+
+
+def generated(name: str, most: dict[str, int]) -> Generated:
+    """What a name means. `most` has every task with the length that it has where the name says none."""
+    found = _GENERATED.fullmatch(name)
+    if found is None or found[1] not in most:
+        task = name.split("/")[1]
+        task = task if task in most else next(iter(most))
+        raise UsageError(
+            f"{name} names no built-in set; write builtin/{task} or builtin/{task}/{most[task]} (how long, at most), and "
+            f"for one of train, valid and test builtin/{task}/test or builtin/{task}/test/{2 * most[task]} (how long)"
+        )
+    return Generated(found[1], int(found[2] or most[found[1]]), found[3], None if found[4] is None else int(found[4]))
+
+
 class PairsConfig(StrictConfig):
     """Pairs of texts. A set is one file of pairs (.tsv, .jsonl) or two parallel files; each may be gzipped."""
 
     train: tuple[str, ...] = Field(
-        ("builtin/dates",), min_length=1, description="Training pairs: one file, two, or builtin/dates."
+        ("builtin/dates",),
+        min_length=1,
+        description="Training pairs: one file, two, or builtin/dates, copy, recall, addition.",
     )
     valid: tuple[str, ...] = Field(
         (), description="Validation pairs; without them some of the training pairs are held out."
@@ -35,7 +68,7 @@ class PairsConfig(StrictConfig):
     max_ratio: float = Field(
         9.0, ge=1, description="Largest ratio of the two lengths in tokens, for pairs over 10 tokens."
     )
-    builtin_size: int = Field(40_000, ge=1, description="Training pairs generated for builtin/dates.")
+    builtin_size: int = Field(40_000, ge=1, description="Training pairs generated for built-in sets.")
 
     @field_validator("train", "valid", "test", mode="before")
     @classmethod
@@ -62,19 +95,23 @@ class TextConfig(StrictConfig):
 
 
 class LabelledConfig(StrictConfig):
-    """Texts with a label each: .tsv, .csv, .jsonl (each may be gzipped), a folder for each label, or builtin/names."""
+    """Texts with a label each: .tsv, .csv, .jsonl (each may be gzipped), a folder for each label, or built-in ones."""
 
     train: Names = Field(
-        ("builtin/names",), min_length=1, description="Labelled training texts: files, folders, or builtin/names."
+        ("builtin/names",),
+        min_length=1,
+        description="Labelled training texts: files, folders, builtin/names, or builtin/listops.",
     )
     valid: Names = Field((), description="Validation texts; without them some of the training texts are held out.")
     test: Names = Field((), description="Test texts, only looked at to warn when training holds them.")
     text: str = Field("text", description="Key of the text in JSONL.")
     label: str = Field("label", description="Key of the label in JSONL.")
     second: str | None = Field(None, description="Key of the second text in JSONL, if the label is of a pair.")
+    heads: str = Field("heads", description="Key in JSONL of a text's tree, where it has one: the head of each word.")
     label_first: bool = Field(False, description="Whether the label is the first column (or word) and not the last.")
     encoding: Literal["utf-8", "latin1", "cp1252"] = Field(
         "utf-8", description="How .tsv, .csv and plain files are encoded; JSONL is always UTF-8."
     )
     hold_out: int = Field(1000, ge=1, description="Most texts held out for validation when there is no valid set.")
     max_length: int = Field(256, ge=2, description="Longest text, in tokens; of longer ones the first tokens are kept.")
+    builtin_size: int = Field(20_000, ge=1, description="Training texts generated for builtin/listops.")

@@ -1,4 +1,4 @@
-"""Labelled texts from TSV, CSV, JSONL, lines that begin with their label, or a folder for each label."""
+"""Labelled texts from TSV, CSV, JSONL, lines that begin with their label, a folder for each label, or built-in ones."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regard.config import find_file
-from regard.data import held_out
-from regard.data.config import LabelledConfig
+from regard.data import held_out, listops
+from regard.data.config import LabelledConfig, generated
 from regard.data.labelled_files import Keys, Labelled, read_file, read_folders
 from regard.data.names import LANGUAGES, language_names, left_out
 from regard.errors import RegardError, UsageError
 
 BUILTIN = "builtin/names"
+LISTOPS = "builtin/listops"
+SIZES = {"valid": 1000, "test": 2000}  # of generated texts; those of training are data.builtin_size
 
 
 @dataclass(frozen=True)
@@ -31,11 +33,11 @@ class LabelledSets:
 def load_labelled(config: LabelledConfig, beside: Path | None = None) -> LabelledSets:
     """Training and validation texts as the configuration names them."""
     notes: list[str] = []
-    builtin = config.train == (BUILTIN,)
+    builtin = len(config.train) == 1 and _is_whole(config.train[0])
     train_names = _with_split(config.train, "train")
-    valid_names = _with_split((BUILTIN,) if builtin and not config.valid else config.valid, "valid")
+    valid_names = _with_split(config.train if builtin and not config.valid else config.valid, "valid")
     train = without_empty(_read(train_names, config, beside), "training", notes)
-    if builtin:
+    if config.train == (BUILTIN,):
         notes.append(f"{BUILTIN}: left out {left_out():,} names that two languages spell alike")
     if valid_names:
         valid = without_empty(_read(valid_names, config, beside), "validation", notes)
@@ -54,21 +56,25 @@ def read_labelled(
     text: str = "text",
     label: str = "label",
     second: str | None = None,
+    heads: str = "heads",
     label_first: bool = False,
     encoding: str = "utf-8",
+    builtin_size: int = 20_000,
     beside: Path | None = None,
 ) -> list[Labelled]:
-    """The texts of all that is named. `text`, `label` and `second` are keys in JSONL."""
+    """The texts of all that is named. `text`, `label`, `second` and `heads` are keys in JSONL."""
     found: list[Labelled] = []
     for name in names:
         if name == BUILTIN or name.startswith(BUILTIN + "/"):
             found += builtin_names(name.removeprefix(BUILTIN).strip("/") or "test")
+        elif name == LISTOPS or name.startswith(LISTOPS + "/"):
+            found += builtin_listops(name, builtin_size)
         elif name.startswith("builtin/"):
-            raise UsageError(f"there are no labelled texts {name}; the built-in ones are {BUILTIN}")
+            raise UsageError(f"there are no labelled texts {name}; the built-in ones are {BUILTIN} and {LISTOPS}")
         elif (path := find_file(name, beside)).is_dir():
             found += read_folders(path)
         else:
-            found += read_file(path, Keys(text, label, second, encoding), label_first)
+            found += read_file(path, Keys(text, label, second, heads, encoding), label_first)
     if not found:
         raise RegardError(f"there are no labelled texts in {', '.join(names)}")
     return found
@@ -84,6 +90,13 @@ def builtin_names(which: str) -> list[Labelled]:
     return [Labelled(text, language) for text, language in language_names(split, LANGUAGES, int(least or 1))]
 
 
+def builtin_listops(name: str, train: int) -> list[Labelled]:
+    """The texts of builtin/listops, builtin/listops/2000, builtin/listops/test/1000; `train` of them to learn from."""
+    which = generated(name, {"listops": listops.MOST})
+    split = which.split or "test"
+    return listops.listops(split, SIZES.get(split, train), which.length or which.most)
+
+
 def without_empty(texts: list[Labelled], which: str, notes: list[str]) -> list[Labelled]:
     """Leave out texts in which there is nothing; say how many."""
     kept = [each for each in texts if each.text.strip() and (each.second is None or each.second.strip())]
@@ -93,11 +106,20 @@ def without_empty(texts: list[Labelled], which: str, notes: list[str]) -> list[L
         notes.append(f"dropped {len(texts) - len(kept):,} of {len(texts):,} {which} texts: empty")
     if len({each.second is None for each in kept}) == 2:
         raise RegardError(f"some {which} texts are pairs and some are not; a classifier reads the one or the other")
+    if len({each.heads is None for each in kept}) == 2:
+        raise RegardError(f"some {which} texts have a tree and some have none; give heads to all of them, or to none")
     return kept
 
 
 def _with_split(names: Sequence[str], split: str) -> tuple[str, ...]:
-    return tuple(f"{BUILTIN}/{split}" if name == BUILTIN else name for name in names)
+    return tuple(f"{name}/{split}" if _is_whole(name) else name for name in names)
+
+
+def _is_whole(name: str) -> bool:
+    """Whether a name is of a built-in set and says nothing of a split."""
+    if name.startswith(LISTOPS):
+        return generated(name, {"listops": listops.MOST}).split is None
+    return name == BUILTIN
 
 
 def _read(names: Sequence[str], config: LabelledConfig, beside: Path | None) -> list[Labelled]:
@@ -106,8 +128,10 @@ def _read(names: Sequence[str], config: LabelledConfig, beside: Path | None) -> 
         text=config.text,
         label=config.label,
         second=config.second,
+        heads=config.heads,
         label_first=config.label_first,
         encoding=config.encoding,
+        builtin_size=config.builtin_size,
         beside=beside,
     )
 

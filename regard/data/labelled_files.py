@@ -1,9 +1,14 @@
-"""Files of labelled texts: each trouble says in which line it is."""
+"""Files of labelled texts: each trouble says in which line it is.
+
+A row of JSONL may give a tree with its text, `"heads": [1, 1, 1]`: for each word (what white space separates) the place
+of its head, from 0; a root has itself or -1.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,20 +23,22 @@ _LABEL_HEADS = {"label", "class", "category", "sentiment"}
 
 @dataclass(frozen=True)
 class Labelled:
-    """A text, or a pair of texts, and the name of its label."""
+    """A text, or a pair of texts, the name of its label, and the tree of its words if one is known."""
 
     text: str
     label: str
     second: str | None = None
+    heads: tuple[int, ...] | None = None  # for each word the place of its head; a root has itself
 
 
 @dataclass(frozen=True)
 class Keys:
-    """What text, label and second text are called in JSONL, and how other files are encoded."""
+    """What text, label, second text and tree are called in JSONL, and how other files are encoded."""
 
     text: str = "text"
     label: str = "label"
     second: str | None = None
+    heads: str = "heads"
     encoding: str = "utf-8"
 
 
@@ -71,7 +78,45 @@ def _jsonl(path: Path, keys: Keys) -> list[Labelled]:
     if keys.second is not None:
         wanted.append((keys.second, as_text))
     rows = read_rows(path, wanted, "data.text, data.label and data.second")
-    return [Labelled(row[0], row[1], *row[2:]) for row in rows if row[1]]
+    trees = _trees(path, keys, [row[0] for row in rows])
+    both = zip(rows, trees, strict=True)
+    return [Labelled(row[0], row[1], row[2] if row[2:] else None, tree) for row, tree in both if row[1]]
+
+
+def _trees(path: Path, keys: Keys, texts: Sequence[str]) -> list[tuple[int, ...] | None]:
+    """The tree of each line's text; None where the line has none."""
+    found: list[tuple[int, ...] | None] = []
+    for number, (line, text) in enumerate(zip(read_lines(path), texts, strict=True), start=1):
+        given = json.loads(line).get(keys.heads) if f'"{keys.heads}"' in line else None
+        try:
+            if given is not None and keys.second is not None:
+                raise ValueError("a tree is of one text, and here are two; leave out the one or data.second")
+            found.append(None if given is None else as_tree(given, len(text.split())))
+        except ValueError as error:
+            raise RegardError(f"{path}, line {number}: {keys.heads}: {error} (see data.heads)") from error
+    return found
+
+
+def as_tree(heads: object, words: int) -> tuple[int, ...]:
+    """The head of each word, roots with themselves; a ValueError says why it is no tree."""
+    if not isinstance(heads, list) or any(type(head) is not int for head in heads):
+        raise ValueError("write a list of whole numbers, the place of each word's head")
+    if len(heads) != words:
+        raise ValueError(f"{len(heads)} heads for {words} words; each word, between white space, has one")
+    wrong = [head for head in heads if not -1 <= head < words]
+    if wrong:
+        raise ValueError(f"no word {wrong[0]}; words are 0 to {words - 1}, and a root has -1 or itself")
+    tree = tuple(word if head == -1 else head for word, head in enumerate(heads))
+    checked: set[int] = set()
+    for word in range(words):
+        way: set[int] = set()
+        while word not in checked and word not in way:
+            way.add(word)
+            word = tree[word]
+        if word in way and tree[word] != word:
+            raise ValueError(f"a cycle through word {word}; some word must be its own head, or have -1")
+        checked |= way
+    return tree
 
 
 def _label_then_text(path: Path, encoding: str) -> list[Labelled]:
@@ -115,7 +160,7 @@ def _columns(path: Path, rows: Iterable[tuple[int, list[str]]], label_first: boo
             continue
         if not label:
             raise RegardError(f"{path}, line {number}: the label is empty (see data.label_first)")
-        found.append(Labelled(texts[0], label, *texts[1:]))
+        found.append(Labelled(texts[0], label, texts[1] if columns == 3 else None))
     return found
 
 

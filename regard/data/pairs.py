@@ -1,15 +1,16 @@
-"""Pairs of texts from two parallel files, TSV or JSONL, and what was left out of them and why."""
+"""Pairs of texts from two parallel files, TSV, JSONL or built-in, and what was left out of them and why."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from regard.config import find_file
-from regard.data import held_out
-from regard.data.config import PairsConfig
+from regard.data import addition, copying, held_out
+from regard.data.config import Generated, PairsConfig, generated
 from regard.data.dates import as_pairs, date_pairs
 from regard.data.lines import LONGEST_LINE, read_lines, suffix_of
 from regard.data.rows import as_text, read_rows
@@ -17,6 +18,14 @@ from regard.errors import RegardError, UsageError
 
 Pair = tuple[str, str]
 BUILTIN = "builtin/dates"
+
+# How long the texts of the generated sets are where their name does not say it, and who makes them.
+MOST = {**copying.MOST, **dict.fromkeys(addition.FORMS, addition.MOST)}
+MAKERS: dict[str, Callable[[str, int, int, int | None], list[Pair]]] = {
+    "copy": copying.copy_pairs,
+    "recall": copying.recall_pairs,
+    **{form: partial(addition.addition_pairs, form) for form in addition.FORMS},
+}
 
 
 @dataclass(frozen=True)
@@ -31,11 +40,16 @@ class PairSets:
 def load_pairs(config: PairsConfig, beside: Path | None = None) -> PairSets:
     """Training and validation pairs as the configuration names them."""
     notes: list[str] = []
-    builtin = config.train == (BUILTIN,)
-    train = builtin_pairs("train", config.builtin_size) if builtin else read_pairs(config.train, config.fields, beside)
+    name = whole_builtin(config.train)
+    train = (
+        read_pairs(config.train, config.fields, beside)
+        if name is None
+        else builtin_pairs("train", config.builtin_size, name)
+    )
     train = without_empty(train, "training", notes)
-    if builtin and not config.valid:
-        valid = builtin_pairs("valid", 500)
+    if name is not None and not config.valid:
+        valid = builtin_pairs("valid", 500, name)
+        notes += overlap(train, valid, "validation")
     elif config.valid:
         valid = without_empty(read_pairs(config.valid, config.fields, beside), "validation", notes)
         notes += overlap(train, valid, "validation")
@@ -49,14 +63,32 @@ def load_pairs(config: PairsConfig, beside: Path | None = None) -> PairSets:
     return PairSets(train, valid, tuple(notes))
 
 
-def builtin_pairs(split: str, count: int) -> list[Pair]:
-    return as_pairs(date_pairs(split, count))
+def is_builtin(names: Sequence[str]) -> bool:
+    """Whether the pairs are built in: each of these has one right answer."""
+    return len(names) == 1 and names[0].startswith("builtin/")
+
+
+def whole_builtin(names: Sequence[str]) -> str | None:
+    """The name of a built-in set, if it is one and names no split."""
+    if not is_builtin(names) or _is_dates(names[0]):
+        return names[0] if tuple(names) == (BUILTIN,) else None
+    return names[0] if _generated(names[0]).split is None else None
+
+
+def builtin_pairs(split: str, count: int, name: str = BUILTIN) -> list[Pair]:
+    """`count` pairs of a split of a built-in set."""
+    if name == BUILTIN:
+        return as_pairs(date_pairs(split, count))
+    which = _generated(name)
+    return MAKERS[which.task](split, count, which.most, which.length)
 
 
 def read_pairs(names: Sequence[str], fields: tuple[str, str], beside: Path | None = None) -> list[Pair]:
-    """The pairs of one file (TSV, JSONL), of two parallel files, or of a split of the built-in dates."""
-    if len(names) == 1 and names[0].startswith(BUILTIN):
-        return builtin_pairs(names[0].removeprefix(BUILTIN).strip("/") or "test", 1000)
+    """The pairs of one file (TSV, JSONL), of two parallel files, or of a split of a built-in set."""
+    if is_builtin(names):
+        if _is_dates(names[0]):
+            return builtin_pairs(names[0].removeprefix(BUILTIN).strip("/") or "test", 1000)
+        return builtin_pairs(_generated(names[0]).split or "test", 1000, names[0])
     paths = [find_file(name, beside) for name in names]
     if len(paths) == 2:
         return _parallel(*paths)
@@ -102,6 +134,20 @@ def hold_out(pairs: list[Pair], most: int) -> tuple[list[Pair], list[Pair]]:
 def overlap(train: list[Pair], other: list[Pair], which: str) -> list[str]:
     """A warning when sentences that should be unseen occur in training."""
     return held_out.overlap((pair[0] for pair in train), (pair[0] for pair in other), which)
+
+
+def _is_dates(name: str) -> bool:
+    return name == BUILTIN or name.startswith(BUILTIN + "/")
+
+
+def _generated(name: str) -> Generated:
+    if name.split("/")[1] not in MOST:
+        raise UsageError(f"there are no pairs {name}; the built-in ones are {BUILTIN}, {', '.join(map(_full, MOST))}")
+    return generated(name, MOST)
+
+
+def _full(task: str) -> str:
+    return f"builtin/{task}"
 
 
 def _parallel(source: Path, target: Path) -> list[Pair]:

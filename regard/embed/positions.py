@@ -37,6 +37,10 @@ class SinusoidalPositions(nn.Module):
         table = self.table[start:end] if known else sinusoid(x.size(-2), self.width, start, x.device)
         return x + table.to(x.dtype)
 
+    def rows(self, end: int) -> Tensor:
+        """The vectors of positions 0 .. end - 1: (end, D)."""
+        return self.table[:end] if end <= len(self.table) else sinusoid(end, self.width, device=self.table.device)
+
 
 class LearnedPositions(nn.Module):
     """Adds a learned vector for each position (Gehring et al. 2017; the paper's table 3, row E)."""
@@ -47,13 +51,16 @@ class LearnedPositions(nn.Module):
         nn.init.normal_(self.table, std=width**-0.5)
 
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
-        end = start + x.size(-2)
+        return x + self.rows(start + x.size(-2))[start:]
+
+    def rows(self, end: int) -> Tensor:
+        """The vectors of positions 0 .. end - 1: (end, D)."""
         if end > self.table.size(0):
             raise RegardError(
                 f"a sequence of {end} tokens is longer than the {self.table.size(0)} learned positions; "
                 f"train with model.max_length = {end} or more, or with sinusoidal positions"
             )
-        return x + self.table[start:end]
+        return self.table[:end]
 
 
 class NoPositions(nn.Module):
@@ -63,8 +70,27 @@ class NoPositions(nn.Module):
         return x
 
 
-def positions(kind: str, width: int, size: int) -> nn.Module:
+class RandomOffset(nn.Module):
+    """In training each row starts at a random position up to `most`, so that later ones are known, too.
+
+    Shen et al. 2023 ("Positional description matters for Transformers arithmetic"); Kiyono et al. 2021 ("SHAPE").
+    """
+
+    def __init__(self, inner: SinusoidalPositions | LearnedPositions, most: int) -> None:
+        super().__init__()
+        self.inner, self.most = inner, most
+
+    def forward(self, x: Tensor, start: int = 0) -> Tensor:
+        if not self.training:
+            return self.inner(x, start)
+        offsets = torch.randint(self.most + 1, (len(x), 1), device=x.device)  # (B, 1)
+        places = offsets + torch.arange(start, start + x.size(-2), device=x.device)  # (B, T)
+        return x + self.inner.rows(self.most + start + x.size(-2))[places].to(x.dtype)
+
+
+def positions(kind: str, width: int, size: int, random_offset: int = 0) -> nn.Module:
     """The positions a configuration names."""
-    if kind == "sinusoidal":
-        return SinusoidalPositions(width, size)
-    return LearnedPositions(width, size) if kind == "learned" else NoPositions()
+    if kind not in ("sinusoidal", "learned"):
+        return NoPositions()
+    added = SinusoidalPositions(width, size) if kind == "sinusoidal" else LearnedPositions(width, size + random_offset)
+    return RandomOffset(added, random_offset) if random_offset else added

@@ -11,6 +11,7 @@ from regard.interop.family import Family
 from regard.interop.settings import MOST_LAYERS, Settings, must_be
 from regard.interop.table import Row, layer, row
 from regard.models.config import BertConfig
+from regard.models.configs.attention import ExactConfig
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -48,6 +49,7 @@ def read(settings: Settings, names: Collection[str]) -> BertConfig:
 
 def write(config: BertConfig) -> dict[str, Any]:
     must_be(config, "BERT", norm="post", positions="learned", activation=("gelu", "relu", "gelu-tanh"))
+    must_be(config, "BERT", attention=ExactConfig(), random_offset=0)
     return {
         "architectures": [_architecture(config)],
         "num_hidden_layers": config.layers,

@@ -11,6 +11,7 @@ from regard.interop.family import Family
 from regard.interop.settings import MOST_LAYERS, Settings, must_be
 from regard.interop.table import Row, layer, row
 from regard.models.config import GPT2Config, GPT3Config
+from regard.models.configs.attention import ExactConfig
 
 ACTIVATIONS = {
     "gelu_new": "gelu-tanh",
@@ -45,6 +46,7 @@ def read(settings: Settings, names: Collection[str]) -> GPT2Config:
 def write(config: GPT2Config | GPT3Config) -> dict[str, Any]:
     must_be(config, "GPT-2", norm="pre", norm_kind="layer", positions="learned", bias=True, groups=(0, config.heads))
     must_be(config, "GPT-2", band=0, experts=0, activation=("gelu-tanh", "gelu", "relu"))
+    must_be(config, "GPT-2", attention=ExactConfig(), reversible=False, random_offset=0)
     return {
         "architectures": ["GPT2LMHeadModel"],
         "n_layer": config.layers,

@@ -12,6 +12,7 @@ from regard.interop.family import Family
 from regard.interop.settings import MOST_LAYERS, Settings, must_be
 from regard.interop.table import Row, layer, row
 from regard.models.config import LlamaConfig
+from regard.models.configs.attention import ExactConfig
 
 TABLE = "model.embed_tokens.weight"
 LONGEST = 2**20  # positions, for which a table of angles is kept
@@ -43,6 +44,7 @@ def read(settings: Settings, names: Collection[str]) -> LlamaConfig:
 
 def write(config: LlamaConfig) -> dict[str, Any]:
     must_be(config, "LLaMA", norm="pre", norm_kind="rms", positions="rotary", activation="swiglu", band=0, experts=0)
+    must_be(config, "LLaMA", attention=ExactConfig(), reversible=False, rotary_scale=1.0)
     return {
         "architectures": ["LlamaForCausalLM"],
         "num_hidden_layers": config.layers,

@@ -19,6 +19,7 @@ from regard.interop.preprocessor import FILE, read_format, write_format
 from regard.interop.settings import MOST_LAYERS, Settings, must_be
 from regard.interop.table import Row, check_names, layer, row, to_ours, to_theirs
 from regard.interop.weights import SINGLE, read_weights
+from regard.models.configs.attention import ExactConfig
 from regard.models.configs.pictures import ViTConfig
 from regard.models.pictures.vit import ViT
 from regard.models.table import build
@@ -111,7 +112,7 @@ def read(settings: Settings) -> ViTConfig:
 
 
 def write(config: ViTConfig, format: PictureFormat, labels: Sequence[str]) -> dict[str, Any]:
-    must_be(config, "ViT", pool="class", positions="learned")
+    must_be(config, "ViT", pool="class", positions="learned", attention=ExactConfig())
     return {
         "model_type": NAME,
         "architectures": ["ViTForImageClassification"],

@@ -11,12 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from regard.attention import Lengths, Mask, MultiHead, Rotary
-from regard.blocks import Around, Block, initialise_normal, make_feed_forward, make_norm
+from regard.attention import Lengths, Mask, Rotary
+from regard.attention.relative import Relative
+from regard.blocks import Around, Block, Stack, initialise_normal, make_feed_forward, make_norm
 from regard.blocks.feed_forward import ACTIVATIONS
 from regard.data.batch import MaskedBatch
 from regard.embed import TokenEmbedding, positions
 from regard.errors import UsageError
+from regard.models.attention import make_attention, relative_positions, rotary_positions
 from regard.models.config import BertConfig
 from regard.models.loss import Loss, Part
 from regard.models.memory import Memory
@@ -32,23 +34,28 @@ class BertEncoder(nn.Module):
         norm = partial(make_norm, "layer", config.width, config.epsilon)
         self.tokens = TokenEmbedding(
             nn.Embedding(vocabulary, config.width),
-            positions(config.positions, config.width, config.max_length),
+            positions(config.positions, config.width, config.max_length, config.random_offset),
             config.dropout,
             scaled=False,
             segments=nn.Embedding(config.segments, config.width),
             norm=norm() if config.norm == "post" else None,
         )
-        rotary = Rotary(config.width // config.heads, size=config.max_length) if config.positions == "rotary" else None
-        self.blocks = nn.ModuleList(_block(config, rotary) for _ in range(config.layers))
+        rotary = rotary_positions(
+            config.positions, config.width, config.heads, config.rotary_base, config.max_length, config.rotary_scale
+        )
+        relative = relative_positions(config.positions, config.width, config.heads, causal=False, reach=config.reach)
+        blocks = (_block(config, number, rotary, relative) for number in range(config.layers))
+        self.blocks = Stack(blocks, reversible=config.reversible)
         self.norm = norm() if config.norm == "pre" else nn.Identity()
         self.pooler = nn.Linear(config.width, config.width) if config.pooler or config.next_sentence else None
 
-    def forward(self, ids: Tensor, lengths: Tensor, segments: Tensor | None = None) -> Memory:
+    def forward(
+        self, ids: Tensor, lengths: Tensor, segments: Tensor | None = None, distances: Tensor | None = None
+    ) -> Memory:
+        """`distances` (B, S, S) are for positions that the data give."""
         mask: Mask | None = None if bool((lengths == ids.size(1)).all()) else Lengths(lengths)
         x = self.tokens(ids, segments=segments)  # (B, S, D)
-        for block in self.blocks:
-            x = block(x, mask)
-        return Memory(self.norm(x), mask)
+        return Memory(self.norm(self.blocks(x, mask, distances=distances)), mask)
 
     def pooled(self, vectors: Tensor) -> Tensor:
         """The vector of [CLS], through the pooler if there is one: (B, D)."""
@@ -127,8 +134,18 @@ class Bert(nn.Module):
         return {name: inside.get(name, deepest) for name, _ in self.named_parameters()}
 
 
-def _block(config: BertConfig, rotary: Rotary | None) -> Block:
-    attention = MultiHead(config.width, config.heads, role="self", dropout=config.attention_dropout, rotary=rotary)
+def _block(config: BertConfig, number: int, rotary: Rotary | None, relative: Relative | None) -> Block:
+    attention = make_attention(
+        config.attention,
+        config.width,
+        config.heads,
+        role="self",
+        number=number,
+        longest=config.max_length,
+        relative=relative,
+        dropout=config.attention_dropout,
+        rotary=rotary,
+    )
     feed_forward = make_feed_forward(config.width, config.feed_forward, activation=config.activation)
 
     def around() -> Around:

@@ -88,6 +88,11 @@ def mean_of_real(x: Tensor, lengths: Tensor) -> Tensor:
     return (shares[:, None] @ x).squeeze(1)
 
 
+def max_of_real(x: Tensor, lengths: Tensor) -> Tensor:
+    """The maximum over the real places of each row, channel by channel: (B, S, K) -> (B, K)."""
+    return x.masked_fill(~real_places(lengths, x.size(1))[..., None], -torch.inf).amax(dim=1)
+
+
 def rollout(calls: Sequence[AttentionCall]) -> Tensor:
     """How much of each token is in each vector above a stack of blocks: (B, T, S).
 

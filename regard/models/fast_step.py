@@ -70,12 +70,15 @@ def step_weights(blocks: Sequence[Block], norm: nn.Module, output: nn.Linear, ro
 
 def _is_plain(block: Block) -> bool:
     known = isinstance(block.feed_forward, FeedForward | GatedFeedForward)
-    return known and block.cross is None and block.around_attention.residual
+    heads = block.attention
+    exact = isinstance(heads, MultiHead) and heads.kernel is None and heads.relative is None
+    return known and exact and block.cross is None and block.around_attention.residual
 
 
 def _block(block: Block, product: Product) -> BlockWeights:
     around = block.around_attention
     norms = (_norm(around.norm), _norm(block.around_feed_forward.norm))
+    assert isinstance(block.attention, MultiHead)
     attend, feed_forward = _attention(block.attention, product), _feed_forward(block.feed_forward, product)
     return BlockWeights(around.order, norms, attend, feed_forward)
 

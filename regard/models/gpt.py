@@ -7,16 +7,17 @@ module between calls.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from regard.attention import Causal, Mask, MultiHead, Rotary, is_recorded
-from regard.blocks import Around, Block, BlockState, Experts, initialise_normal, make_feed_forward, make_norm
+from regard.attention import Causal, Mask, Rotary, is_recorded
+from regard.attention.relative import Relative
+from regard.blocks import Around, Block, BlockState, Experts, Stack, initialise_normal, make_feed_forward, make_norm
 from regard.embed import TokenEmbedding, positions
+from regard.models.attention import make_attention, relative_positions, rotary_positions
 from regard.models.config import GPTLineConfig
 from regard.models.fast_step import StepWeights, step_weights
 from regard.models.hypotheses import rows_of_parents, rows_of_sources
@@ -44,10 +45,14 @@ class GPT(LanguageModel):
     def __init__(self, config: GPTLineConfig, vocabulary: int, smoothing: float = 0.0) -> None:
         super().__init__(config, vocabulary, smoothing)
         table = nn.Embedding(vocabulary, config.width)
-        places = positions(config.positions, config.width, config.max_length)
+        places = positions(config.positions, config.width, config.max_length, config.random_offset)
         self.tokens = TokenEmbedding(table, places, config.dropout, scaled=False)
-        rotary = _rotary(config)  # one table for all blocks
-        self.blocks = nn.ModuleList(_block(config, number, rotary) for number in range(config.layers))
+        rotary = rotary_positions(
+            config.positions, config.width, config.heads, config.rotary_base, config.max_length, config.rotary_scale
+        )
+        relative = relative_positions(config.positions, config.width, config.heads, causal=True, reach=config.reach)
+        blocks = (_block(config, number, rotary, relative) for number in range(config.layers))
+        self.blocks = Stack(blocks, reversible=config.reversible)
         self.norm = _norm(config) if config.norm == "pre" else nn.Identity()
         self.output = nn.Linear(config.width, vocabulary, bias=False)
         if config.tied:
@@ -58,14 +63,7 @@ class GPT(LanguageModel):
     def read(self, ids: Tensor, mask: Mask | None = None) -> Tensor:
         """Padding stands behind, where causality hides it."""
         x = self.tokens(ids)  # (B, T, D)
-        for block in self.each_block():
-            x = block(x, Causal() if mask is None else mask)
-        return self.norm(x)
-
-    def each_block(self) -> Iterator[Block]:
-        for block in self.blocks:
-            assert isinstance(block, Block)
-            yield block
+        return self.norm(self.blocks(x, Causal() if mask is None else mask))
 
     def depths(self) -> dict[str, int]:
         """How deep each parameter lies: 0 for embeddings, then the number of its block, then what is above them."""
@@ -74,9 +72,8 @@ class GPT(LanguageModel):
     def start(self, source: object, prefix: Tensor) -> tuple[Tensor, GPTState]:
         """Read the prefix (B, P) at once; `source` is not used. Gives logits (B, 1, V) of what follows."""
         x = self.tokens(prefix)  # (B, P, D)
-        states = [block.start(None, None, x) for block in self.each_block()]
-        for block, state in zip(self.each_block(), states, strict=True):
-            x = block.read(x, state)
+        states = self.blocks.start(None, None, x)
+        x = self.blocks.read(x, states)
         return self.output(self.norm(x[:, -1:])), GPTState(states, prefix.size(1))
 
     def step(self, ids: Tensor, state: GPTState) -> tuple[Tensor, GPTState]:
@@ -84,13 +81,11 @@ class GPT(LanguageModel):
         x = self.tokens(ids.reshape(-1, 1), start=state.read)  # (B * W, 1, D)
         after = replace(state, read=state.read + 1)
         if not (self.training or is_recorded(self) or torch.is_grad_enabled()):
-            weights = state.weights or step_weights(list(self.each_block()), self.norm, self.output, ids.numel())
+            weights = state.weights or step_weights(list(self.blocks.each()), self.norm, self.output, ids.numel())
             if weights is not None:
                 logits = weights.step(x.squeeze(1), [block.own for block in state.blocks])
                 return logits.view(*ids.shape, -1), replace(after, weights=weights)
-        x = x.view(*ids.shape, -1)  # (B, W, D)
-        for block, block_state in zip(self.each_block(), state.blocks, strict=True):
-            x = block.step(x, block_state)
+        x = self.blocks.step(x.view(*ids.shape, -1), state.blocks)  # (B, W, D)
         return self.output(self.norm(x)), after
 
     def reorder(self, state: GPTState, parents: Tensor) -> GPTState:
@@ -118,17 +113,15 @@ def _norm(config: GPTLineConfig) -> nn.Module:
     return make_norm(config.norm_kind, config.width, config.epsilon)
 
 
-def _rotary(config: GPTLineConfig) -> Rotary | None:
-    if config.positions != "rotary":
-        return None
-    return Rotary(config.width // config.heads, config.rotary_base, config.max_length)
-
-
-def _block(config: GPTLineConfig, number: int, rotary: Rotary | None) -> Block:
-    attention = MultiHead(
+def _block(config: GPTLineConfig, number: int, rotary: Rotary | None, relative: Relative | None) -> Block:
+    attention = make_attention(
+        config.attention,
         config.width,
         config.heads,
         role="causal",
+        number=number,
+        longest=config.max_length,
+        relative=relative,
         groups=config.groups or None,
         bias=config.bias,
         dropout=config.attention_dropout,

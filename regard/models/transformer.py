@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from torch import Tensor, nn
 
 from regard.attention import Lengths, Mask, MultiHead, Role
-from regard.blocks import Around, Block, FeedForward, make_norm
+from regard.blocks import Around, Block, FeedForward, Stack, StateSpace, make_norm
 from regard.embed import TokenEmbedding, positions
+from regard.models.attention import make_attention, make_cross_attention, relative_positions, rotary_positions
 from regard.models.config import TransformerConfig
 from regard.models.memory import Memory
 from regard.models.transformer_decoder import TransformerDecoder
@@ -22,29 +26,39 @@ class Transformer(TransformerDecoder):
         source_table, target_table = self.tables()
         self.source = TokenEmbedding(source_table, _positions(config), config.dropout)
         self.target = TokenEmbedding(target_table, _positions(config), config.dropout)
-        self.encoder = nn.ModuleList(_block(config, decoder=False) for _ in range(config.encoder_layers))
-        self.decoder = nn.ModuleList(_block(config, decoder=True) for _ in range(config.decoder_layers))
+        self.encoder = Stack(_blocks(config, config.encoder_layers, decoder=False))
+        self.decoder = Stack(_blocks(config, config.decoder_layers, decoder=True))
         last = nn.LayerNorm if config.norm == "pre" else nn.Identity
         self.encoder_norm, self.decoder_norm = last(config.width), last(config.width)
         self.finish(target_table)
 
     def encode(self, ids: Tensor, lengths: Tensor) -> Memory:
         mask: Mask | None = None if bool((lengths == ids.size(1)).all()) else Lengths(lengths)
-        x = self.source(ids)  # (B, S, D)
-        for block in self.encoder:
-            x = block(x, mask)
-        return Memory(self.encoder_norm(x), mask)
+        return Memory(self.encoder_norm(self.encoder(self.source(ids), mask)), mask)  # (B, S, D)
 
 
 def _positions(config: TransformerConfig) -> nn.Module:
-    return positions(config.positions, config.width, config.max_length)
+    return positions(config.positions, config.width, config.max_length, config.random_offset)
 
 
-def _block(config: TransformerConfig, *, decoder: bool) -> Block:
-    def heads(role: Role) -> MultiHead:
-        scale = None if config.scaled else 1.0
-        return MultiHead(config.width, config.heads, role=role, dropout=config.attention_dropout, scale=scale)
+def _blocks(config: TransformerConfig, count: int, *, decoder: bool) -> Iterator[Block]:
+    """The blocks of one half; what tells them distances is one table for all of them."""
+    rotary = rotary_positions(config.positions, config.width, config.heads, 10_000.0, config.max_length)
+    relative = relative_positions(config.positions, config.width, config.heads, causal=decoder, reach=config.reach)
+    scale = None if config.scaled else 1.0
+    for number in range(count):
+        parts: dict[str, Any] = {"number": number, "longest": config.max_length, "scale": scale}
+        parts["dropout"] = config.attention_dropout
+        own = config.decoder_attention if decoder else config.encoder_attention
+        role: Role = "causal" if decoder else "self"
+        attention = make_attention(
+            own, config.width, config.heads, role=role, rotary=rotary, relative=relative, **parts
+        )
+        cross = make_cross_attention(config.cross_attention, config.width, config.heads, **parts) if decoder else None
+        yield _block(config, attention, cross)
 
+
+def _block(config: TransformerConfig, attention: MultiHead | StateSpace, cross: MultiHead | None) -> Block:
     def around() -> Around:
         norm = make_norm("layer", config.width)
         return Around(norm, config.dropout, order=config.norm, residual=config.residual)
@@ -52,5 +66,4 @@ def _block(config: TransformerConfig, *, decoder: bool) -> Block:
     feed_forward = FeedForward(
         config.width, config.feed_forward, activation=config.activation, rate=config.activation_dropout
     )
-    own, cross = heads("causal" if decoder else "self"), heads("cross") if decoder else None
-    return Block(own, cross, feed_forward, around)
+    return Block(attention, cross, feed_forward, around)

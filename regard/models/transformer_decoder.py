@@ -5,13 +5,12 @@ Also the stepper that decoding uses: `start`, `step`, `reorder`, `keep`. Nothing
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torch import Tensor, nn
 
 from regard.attention import Causal
-from regard.blocks import Block, BlockState
+from regard.blocks import BlockState, Stack
 from regard.embed import TokenEmbedding
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.hypotheses import rows_of_parents, rows_of_sources
@@ -31,26 +30,18 @@ class TransformerDecoder(EncoderDecoder):
     """A family adds `encode`, and builds the parts named here."""
 
     target: TokenEmbedding
-    decoder: nn.ModuleList
+    decoder: Stack
     decoder_norm: nn.Module
 
     def decode(self, ids: Tensor, memory: Memory) -> Tensor:
         """Vectors that predict the token after each of `ids` (B, T). Padding stands behind, where causality hides it."""
         x = self.target(ids)  # (B, T, D)
-        for block in self.decoder:
-            x = block(x, Causal(), memory.vectors, memory.mask)
-        return self.decoder_norm(x)
-
-    def decoder_blocks(self) -> Iterator[Block]:
-        for block in self.decoder:
-            assert isinstance(block, Block)
-            yield block
+        return self.decoder_norm(self.decoder(x, Causal(), memory.vectors, memory.mask))
 
     def start(self, source: tuple[Tensor, ...], prefix: Tensor) -> tuple[Tensor, TransformerState]:
         """Read the sources (what `encode` takes) and the prefix (B, P): logits (B, 1, V) of what follows."""
         memory = self.encode(*source)
-        blocks = [block.start(memory.vectors, memory.mask, memory.vectors) for block in self.decoder_blocks()]
-        state = TransformerState(blocks)
+        state = TransformerState(self.decoder.start(memory.vectors, memory.mask, memory.vectors))
         for column in prefix.split(1, dim=1):
             logits, state = self.step(column, state)
         return logits, state
@@ -58,8 +49,7 @@ class TransformerDecoder(EncoderDecoder):
     def step(self, ids: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
         """The newest token of each hypothesis (B, W) -> logits (B, W, V). The state is consumed."""
         x = self.target(ids.reshape(-1, 1), start=state.read).view(*ids.shape, -1)  # (B, W, D)
-        for block, block_state in zip(self.decoder_blocks(), state.blocks, strict=True):
-            x = block.step(x, block_state)
+        x = self.decoder.step(x, state.blocks)
         return self.output(self.decoder_norm(x)), TransformerState(state.blocks, state.read + 1, state.hypotheses)
 
     def reorder(self, state: TransformerState, parents: Tensor) -> TransformerState:

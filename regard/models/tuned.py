@@ -8,11 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import AttentionCall
+from regard.attention.distances import tree_distances
 from regard.blocks import balance_terms, initialise_normal
 from regard.data.batch import LabelBatch
 from regard.errors import RegardError
 from regard.models.bert import BertEncoder
-from regard.models.classifier import Classifier, mean_of_real, real_places, rollout
+from regard.models.classifier import Classifier, max_of_real, mean_of_real, real_places, rollout
 from regard.models.config import BertConfig, GPTLineConfig
 from regard.models.gpt import GPT
 from regard.models.loss import Loss, Part
@@ -22,8 +23,8 @@ from regard.models.output import output_loss
 class BertClassifier(Classifier):
     """A text's vector is that of [CLS], through the pooler if there is one (Devlin et al. 2019, section 4.1).
 
-    Where nothing taught [CLS] to stand for the text (no next-sentence pairs), the mean of all tokens may serve better:
-    `model.labels_from = "mean"`.
+    Where nothing taught [CLS] to stand for the text (no next-sentence pairs), the mean of all tokens may serve better
+    (`model.labels_from = "mean"`), or where a few of very many tokens tell the label, their maximum ("max").
     """
 
     def __init__(self, config: BertConfig, vocabulary: int, labels: int, smoothing: float = 0.0) -> None:
@@ -33,14 +34,24 @@ class BertClassifier(Classifier):
         initialise_normal(self)
 
     def features(self, batch: LabelBatch) -> Tensor:
-        vectors = self.encoder(batch.ids, batch.lengths, batch.segments).vectors  # (B, S, D)
+        vectors = self.encoder(batch.ids, batch.lengths, batch.segments, self.distances(batch)).vectors  # (B, S, D)
         if self.config.labels_from == "mean":
             return mean_of_real(vectors, batch.lengths)  # (B, D)
+        if self.config.labels_from == "max":
+            return max_of_real(vectors, batch.lengths)  # (B, D)
         return self.encoder.pooled(vectors)  # (B, D)
+
+    def distances(self, batch: LabelBatch) -> Tensor | None:
+        """Where positions are those of a tree, how far apart its tokens are: (B, S, S)."""
+        if self.config.positions != "tree" or batch.heads is None:
+            return None
+        return tree_distances(batch.heads)
 
     def counted(self, calls: Sequence[AttentionCall], lengths: Tensor) -> Tensor:
         flow = rollout(calls)  # (B, S, S)
-        return mean_of_real(flow, lengths) if self.config.labels_from == "mean" else flow[:, 0]  # (B, S)
+        if self.config.labels_from == "cls":
+            return flow[:, 0]  # (B, S)
+        return mean_of_real(flow, lengths)  # of a maximum, too: which token gave it is another one in every channel
 
     def depths(self) -> dict[str, int]:
         """How deep each parameter lies: 0 for embeddings, then the number of its block, then what is above them."""

@@ -13,13 +13,16 @@ import torch
 from regard.attention import record
 from regard.bundle import Bundle, load_bundle
 from regard.data.batch import LabelBatch
-from regard.data.label_batches import LabelBatches
+from regard.data.label_batches import LabelBatches, with_trees
+from regard.data.labelled_files import as_tree
 from regard.errors import UsageError
 from regard.look.words import WeighedText
 from regard.runs import bundle_folder
 from regard.tasks.rows import as_row, label_batches
 
 BATCH_TOKENS = 8192
+
+Tree = Sequence[int]  # for each word the place of its head; a root has itself or -1
 
 
 @dataclass(frozen=True)
@@ -54,22 +57,28 @@ class TextClassifier:
         return cls(load_bundle(bundle_folder(path), device))
 
     @overload
-    def classify(self, text: str, second: str | None = ...) -> Classified: ...
+    def classify(self, text: str, second: str | None = ..., *, heads: Tree | None = ...) -> Classified: ...
     @overload
-    def classify(self, text: list[str], second: list[str] | None = ...) -> list[Classified]: ...
+    def classify(
+        self, text: list[str], second: list[str] | None = ..., *, heads: list[Tree] | None = ...
+    ) -> list[Classified]: ...
 
     def classify(
         self,
         text: str | list[str],
         second: str | list[str] | None = None,
         progress: Callable[[int, int], None] | None = None,
+        heads: Any = None,
     ) -> Classified | list[Classified]:
-        """The label of a text or of several; `second` holds the other half where labels are of pairs."""
+        """The label of a text or of several; `second` holds the other half where labels are of pairs, `heads` the head
+        of each word where positions are those of a tree.
+        """
         texts = [text] if isinstance(text, str) else list(text)
         others = [second] if isinstance(second, str) else list(second or [None] * len(texts))  # type: ignore[list-item]
         if len(others) != len(texts):
             raise UsageError(f"{len(texts)} texts but {len(others)} second texts; give one for each")
-        shares = self.probabilities(texts, others, progress)
+        trees = [heads] if isinstance(text, str) else list(heads or [None] * len(texts))
+        shares = self.probabilities(texts, others, progress, trees)
         out = [self._one(*each) for each in zip(texts, others, shares, strict=True)]
         return out[0] if isinstance(text, str) else out
 
@@ -79,11 +88,12 @@ class TextClassifier:
         texts: Sequence[str],
         others: Sequence[str | None] | None = None,
         progress: Callable[[int, int], None] | None = None,
+        heads: Sequence[Tree | None] | None = None,
     ) -> np.ndarray:
         """Of every label for each text: (texts, labels)."""
         if not texts:
             return np.zeros((0, len(self.labels)))
-        batches = self._batches(texts, others or [None] * len(texts))
+        batches = self._batches(texts, others or [None] * len(texts), heads or [None] * len(texts))
         found, done = np.zeros((len(texts), len(self.labels))), 0
         for rows in batches.plan(0):
             logits = self.model.logits(batches.take(rows).to(self.device))
@@ -93,10 +103,10 @@ class TextClassifier:
                 progress(done, len(texts))
         return found
 
-    def look(self, text: str, second: str | None = None) -> WeighedText:
+    def look(self, text: str, second: str | None = None, heads: Tree | None = None) -> WeighedText:
         """How much each piece of a text counted for its label."""
-        found = self.classify(text, second)
-        batch = self._batch(text, second)
+        found = self.classify(text, second, heads=heads)
+        batch = self._batch(text, second, heads)
         with torch.inference_mode(), record(self.model) as seen:
             self.model.logits(batch)
         counted = self.model.looked(seen, batch.lengths)[0].double().cpu().numpy()  # (S,)
@@ -134,9 +144,24 @@ class TextClassifier:
         every = {self.labels[place]: float(shares[place]) for place in order}
         return Classified(text, self.labels[order[0]], float(shares[order[0]]), every, second)
 
-    def _batches(self, texts: Sequence[str], others: Sequence[str | None]) -> LabelBatches:
+    def _batches(
+        self, texts: Sequence[str], others: Sequence[str | None], heads: Sequence[Tree | None]
+    ) -> LabelBatches:
         rows = [as_row(self.tokenizer, *both, self.longest) for both in zip(texts, others, strict=True)]
-        return label_batches(rows, np.zeros(len(rows), dtype=np.int64), self.tokenizer, BATCH_TOKENS, seed=0)
+        batches = label_batches(rows, np.zeros(len(rows), dtype=np.int64), self.tokenizer, BATCH_TOKENS, seed=0)
+        trees = [_checked(*each) for each in zip(texts, others, heads, strict=True)]
+        return with_trees(batches, texts, trees, self.tokenizer)
 
-    def _batch(self, text: str, second: str | None) -> LabelBatch:
-        return self._batches([text], [second]).take([0]).to(self.device)
+    def _batch(self, text: str, second: str | None, heads: Tree | None) -> LabelBatch:
+        return self._batches([text], [second], [heads]).take([0]).to(self.device)
+
+
+def _checked(text: str, second: str | None, heads: Tree | None) -> tuple[int, ...] | None:
+    if heads is None:
+        return None
+    if second is not None:
+        raise UsageError("heads are the tree of one text, and here are two; leave out the one or the other")
+    try:
+        return as_tree(list(heads), len(text.split()))
+    except ValueError as error:
+        raise UsageError(f"heads of {text[:40]!r}: {error}") from error

@@ -128,6 +128,12 @@ class FillConfig(RunConfig):
         },
     }
 
+    @model_validator(mode="after")
+    def _no_trees(self) -> FillConfig:
+        if isinstance(self.model, BertConfig) and self.model.positions == "tree":
+            raise ValueError("model.positions: plain text has no trees; tree positions are for task classify")
+        return self
+
 
 class ClassifyConfig(RunConfig):
     """A classifier from labelled texts."""

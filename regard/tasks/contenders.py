@@ -45,6 +45,7 @@ DATA_KEYS = (
     "builtin_size",
     "text",
     "label",
+    "heads",
     "second",
     "share",
     "field",

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from regard.data.pairs import BUILTIN, Pair, read_pairs
+from regard.data.pairs import Pair, is_builtin, read_pairs
 from regard.errors import UsageError
 from regard.evaluate.exact import exact_match
 from regard.evaluate.translation import Score, score_translations
@@ -71,8 +71,8 @@ def evaluate(
 
 
 def has_one_answer(names: Sequence[str]) -> bool:
-    """Built-in dates have one right answer each; a sentence has many good translations."""
-    return len(names) == 1 and names[0].startswith(BUILTIN)
+    """Built-in dates, sums and copies have one right answer each; a sentence has many good translations."""
+    return is_builtin(names)
 
 
 def read_test_set(names: Sequence[str], run: str | Path) -> list[Pair]:

@@ -18,7 +18,7 @@ from regard.evaluate.classification import ClassificationScores, score_labels
 from regard.runs import CONFIG, read_run
 from regard.tasks.classify import TextClassifier
 
-KEYS = ("text", "label", "second", "label_first", "encoding")
+KEYS = ("text", "label", "second", "heads", "label_first", "encoding")
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +50,8 @@ def evaluate_labels(
             f"it knows {', '.join(classifier.labels[:8])}"
         )
     started = time.perf_counter()
-    shares = classifier.probabilities([each.text for each in texts], [each.second for each in texts], progress)
+    trees = [each.heads for each in texts]
+    shares = classifier.probabilities([each.text for each in texts], [each.second for each in texts], progress, trees)
     seconds = time.perf_counter() - started
     wanted, predicted = np.array([place[each.label] for each in texts]), shares.argmax(axis=1)
     scores = score_labels(predicted.tolist(), wanted.tolist(), classifier.labels)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from torch import nn
 
 from regard.bundle import BundleConfig
-from regard.data.label_batches import LabelBatches
+from regard.data.label_batches import LabelBatches, with_trees
 from regard.data.labelled import Labelled, load_labelled
 from regard.evaluate.classification import score_labels
 from regard.models.table import build
@@ -34,8 +35,10 @@ def prepare_classify(
     texts = [text for each in sets.train for text in (each.text, each.second) if text is not None]
     tokenizer = make_tokenizer(config, folder, texts, resume=resume, mask=config.model.kind == "bert")
     longest = min(config.data.max_length, config.model.longest or config.data.max_length)
-    train = encode_labelled(sets.train, sets.labels, tokenizer, longest, config.train.batch_tokens, config.train.seed)
-    valid = encode_labelled(sets.valid, sets.labels, tokenizer, longest, config.train.batch_tokens, seed=0)
+    encode = partial(
+        _encode, labels=sets.labels, tokenizer=tokenizer, longest=longest, budget=config.train.batch_tokens
+    )
+    train, valid = encode(sets.train, seed=config.train.seed), encode(sets.valid, seed=0)
     torch.manual_seed(config.train.seed)
     smoothing = config.train.smoothing
     model = build("classify", config.model, (tokenizer.size,), labels=len(sets.labels), smoothing=smoothing)
@@ -50,7 +53,9 @@ def prepare_classify(
         vocabulary=(tokenizer.size,),
         model=config.model,
     )
-    data = {"the training data": fingerprint(train.texts, [train.labels]), "the labels": list(sets.labels)}
+    trees = [np.array(each.heads, dtype=np.int32) for each in sets.train if each.heads is not None]
+    learned = fingerprint(train.texts, [train.labels], *([trees] if trees else []))
+    data = {"the training data": learned, "the labels": list(sets.labels)}
     job = Job(
         folder=folder,
         config=config.train,
@@ -65,6 +70,14 @@ def prepare_classify(
     )
     counts = f"{len(sets.train):,} training and {len(sets.valid):,} validation texts, {len(sets.labels)} labels"
     return Prepared(job, (*sets.notes, *_cut_note(sets.train, tokenizer, longest), counts))
+
+
+def _encode(
+    texts: Sequence[Labelled], *, labels: Sequence[str], tokenizer: TextTokenizer, longest: int, budget: int, seed: int
+) -> LabelBatches:
+    """Batches of the texts, with their trees if they have them."""
+    batches = encode_labelled(texts, labels, tokenizer, longest, budget, seed)
+    return with_trees(batches, [each.text for each in texts], [each.heads for each in texts], tokenizer)
 
 
 def _cut_note(texts: Sequence[Labelled], tokenizer: TextTokenizer, longest: int) -> list[str]:

@@ -13,7 +13,7 @@ from torch import nn
 
 from regard.bundle import Bundle, BundleConfig
 from regard.data.batches import Batches, TokenPairs, filter_lengths
-from regard.data.pairs import BUILTIN, Pair, load_pairs
+from regard.data.pairs import Pair, is_builtin, load_pairs
 from regard.evaluate.exact import exact_match
 from regard.evaluate.translation import score_translations
 from regard.models.table import build
@@ -115,7 +115,7 @@ def validation(
         references = [target for _, target in shown]
         found = score_translations(outputs, references, lowercase=run.tokens.lowercase, metrics=("bleu",), resamples=0)
         metrics["bleu"] = found["bleu"].value
-        if run.data.train == (BUILTIN,):
+        if is_builtin(run.data.train):
             metrics["exact"] = exact_match(outputs, references)
         samples = [(*pair, output) for pair, output in zip(shown, outputs, strict=True)][: run.validate_.samples]
         return Validation(metrics, [(source, output, reference) for source, reference, output in samples])

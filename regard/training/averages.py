@@ -23,7 +23,10 @@ class MovingAverage:
     def update(self, model: nn.Module, step: int) -> None:
         decay = min(self.decay, step / (step + 9))  # early on the start is forgotten faster
         for name, tensor in weights_of(model).items():
-            self.tensors[name].lerp_(tensor.to(self.tensors[name].dtype), 1 - decay)
+            if tensor.is_floating_point():
+                self.tensors[name].lerp_(tensor.to(self.tensors[name].dtype), 1 - decay)
+            else:  # a count, such as which random features are in use, has no mean
+                self.tensors[name].copy_(tensor)
 
 
 @contextmanager
@@ -53,5 +56,7 @@ def mean_of(files: Sequence[Path]) -> dict[str, Tensor]:
     for file in files:
         for name, tensor in read_tensors(file).items():
             kinds[name] = tensor.dtype
-            total[name] = total[name] + tensor.double() if name in total else tensor.double()
-    return {name: (tensor / len(files)).to(kinds[name]) for name, tensor in total.items()}
+            adds = name in total and tensor.is_floating_point()  # of counts the last one holds
+            total[name] = total[name] + tensor.double() if adds else tensor.double()
+    counts = {name: len(files) if kind.is_floating_point else 1 for name, kind in kinds.items()}
+    return {name: (tensor / counts[name]).to(kinds[name]) for name, tensor in total.items()}

@@ -161,7 +161,11 @@ class ClassifySubject(Subject):
         return self.texts.take(rows)
 
     def lengthened(self, batch: LabelBatch) -> LabelBatch:
-        return replace(batch, ids=_real_behind(batch.ids), segments=_zeros_behind(batch.segments))
+        ids, heads = _real_behind(batch.ids), batch.heads
+        if heads is not None:
+            behind = torch.arange(batch.ids.size(1), ids.size(1)).expand(len(ids), -1)  # each a root
+            heads = torch.cat([heads, behind], dim=1)
+        return replace(batch, ids=ids, segments=_zeros_behind(batch.segments), heads=heads)
 
     def training(self, seed: int) -> LabelBatches:
         special = self.bundle.tokenizer.specials
@@ -170,7 +174,9 @@ class ClassifySubject(Subject):
         config = self.bundle.config.model
         paired = isinstance(config, BertConfig) and config.segments > 1
         segments = [(np.arange(len(text)) > len(text) // 2).astype(np.int64) for text in texts]
-        return LabelBatches(texts, labels, special.pad, 40, seed, segments if paired else None)
+        trees = isinstance(config, BertConfig) and config.positions == "tree"
+        heads = [np.arange(len(text)) // 2 for text in texts] if trees else None  # each token has two below it
+        return LabelBatches(texts, labels, special.pad, 40, seed, segments if paired else None, heads)
 
     def real(self, outputs: Tensor, batch: LabelBatch) -> list[Tensor]:
         """The scores of each text: (labels,)."""

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from regard.config import StrictConfig
+from regard.models.configs.attention import AttentionConfig, ExactConfig
 
 Activation = Literal["relu", "gelu", "gelu-tanh", "swiglu"]
 
@@ -22,6 +23,12 @@ class BlocksConfig(StrictConfig):
     dropout: float = Field(0.1, ge=0, lt=1, description="Dropout on embeddings and on the output of each sub-layer.")
     attention_dropout: float = Field(0.0, ge=0, lt=1, description="Dropout on attention weights (takes the slow path).")
     epsilon: float = Field(1e-5, gt=0, description="What norms add before they divide.")
+    attention: AttentionConfig = Field(ExactConfig(), description="What attends: all pairs, or a kernel for length.")
+    reversible: bool = Field(False, description="Blocks that keep no activations and compute them again, backwards.")
+    rotary_base: float = Field(10_000.0, gt=1, description="Base of the rotary angles.")
+    rotary_scale: float = Field(1.0, gt=0, description="Rotary positions are divided by it: interpolation for length.")
+    reach: int = Field(16, ge=1, description="Farthest distance that shaw and tree positions tell apart.")
+    random_offset: int = Field(0, ge=0, description="In training, added positions start at random up to this one.")
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> BlocksConfig:
@@ -38,10 +45,9 @@ class GPTConfig(BlocksConfig):
     activation: Activation = Field("gelu", description="Activation inside the feed-forward layers.")
     norm: Literal["post", "pre", "none"] = Field("pre", description="Norm after each residual, before, or nowhere.")
     norm_kind: Literal["layer", "rms"] = Field("layer", description="Layer norm, or root-mean-square norm.")
-    positions: Literal["learned", "sinusoidal", "rotary", "none"] = Field(
-        "learned", description="How positions are told: added to the embeddings, or by turning queries and keys."
+    positions: Literal["learned", "sinusoidal", "rotary", "shaw", "t5", "alibi", "none"] = Field(
+        "learned", description="How positions are told: added to embeddings, by turning queries and keys, or to scores."
     )
-    rotary_base: float = Field(10_000.0, gt=1, description="Base of the rotary angles.")
     band: int = Field(0, ge=0, description="Every second block sees only so many tokens back; 0: all see all.")
     experts: int = Field(0, ge=0, description="Feed-forward layers that each block chooses from; 0: one, for all.")
     experts_used: int = Field(2, ge=1, description="Experts that see each token.")
@@ -67,7 +73,7 @@ class GPTConfig(BlocksConfig):
     @property
     def longest(self) -> int | None:
         """Most tokens that a sequence may have, begin and end included; None: any number."""
-        return self.max_length if self.positions == "learned" else None
+        return self.max_length + self.random_offset if self.positions == "learned" else None
 
 
 class GPT1Config(GPTConfig):
@@ -100,8 +106,8 @@ class LlamaConfig(GPTConfig):
     feed_forward: int = Field(344, ge=1, description="Inner width F of the feed-forward layers.")
     activation: Activation = Field("swiglu", description="Activation inside the feed-forward layers.")
     norm_kind: Literal["layer", "rms"] = Field("rms", description="Layer norm, or root-mean-square norm.")
-    positions: Literal["learned", "sinusoidal", "rotary", "none"] = Field(
-        "rotary", description="How positions are told: added to the embeddings, or by turning queries and keys."
+    positions: Literal["learned", "sinusoidal", "rotary", "shaw", "t5", "alibi", "none"] = Field(
+        "rotary", description="How positions are told: added to embeddings, by turning queries and keys, or to scores."
     )
     bias: bool = Field(False, description="Biases in linear layers.")
 
@@ -128,8 +134,9 @@ class BertConfig(BlocksConfig):
     kind: Literal["bert"] = "bert"
     activation: Activation = Field("gelu", description="Activation inside the feed-forward layers.")
     norm: Literal["post", "pre", "none"] = Field("post", description="Norm after each residual (the paper), or before.")
-    positions: Literal["learned", "sinusoidal", "rotary"] = Field(
-        "learned", description="How positions are told: added to the embeddings (learned: the paper), or by turning."
+    positions: Literal["learned", "sinusoidal", "rotary", "shaw", "t5", "alibi", "tree", "none"] = Field(
+        "learned",
+        description="How positions are told: added to embeddings (learned: the paper), by turning, to scores.",
     )
     segments: int = Field(2, ge=1, description="Texts that a sequence may consist of, each with its own embedding.")
     next_sentence: bool = Field(False, description="Also learn whether the second text follows the first.")
@@ -138,8 +145,8 @@ class BertConfig(BlocksConfig):
     pooling: Literal["cls", "mean"] = Field(
         "mean", description="How a text's vector is made: the first token's, or the mean of all."
     )
-    labels_from: Literal["cls", "mean"] = Field(
-        "cls", description="What a classifier is made from: the first token (the paper), or the mean of all tokens."
+    labels_from: Literal["cls", "mean", "max"] = Field(
+        "cls", description="What a classifier is made from: the first token (the paper), or the mean or maximum of all."
     )
     epsilon: float = Field(1e-12, gt=0, description="What norms add before they divide.")
 

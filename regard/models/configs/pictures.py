@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from regard.config import StrictConfig
+from regard.models.configs.attention import AttentionConfig, ExactConfig
 
 Attention = Literal["none", "se", "cbam"]
 
@@ -64,6 +65,7 @@ class ViTConfig(NetworkConfig):
     )
     dropout: float = Field(0.1, ge=0, lt=1, description="Dropout on embeddings and on the output of each sub-layer.")
     epsilon: float = Field(1e-6, gt=0, description="Added to the variance in norms.")
+    attention: AttentionConfig = Field(ExactConfig(), description="What attends: all pairs, or a kernel for length.")
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> ViTConfig:

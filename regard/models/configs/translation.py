@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from regard.config import StrictConfig
+from regard.models.configs.attention import AttentionConfig, ExactConfig
 
 
 class TransformerConfig(StrictConfig):
@@ -24,7 +25,15 @@ class TransformerConfig(StrictConfig):
     )
     residual: bool = Field(True, description="Add the input of each sub-layer to its output.")
     scaled: bool = Field(True, description="Divide products of queries and keys by √E.")
-    positions: Literal["sinusoidal", "learned", "none"] = Field("sinusoidal", description="How positions are told.")
+    positions: Literal["sinusoidal", "learned", "rotary", "shaw", "t5", "alibi", "none"] = Field(
+        "sinusoidal",
+        description="How positions are told: added to embeddings, by turning queries and keys, or to scores.",
+    )
+    reach: int = Field(16, ge=1, description="Farthest distance that shaw positions tell apart.")
+    random_offset: int = Field(0, ge=0, description="In training, added positions start at random up to this one.")
+    encoder_attention: AttentionConfig = Field(ExactConfig(), description="What attends in the encoder.")
+    decoder_attention: AttentionConfig = Field(ExactConfig(), description="What attends in the decoder, to itself.")
+    cross_attention: AttentionConfig = Field(ExactConfig(), description="What attends from decoder to encoder.")
     max_length: int = Field(1024, ge=1, description="Longest sequence, in tokens, for learned positions.")
     dropout: float = Field(0.1, ge=0, lt=1, description="Dropout on embeddings and on the output of each sub-layer.")
     attention_dropout: float = Field(0.0, ge=0, lt=1, description="Dropout on attention weights (takes the slow path).")
@@ -42,7 +51,10 @@ class TransformerConfig(StrictConfig):
     @property
     def longest(self) -> int | None:
         """Most tokens that a sequence may have, begin and end included; None: any number."""
-        return self.max_length if self.positions == "learned" else None
+        if self.positions == "learned":
+            return self.max_length + self.random_offset
+        kinds = (self.encoder_attention.kind, self.cross_attention.kind)
+        return self.max_length if "linformer" in kinds else None
 
 
 class RecurrentConfig(StrictConfig):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import Lengths, Mask, Seen
-from regard.blocks import initialise
+from regard.blocks import Stack, initialise
 from regard.data.batch import AnswerBatch
 from regard.data.pictures.format import PictureFormat
 from regard.embed import TokenEmbedding, embedding_table, positions
@@ -27,7 +27,7 @@ class Answerer(nn.Module):
         self.config, self.smoothing = config, smoothing
         width, rate = config.width, config.dropout
         self.tokens = TokenEmbedding(embedding_table(vocabulary, width), positions("sinusoidal", width, 256), rate)
-        self.blocks = nn.ModuleList(looking_block(config, "self") for _ in range(config.layers))
+        self.blocks = Stack(looking_block(config, "self") for _ in range(config.layers))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, labels)
         initialise(self)
@@ -46,9 +46,7 @@ class Answerer(nn.Module):
         places = self.projection(view_of(self.encoder, batch.pixels).places)  # (B, P, D)
         whole = bool((batch.lengths == batch.ids.size(1)).all())
         mask: Mask | None = None if whole else Lengths(batch.lengths)
-        x = self.tokens(batch.ids)  # (B, S, D)
-        for block in self.blocks:
-            x = block(x, mask, places)
+        x = self.blocks(self.tokens(batch.ids), mask, places)  # (B, S, D)
         return mean_of_real(self.norm(x), batch.lengths)
 
     def looked(self, seen: Seen) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from regard.blocks import Stack
 from regard.data.pictures.format import PictureFormat
 from regard.embed import TokenEmbedding, embedding_table, positions
 from regard.models.configs.pictures import CaptionTransformerConfig
@@ -23,7 +24,7 @@ class CaptionTransformer(TransformerDecoder):
         super().__init__(config, 0, vocabulary, smoothing)
         width, rate = config.width, config.dropout
         self.target = TokenEmbedding(embedding_table(vocabulary, width), positions("sinusoidal", width, 256), rate)
-        self.decoder = nn.ModuleList(looking_block(config, "causal") for _ in range(config.layers))
+        self.decoder = Stack(looking_block(config, "causal") for _ in range(config.layers))
         self.decoder_norm = nn.LayerNorm(width)
         self.finish(self.target.table)
         self.encoder = encoder_of(config.encoder, format)

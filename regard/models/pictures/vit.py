@@ -5,11 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from regard.attention import AttentionCall, MultiHead, Seen
-from regard.blocks import Around, Block, FeedForward, initialise, make_norm
+from regard.attention import AttentionCall, Seen
+from regard.blocks import Around, Block, FeedForward, Stack, initialise, make_norm
 from regard.data.pictures.format import PictureFormat
 from regard.embed.patches import PatchEmbedding, grid_positions, resize_positions
 from regard.errors import UsageError
+from regard.models.attention import make_attention
 from regard.models.classifier import rollout
 from regard.models.configs.pictures import ViTConfig
 from regard.models.pictures.encoder import PictureEncoder, View
@@ -27,7 +28,8 @@ class ViT(PictureEncoder):
         self.before = 1 if config.pool == "class" else 0  # tokens that are no patches
         self.class_token = nn.Parameter(torch.zeros(1, config.width)) if self.before else None
         self.positions = grid_positions(config.positions, config.width, self.grid, before=self.before)
-        self.blocks = nn.ModuleList(_block(config) for _ in range(config.layers))
+        places = self.before + self.grid[0] * self.grid[1]
+        self.blocks = Stack(_block(config, number, places) for number in range(config.layers))
         self.norm = make_norm("layer", config.width, config.epsilon)
         initialise(self)
 
@@ -37,9 +39,7 @@ class ViT(PictureEncoder):
             x = torch.cat([self.class_token.expand(len(x), 1, -1), x], dim=1)  # (B, 1 + P, D)
         x = self.positions(x)
         x = dropout(x, self.config.dropout) if self.training else x
-        for block in self.blocks:
-            x = block(x, None)
-        x = self.norm(x)
+        x = self.norm(self.blocks(x, None))
         places = x[:, self.before :]  # (B, P, D)
         return View(x[:, 0] if self.before else places.mean(dim=1), places)
 
@@ -83,9 +83,9 @@ class ViT(PictureEncoder):
         return calls
 
 
-def _block(config: ViTConfig) -> Block:
+def _block(config: ViTConfig, number: int, places: int) -> Block:
     def around() -> Around:
         return Around(make_norm("layer", config.width, config.epsilon), config.dropout, order="pre")
 
-    attention = MultiHead(config.width, config.heads, role="self")
+    attention = make_attention(config.attention, config.width, config.heads, role="self", number=number, longest=places)
     return Block(attention, None, FeedForward(config.width, config.feed_forward, activation="gelu"), around)

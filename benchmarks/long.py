@@ -1,0 +1,104 @@
+"""Kernels side by side on tasks that need length, at equal steps: ListOps, bytes of IMDb reviews, tiny Shakespeare.
+
+    REGARD_DATA=... python benchmarks/long.py listops imdb shakespeare --out docs/results/long.json [--rows exact performer]
+
+Each row is the same model with another kernel in it, trained for the same steps on the same batches, one thread. Results
+are kept in the file as they come, and what is there is not run again. A run that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.runs import CONFIG
+from regard.tasks.conditions import conditions
+from regard.tasks.config import data_folder, run_config
+from regard.tasks.evaluate_labels import evaluate_labels, read_labelled_test
+from regard.tasks.run import resume_run, start_run
+from regard.training.show import Show
+
+CONFIGS = Path(__file__).resolve().parent.parent / "configs" / "long"
+KERNELS: dict[str, dict[str, Any]] = {  # of each kernel about as many pairs for a query, where it has a choice
+    "exact": {},
+    "window": {"reach": 32},
+    "strided": {"stride": 24},
+    "bigbird": {"block": 16, "window": 3, "globals": 1, "random": 2},
+    "linformer": {"size": 64},
+    "reformer": {"chunk": 32, "rounds": 2},
+    "performer": {"features": 64},
+    "linear": {},
+    "s4d": {"state": 16},
+}
+BOTH_SIDES_ONLY = ("bigbird", "linformer")
+TESTED = 2000  # texts, evenly from all
+TASKS = {"listops": "listops.toml", "imdb": "imdb-bytes.toml", "shakespeare": "shakespeare-512.toml"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tasks", nargs="+", choices=TASKS)
+    parser.add_argument("--rows", nargs="+", choices=KERNELS, default=list(KERNELS))
+    parser.add_argument("--runs", type=Path, default=Path("runs/long"), help="where runs are kept")
+    parser.add_argument("--out", type=Path, default=Path("long.json"))
+    options = parser.parse_args()
+    for task in options.tasks:
+        for kernel in options.rows:
+            if (task == "shakespeare" and kernel in BOTH_SIDES_ONLY) or kernel in read(options.out).get(task, {}):
+                continue
+            entry = measured(task, kernel, options.runs / task / kernel)
+            found = read(options.out)
+            found.setdefault(task, {})[kernel] = entry
+            options.out.write_text(json.dumps(found, indent=1) + "\n")
+            print(task, kernel, json.dumps(entry), flush=True)
+
+
+def read(path: Path) -> dict[str, Any]:
+    if path.exists():
+        found: dict[str, Any] = json.loads(path.read_text())
+        return found
+    return {"conditions": conditions("cpu").data()}
+
+
+def measured(task: str, kernel: str, folder: Path) -> dict[str, Any]:
+    """Train a row and score it."""
+    what = str(CONFIGS / TASKS[task])
+    over: dict[str, Any] = {"attention": {"kind": kernel, **KERNELS[kernel]}}
+    if kernel == "s4d" and task != "listops":
+        over["positions"] = "none"  # it knows its place, and has no queries that could be turned
+    config = run_config(what, {"model": over})
+    before = time.process_time()
+    if (folder / CONFIG).exists():
+        result = resume_run(folder, show=Show())
+    else:
+        result = start_run(config, beside=data_folder(what), folder=folder, show=Show())
+    worked = time.process_time() - before
+    user, progress = result.load(), result.outcome.progress
+    return {
+        "parameters": sum(p.numel() for p in user.model.parameters() if p.requires_grad),
+        "steps": progress.step,
+        "seconds": progress.seconds,
+        "processor_seconds": worked,  # of this process alone: other programs of the machine count less
+        "validation": result.outcome.metrics,
+        **scored(task, user, folder, config),
+    }
+
+
+def scored(task: str, user: Any, folder: Path, config: Any) -> dict[str, Any]:
+    if task == "shakespeare":
+        return {}  # validation is all there is
+    names = ["builtin/listops/test"] if task == "listops" else config.data.test
+    texts = read_labelled_test(names, folder)
+    found = evaluate_labels(user, texts[:: max(1, len(texts) // TESTED)])
+    scores = found.scores
+    return {"test": {"accuracy": scores.accuracy, "interval": [scores.low, scores.high], "items": len(found.wanted)}}
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(max(1, torch.get_num_threads()))
+    main()

@@ -1,0 +1,185 @@
+"""`regard bench`: what attention costs over the length on this machine, and which pairs sparse patterns see."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regard.cli.bench_show import conditions_of, print_bench, print_quality, working
+from regard.cli.output import print_table, results, say
+from regard.errors import UsageError
+
+if TYPE_CHECKING:
+    from regard.tasks.bench_result import AttentionBench
+
+bench = typer.Typer(help="What attention costs over the length of a text, and which pairs sparse patterns see.")
+
+
+@bench.command()
+def attention(
+    kernels: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME,NAME,...",
+            help="What is measured; naive is exact attention with all its scores in memory.",
+            show_default="all but naive",
+        ),
+    ] = "",
+    lengths: Annotated[
+        str, typer.Option(metavar="T,T,...", help="Lengths of the sequence.", show_default="128 to 16,384, doubling")
+    ] = "",
+    width: Annotated[int, typer.Option(metavar="N", min=1, help="Width of the model.")] = 256,
+    heads: Annotated[int, typer.Option(metavar="N", min=1, help="Heads that it is split into.")] = 4,
+    batch: Annotated[int, typer.Option(metavar="N", min=1, help="Sequences at once.")] = 1,
+    causal: Annotated[bool, typer.Option("--causal", help="Each position sees only what came before.")] = False,
+    backward: Annotated[bool, typer.Option(help="Measure the way back as well.")] = True,
+    rounds: Annotated[int, typer.Option(metavar="N", min=1, help="Rounds; the median counts.")] = 5,
+    threads: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Threads.", show_default="torch's own")
+    ] = None,
+    limit: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Most that one pass may take; longer ones are skipped.")
+    ] = 20.0,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="A.B=C", help="A key of a kernel, as performer.features=128.")
+    ] = None,
+    quality: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="JSON rows {task, kernel, loss, ...}, shown beside.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="A figure (.png .svg).")] = None,
+    as_json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Every round, as JSON.")] = None,
+) -> None:
+    """Time and memory of each kind of attention over the length, how both grow, and from where a kernel pays."""
+    from regard.config import from_assignments
+
+    names, sizes = read_names(kernels), read_lengths(lengths)
+    learned = None if quality is None else read_quality(quality)
+    _check_suffix(out)
+    if width % heads:
+        raise UsageError(f"a width of {width} cannot be split into {heads} heads; choose a divisor of {width}")
+    tables = from_assignments(settings or [])
+    unknown = [name for name in tables if name not in names]
+    if unknown:
+        raise UsageError(f"--set {unknown[0]}: it is not among what is measured ({', '.join(names)})")
+    from regard.tasks.bench_attention import Sizes, bench_attention
+
+    same = Sizes(width, heads, batch, causal, backward, tables)
+    with working() as tell:
+        found = bench_attention(names, sizes, same, rounds=rounds, threads=threads, limit=limit, tell=tell)
+    written = save(found, out, as_json)  # before anything is printed: a reader that leaves early loses nothing
+    print_bench(found)
+    if learned is not None:
+        print_quality(learned)
+    for path in written:
+        say(f"wrote {path}")
+
+
+def read_names(kernels: str) -> list[str]:
+    from regard.errors import nearest
+    from regard.models.configs.attention import KERNEL_KINDS
+
+    names = [name.strip() for name in kernels.split(",") if name.strip()] or list(KERNEL_KINDS)
+    for name in names:
+        if name not in (*KERNEL_KINDS, "naive"):
+            raise UsageError(f"no kernel {name}{nearest(name, (*KERNEL_KINDS, 'naive'))}")
+    return names
+
+
+def read_lengths(lengths: str) -> list[int]:
+    words = [word.strip() for word in lengths.split(",") if word.strip()]
+    if not words:
+        return [128 * 2**n for n in range(8)]
+    if not all(word.isdecimal() and int(word) > 0 for word in words):
+        raise UsageError(f"--lengths {lengths}: write whole numbers with commas between, as --lengths 512,1024,2048")
+    return sorted({int(word) for word in words})
+
+
+def read_quality(path: Path) -> list[dict[str, Any]]:
+    """Rows of what kernels learned: a list, or tables of tables, {task: {kernel: {...}}}, as benchmarks/long.py has them."""
+    from regard.files import read_json
+
+    value = read_json(path)
+    rows = value if isinstance(value, list) else _rows_of(value)
+    if not rows or not all(isinstance(row, dict) and {"task", "kernel"} <= row.keys() for row in rows):
+        raise UsageError(
+            f"{path} must hold a list of rows, each with task and kernel, and loss, accuracy, seconds, steps"
+        )
+    return [_flat(row) for row in rows]
+
+
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    """Tables inside a row as columns of their own, "validation loss"; lists have no column."""
+    found: dict[str, Any] = {}
+    for key, value in row.items():
+        inner = {f"{key} {name}": each for name, each in value.items()} if isinstance(value, dict) else {key: value}
+        found |= {name: each for name, each in inner.items() if not isinstance(each, (dict, list))}
+    return found
+
+
+def _rows_of(tables: Any) -> list[dict[str, Any]]:
+    tasks = tables if isinstance(tables, dict) else {}
+    return [
+        {"task": task, "kernel": kernel, **entry}
+        for task, kernels in tasks.items()
+        if isinstance(kernels, dict) and task != "conditions"
+        for kernel, entry in kernels.items()
+        if isinstance(entry, dict)
+    ]
+
+
+def _check_suffix(out: Path | None) -> None:
+    if out is not None and out.suffix.lower() not in (".png", ".svg"):
+        raise UsageError(f"cannot draw to {out.name}; use .png or .svg")
+
+
+def save(found: AttentionBench, out: Path | None, as_json: Path | None) -> list[Path]:
+    from regard.files import write_bytes, write_json
+
+    written = []
+    if out is not None:
+        from regard.look.figure import render
+        from regard.look.growth import draw_growth
+
+        written.append(
+            write_bytes(out, render(draw_growth(found.costs(), conditions_of(found)), out.suffix.lower()[1:]))
+        )
+    if as_json is not None:
+        written.append(write_json(as_json, found.data()))
+    return written
+
+
+@bench.command()
+def patterns(
+    length: Annotated[int, typer.Option(metavar="T", help="Positions of the sequence.")] = 64,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Draw them (.png .svg .json).")
+    ] = None,
+) -> None:
+    """Which pairs the sparse kernels see: window, strided, fixed and BigBird, to both sides and causal."""
+    from regard.files import write_bytes, write_json
+    from regard.look.figure import render
+    from regard.look.patterns import NONE, draw_patterns
+    from regard.look.patterns import patterns as every_pattern
+
+    if out is not None and out.suffix.lower() != ".json":
+        _check_suffix(out)
+    found = every_pattern(length)
+    if out is not None and out.suffix.lower() == ".json":
+        write_json(out, [each.data() for each in found])
+    elif out is not None:
+        write_bytes(out, render(draw_patterns(found), out.suffix.lower()[1:]))
+    rows = [
+        (
+            each.name,
+            "causal" if each.causal else "both",
+            "" if each.pairs is None else f"{each.share:.1%}",
+            each.settings,
+        )
+        for each in found
+    ]
+    print_table(("pattern", "sides", "of pairs", "with"), rows, right=("of pairs",), fold=("with",))
+    results().print(NONE, style="dim", soft_wrap=True)
+    if out is not None:
+        say(f"wrote {out}")

@@ -1,0 +1,190 @@
+"""What an attention really mixed, beside what exact attention would have mixed on the same input.
+
+How far apart two maps a (effective) and b (exact) are is said in one number, the mean over queries of
+
+    total variation  ½ Σ_s |a_ts - b_ts|              where rows of both sum to one: 0 is equal, 1 has nothing in common
+    relative L1      Σ_s |a_ts - b_ts| / Σ_s |b_ts|   where rows of a do not
+
+A query that is padding, or may look nowhere, does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from regard.attention import AttentionCall
+from regard.errors import UsageError
+from regard.files import finite, write_bytes, write_json
+from regard.look.map import AttentionMap
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import Console, ConsoleOptions
+
+NO_EXACT = "a state-space layer has no queries and keys, so there is no exact map beside its own"
+NAMES = {"self": "self-attention", "causal": "causal self-attention", "cross": "cross-attention"}
+SAME = "this attention computes all pairs: what it mixes is the exact map"
+
+
+@dataclass(frozen=True, eq=False)
+class Effective:
+    """One attention on one text; NaN where a query must not look."""
+
+    path: str
+    role: str
+    map: np.ndarray  # (H, T, S)
+    exact: np.ndarray | None  # (H, T, S); None where there is none
+    differences: np.ndarray  # (H,); empty without an exact map
+    measure: str  # of the differences: total variation, or relative L1
+    same: bool  # exact attention was computed
+
+    @property
+    def difference(self) -> float | None:
+        """The mean over heads."""
+        return float(self.differences.mean()) if self.differences.size else None
+
+    @property
+    def gaps(self) -> np.ndarray:
+        """|effective - exact| of each cell: (H, T, S)."""
+        assert self.exact is not None
+        return np.abs(self.map - self.exact)
+
+
+def effective(call: AttentionCall, row: int = 0) -> Effective:
+    """What a recorded attention mixed in one text of its batch."""
+    allowed = call.allowed()[row].cpu().numpy()  # (H, T, S)
+    mixed = _masked(call.weights()[row].double().cpu().numpy(), allowed)
+    measure = "total variation" if call.sums_to_one else "relative L1"
+    if _is_state_space(call):
+        return Effective(call.path, call.role, mixed, None, np.empty(0), measure, same=False)
+    exact = _masked(call.exact()[row].double().cpu().numpy(), allowed)
+    gaps = np.nansum(np.abs(mixed - exact), axis=-1)  # (H, T)
+    sizes = 2.0 if call.sums_to_one else np.maximum(np.nansum(np.abs(exact), axis=-1), np.finfo(float).tiny)
+    differences = _mean_of_real(gaps / sizes, allowed, call.role)
+    return Effective(call.path, call.role, mixed, exact, differences, measure, same=not callable(call.told))
+
+
+def _is_state_space(call: AttentionCall) -> bool:
+    """Whether there are no queries and keys: then one and the same input stands for them and for the values."""
+    return call.q.shape == call.v.shape and call.q.data_ptr() == call.v.data_ptr()
+
+
+def _masked(weights: np.ndarray, allowed: np.ndarray) -> np.ndarray:
+    return np.where(allowed, weights, np.nan)
+
+
+def _mean_of_real(values: np.ndarray, allowed: np.ndarray, role: str) -> np.ndarray:
+    """The mean of (H, T) over the queries of each head that are real. In self-attention those are the real keys."""
+    real = allowed.any(axis=-1)  # (H, T)
+    if role in ("self", "causal"):
+        real &= np.diagonal(allowed, axis1=-2, axis2=-1)
+    return np.where(real, values, 0.0).sum(axis=-1) / np.maximum(1, real.sum(axis=-1))
+
+
+@dataclass(frozen=True, eq=False)
+class EffectiveAttention:
+    """All layers of a model on one text. Of them, one head, the mean of one layer, or the mean of all is shown."""
+
+    columns: tuple[str, ...]  # S labels
+    rows: tuple[str, ...]  # T labels
+    layers: tuple[Effective, ...]
+    layer: int | None = None
+    head: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.layers:
+            raise UsageError("this model has no attention between words to compare; leave out --exact")
+        if self.layer is None and self.head is not None:
+            raise UsageError(f"head {self.head} of which layer? name one from 0 to {len(self.layers) - 1}")
+        if self.layer is not None and not 0 <= self.layer < len(self.layers):
+            raise UsageError(f"no layer {self.layer}; there are {len(self.layers)}, from 0 to {len(self.layers) - 1}")
+        heads = len(self.chosen[0].map)
+        if self.head is not None and not 0 <= self.head < heads:
+            raise UsageError(f"no head {self.head}; there are {heads}, from 0 to {heads - 1}")
+
+    @property
+    def chosen(self) -> tuple[Effective, ...]:
+        return self.layers if self.layer is None else (self.layers[self.layer],)
+
+    def maps(self) -> dict[str, AttentionMap]:
+        """What is shown: effective, and where there is an exact map, exact and difference."""
+        found = {"effective": self._mean(lambda each: each.map)}
+        if all(each.exact is not None for each in self.chosen):
+            found["exact"] = self._mean(lambda each: each.exact)  # type: ignore[return-value, arg-type]
+            found["difference"] = self._mean(lambda each: each.gaps)
+        return found
+
+    def difference(self) -> float | None:
+        """Of what is shown: one head's, or the mean over heads."""
+        found = [each.differences if self.head is None else each.differences[self.head :][:1] for each in self.chosen]
+        values = np.concatenate(found)
+        return float(values.mean()) if values.size else None
+
+    def _mean(self, of: Callable[[Effective], np.ndarray]) -> AttentionMap:
+        heads = np.concatenate([of(each) for each in self.chosen])  # (layers * H, T, S)
+        whole = AttentionMap(heads, self.columns, self.rows)
+        return whole.mean() if self.head is None else AttentionMap(heads[self.head], self.columns, self.rows)
+
+    @property
+    def title(self) -> str:
+        layers, heads = len(self.layers), len(self.chosen[0].map)
+        which = (
+            f"mean of {layers} layers x {heads} heads" if self.layer is None else f"layer {self.layer + 1} of {layers}"
+        )
+        if self.layer is not None:
+            which += f", mean of {heads} heads" if self.head is None else f", head {self.head}"
+        return f"{NAMES.get(self.layers[0].role, self.layers[0].role)}, {which} · {self.sentence}"
+
+    @property
+    def sentence(self) -> str:
+        """How far apart the maps are."""
+        difference = self.difference()
+        if difference is None:
+            return NO_EXACT
+        return SAME if all(each.same for each in self.chosen) else f"{self.chosen[0].measure} {difference:.3f}"
+
+    def figure(self) -> Figure:
+        from regard.look.effective_figure import draw_effective
+
+        return draw_effective(self.maps(), self.title)
+
+    def save(self, path: str | Path) -> Path:
+        """By suffix: JSON has every layer and head; PNG and SVG what is chosen."""
+        path = Path(path)
+        suffix = path.suffix.lower()
+        if suffix == ".json":
+            return write_json(path, finite(self.data()))
+        if suffix not in (".png", ".svg"):
+            raise UsageError(f"cannot tell how to write two maps to {path.name}; use .png, .svg, .json")
+        from regard.look.figure import render
+
+        return write_bytes(path, render(self.figure(), suffix[1:]))
+
+    def data(self) -> dict[str, Any]:
+        return {"columns": list(self.columns), "rows": list(self.rows), "layers": [_data(each) for each in self.layers]}
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
+        for name, each in self.maps().items():
+            yield AttentionMap(each.weights, each.columns, each.rows, name)
+        yield self.title
+        for number, layer in enumerate(self.layers):
+            if layer.differences.size and not layer.same:
+                told = " ".join(f"{value:.3f}" for value in layer.differences)
+                yield f"layer {number}: {layer.measure} {layer.difference:.3f}, by head {told}"
+
+
+def _data(each: Effective) -> dict[str, Any]:
+    return {
+        "path": each.path,
+        "role": each.role,
+        "measure": each.measure,
+        "difference": each.difference,
+        "differences": each.differences.tolist(),
+        "effective": each.map.tolist(),
+        "exact": None if each.exact is None else each.exact.tolist(),
+    }

@@ -1,0 +1,72 @@
+"""What attends inside a block, as a configuration names it: heads with a kernel and positions, or a state-space layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from regard.attention import MultiHead, Role, Rotary
+from regard.attention.kernels import KERNELS, Kernel, Setting
+from regard.attention.relative import Relative
+from regard.attention.relative_kinds import make_relative
+from regard.blocks.state_space import StateSpace
+from regard.errors import UsageError
+from regard.models.configs.attention import AttentionConfig, ExactConfig, StateSpaceConfig
+
+RELATIVE = ("shaw", "t5", "alibi", "tree")  # positions that scores know of
+
+
+def make_attention(
+    config: AttentionConfig,
+    width: int,
+    heads: int,
+    *,
+    role: Role,
+    number: int = 0,
+    longest: int = 1024,
+    relative: Relative | None = None,
+    **parts: Any,
+) -> MultiHead | StateSpace:
+    """What attends in block `number`. `parts` are further arguments of `MultiHead`."""
+    if isinstance(config, StateSpaceConfig):
+        return _state_space(config, width, role, relative, parts)
+    kernel = None if isinstance(config, ExactConfig) else make_kernel(config, width, heads, role, number, longest)
+    return MultiHead(width, heads, role=role, kernel=kernel, relative=relative, **parts)
+
+
+def make_cross_attention(
+    config: AttentionConfig, width: int, heads: int, *, number: int = 0, longest: int = 1024, **parts: Any
+) -> MultiHead:
+    """What looks from the decoder's block `number` at the encoder's memory."""
+    found = make_attention(config, width, heads, role="cross", number=number, longest=longest, **parts)
+    assert isinstance(found, MultiHead)
+    return found
+
+
+def make_kernel(
+    config: AttentionConfig, width: int, heads: int, role: Role, number: int = 0, longest: int = 1024
+) -> Kernel:
+    """The kernel that a configuration names; it refuses what it cannot do."""
+    setting = Setting(heads, width // heads, role == "causal", role == "cross", longest, number)
+    return KERNELS[config.kind](setting, **config.model_dump(exclude={"kind"}))
+
+
+def _state_space(
+    config: StateSpaceConfig, width: int, role: Role, relative: Relative | None, parts: dict[str, Any]
+) -> StateSpace:
+    if role == "cross":
+        raise UsageError("s4d cannot look from one sequence at another; choose model.cross_attention.kind = exact")
+    if relative is not None or parts.get("rotary") is not None:
+        raise UsageError("s4d knows its place by itself and takes no relative positions; choose model.positions = none")
+    return StateSpace(width, causal=role == "causal", **config.model_dump(exclude={"kind"}))
+
+
+def relative_positions(kind: str, width: int, heads: int, *, causal: bool, reach: int) -> Relative | None:
+    """Positions that scores know of; None for kinds that are told otherwise."""
+    if kind not in RELATIVE:
+        return None
+    return make_relative(kind, heads, width // heads, causal=causal, reach=reach)
+
+
+def rotary_positions(kind: str, width: int, heads: int, base: float, size: int, scale: float = 1.0) -> Rotary | None:
+    """Positions that turn queries and keys, one table for all blocks; None for kinds that are told otherwise."""
+    return Rotary(width // heads, base, size, scale) if kind == "rotary" else None

@@ -1,0 +1,140 @@
+"""Every kernel and every position in every family that takes it: all that `regard verify` proves holds, and the rest is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from test_verify import BLOCKS, make, make_bundle
+
+from regard.attention import MultiHead, record
+from regard.attention.kernels import KERNELS, Setting
+from regard.data.pictures.format import PictureFormat
+from regard.errors import UsageError
+from regard.models.config import BertConfig, GPT2Config, LlamaConfig, TransformerConfig, ViTConfig
+from regard.models.configs.attention import KERNEL_KINDS
+from regard.models.table import build
+from regard.verify import verify
+
+KERNEL: dict[str, dict[str, Any]] = {
+    "window": {"reach": 2},
+    "strided": {"stride": 3},
+    "bigbird": {"block": 2, "globals": 1, "random": 1},
+    "linformer": {"size": 4},
+    "reformer": {"chunk": 3, "buckets": 4},
+    "performer": {"features": 8},
+    "linear": {},
+    "s4d": {"state": 4},
+}
+CAUSAL = ("window", "strided", "reformer", "performer", "linear", "s4d")
+RELATIVE = ("shaw", "t5", "alibi")
+
+
+@pytest.fixture(autouse=True)
+def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+
+
+def broken(bundle: Any) -> list[str]:
+    return [f"{check.name}: {check.detail}" for check in verify(bundle) if check.passed is False]
+
+
+def named(kind: str) -> dict[str, Any]:
+    return {"kind": kind, **KERNEL.get(kind, {})}
+
+
+def test_no_kernel_is_forgotten() -> None:
+    assert {"exact", *KERNELS, "s4d"} == set(KERNEL_KINDS) == {"exact", *KERNEL}
+
+
+@pytest.mark.parametrize("kind", CAUSAL)
+def test_language_models_keep_every_invariant(kind: str) -> None:
+    positions = "none" if kind == "s4d" else "rotary"
+    blocks = BLOCKS | {"width": 24}  # heads of even width
+    assert broken(make("generate", "llama", **blocks, attention=named(kind), positions=positions)) == []
+
+
+@pytest.mark.parametrize("kind", KERNEL)
+def test_models_that_fill_gaps_keep_every_invariant(kind: str) -> None:
+    assert broken(make("fill", "bert", **BLOCKS, attention=named(kind), max_length=64)) == []
+
+
+@pytest.mark.parametrize("kind", KERNEL)
+def test_classifiers_keep_every_invariant(kind: str) -> None:
+    assert broken(make("classify", "bert", **BLOCKS, attention=named(kind), max_length=64, labels_from="max")) == []
+
+
+@pytest.mark.parametrize("kind", KERNEL)
+def test_translators_keep_every_invariant(kind: str) -> None:
+    decoder = named(kind) if kind in CAUSAL else "exact"
+    cross = named(kind) if kind in ("linformer", "performer", "linear") else "exact"
+    model = {"encoder_attention": named(kind), "decoder_attention": decoder, "cross_attention": cross}
+    assert broken(make_bundle({**model, "max_length": 64})) == []
+
+
+@pytest.mark.parametrize("positions", RELATIVE)
+def test_positions_that_scores_know_keep_every_invariant(positions: str) -> None:
+    assert broken(make("generate", "gpt2", **BLOCKS, positions=positions, reach=3)) == []
+    assert broken(make("fill", "bert", **BLOCKS, positions=positions, reach=3)) == []
+    assert broken(make_bundle({"positions": positions, "reach": 3})) == []
+
+
+def test_positions_of_trees_keep_every_invariant() -> None:
+    assert broken(make("classify", "bert", **BLOCKS, positions="tree", reach=3)) == []
+
+
+@pytest.mark.parametrize("model", [{"positions": "sinusoidal", "random_offset": 5}, {"reversible": True}])
+def test_random_offsets_and_reversible_blocks_keep_every_invariant(model: dict[str, Any]) -> None:
+    assert broken(make("generate", "gpt2", **BLOCKS, **model)) == []
+    assert broken(make("fill", "bert", **BLOCKS | {"norm": "pre"}, **model)) == []
+
+
+@pytest.mark.parametrize("kind", KERNEL)
+def test_a_vit_sees_through_every_kernel(kind: str) -> None:
+    config = ViTConfig(layers=1, width=24, heads=2, feed_forward=8, patch=4, attention=named(kind))
+    format = PictureFormat(size=16, channels=1)
+    model = build("classify-pictures", config, labels=3, pictures=format).eval().double()
+    with record(model) as seen, torch.no_grad():
+        model.encoder(torch.randn(2, 1, 16, 16).double())
+        assert len(seen.calls) == 1 and seen.check() < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("config", "task", "words"),
+    [
+        (LlamaConfig(attention="linformer"), "generate", "cannot be causal"),
+        (LlamaConfig(attention="bigbird"), "generate", "cannot be causal"),
+        (GPT2Config(attention="performer", positions="alibi"), "generate", "positions that add to scores"),
+        (GPT2Config(attention="window", attention_dropout=0.1), "generate", "attention_dropout = 0"),
+        (GPT2Config(attention="window", band=4), "generate", "band = 0"),
+        (LlamaConfig(attention="s4d"), "generate", "positions = none"),
+        (BertConfig(attention="performer", positions="shaw"), "fill", "positions that add to scores"),
+        (TransformerConfig(decoder_attention="linformer"), "translate", "cannot be causal"),
+        (TransformerConfig(cross_attention="window"), "translate", "from one sequence at another"),
+        (TransformerConfig(cross_attention="s4d"), "translate", "from one sequence at another"),
+        (TransformerConfig(encoder_attention="linear", scaled=False), "translate", "unscaled"),
+        (BertConfig(reversible=True), "fill", "norm = pre"),
+    ],
+)
+def test_what_a_kernel_cannot_do_is_refused_in_words_when_the_model_is_built(
+    config: Any, task: str, words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        build(task, config, (20, 20) if task == "translate" else (20,))
+
+
+def test_a_kernel_is_named_in_one_word_or_as_a_table() -> None:
+    assert LlamaConfig(attention="window") == LlamaConfig(attention={"kind": "window"})
+    assert LlamaConfig.model_validate(LlamaConfig(attention="window").model_dump()) == LlamaConfig(attention="window")
+
+
+def test_effective_maps_are_told_and_the_exact_one_beside() -> None:
+    heads = MultiHead(8, 2, role="self", kernel=KERNELS["linear"](Setting(2, 4)))
+    x = torch.randn(2, 5, 8)
+    with record(heads) as seen:
+        heads(x, x)
+    call = seen.calls[0]
+    assert call.check() < 1e-5
+    torch.testing.assert_close(call.exact(), (call.q @ call.k.mT / 2).softmax(dim=-1))
+    assert not torch.allclose(call.exact(), call.weights())
