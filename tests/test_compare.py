@@ -98,7 +98,7 @@ def write_toys(folder: Path) -> None:
         (folder / f"{name}.tsv").write_text(rows)
 
 
-def few_test_dates(split: str, count: int) -> list[tuple[str, str]]:
+def few_test_dates(split: str, count: int, name: str = pairs.BUILTIN) -> list[tuple[str, str]]:
     return as_pairs(date_pairs(split, TESTED if split == "test" else count))
 
 

@@ -122,8 +122,14 @@ def test_every_option_has_been_thought_of() -> None:
         "attention_dropout",
         "epsilon",
         "kind",
+        "attention",
+        "reversible",
+        "rotary_base",
+        "rotary_scale",
+        "reach",
+        "random_offset",
     }
-    line = {"groups", "activation", "norm", "norm_kind", "positions", "rotary_base", "band", "experts", "experts_used"}
+    line = {"groups", "activation", "norm", "norm_kind", "positions", "band", "experts", "experts_used"}
     for config in (GPT2Config, GPT3Config, LlamaConfig):
         assert set(config.model_fields) == blocks | line | {"balance", "bias", "tied", "language_weight"}
     own = {"activation", "norm", "positions", "segments", "next_sentence", "head", "pooler", "pooling"}
@@ -148,6 +154,13 @@ REFUSED = [
     (LlamaConfig(**SIZES, norm_kind="layer"), "model.norm_kind = 'layer'"),
     (LlamaConfig(**SIZES, positions="none"), "model.positions = 'none'"),
     (LlamaConfig(**SIZES, norm="none"), "model.norm = 'none'"),
+    (LlamaConfig(**SIZES, attention="window"), "model.attention = 'window'; a model can be exported with 'exact'"),
+    (LlamaConfig(**SIZES, reversible=True), "model.reversible = True"),
+    (LlamaConfig(**SIZES, rotary_scale=2.0), "model.rotary_scale = 2.0"),
+    (GPT2Config(**SIZES, attention="performer"), "model.attention = 'performer'"),
+    (GPT2Config(**SIZES, reversible=True), "model.reversible = True"),
+    (GPT2Config(**SIZES, random_offset=3), "model.random_offset = 3"),
+    (GPT2Config(**SIZES, positions="alibi"), "model.positions = 'alibi'"),
 ]
 
 
@@ -158,7 +171,9 @@ def test_what_has_no_equal_is_not_exported(config: Any, words: str, tmp_path: Pa
     assert not (tmp_path / "hf").exists()
 
 
-@pytest.mark.parametrize("change", [{"norm": "pre"}, {"activation": "swiglu"}, {"positions": "sinusoidal"}])
+@pytest.mark.parametrize(
+    "change", [{"norm": "pre"}, {"activation": "swiglu"}, {"positions": "shaw"}, {"attention": "linear"}]
+)
 def test_a_bert_that_has_no_equal_is_not_exported(change: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(RegardError, match="BERT has no equal"):
         export_folder(our_bundle("fill", BertConfig(**SIZES, **change)), tmp_path / "hf")

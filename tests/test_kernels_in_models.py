@@ -1,4 +1,4 @@
-"""Every kernel and every position in every family that takes it: all that `regard verify` proves holds, and the rest is refused."""
+"""Every kernel and every position in every family: all that `regard verify` proves holds, and the rest is refused."""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ from torch.nn.functional import linear
 
 from regard.attention.attend import attention_weights, for_each_head
 from regard.attention.cache import MemoryKeys, StepCache
-from regard.attention.kernels.kernel import Kernel, KernelState, lengths_of
+from regard.attention.kernels.kernel import Kernel, KernelState, Setting, lengths_of
+from regard.attention.kernels.window import SlidingWindow
 from regard.attention.masks import Causal, Mask, Window
 from regard.attention.record import Role, attend_seen, tell
 from regard.attention.relative import Relative
@@ -62,11 +63,16 @@ class MultiHead(nn.Module):
         self.key_value = nn.Linear(width, (1 if self.shares_keys else 2) * self.groups * self.head_width, bias=bias)
         self.out = nn.Linear(width, width, bias=bias)
         self.rotary, self.kernel, self.relative = rotary, kernel, relative
+        setting = Setting(heads, self.head_width, causal=True)
+        self.window = SlidingWindow(setting, reach=band - 1) if band > 1 else None
 
     def forward(self, x: Tensor, memory: Tensor, mask: Mask | None = None, distances: Tensor | None = None) -> Tensor:
         """x (B, T, D) looks at memory (B, S, D): (B, T, D). `distances` (B, T, S) are for relative positions."""
         if x is memory:
             q, k, v = self._own(x)
+            plain = self.relative is None and self.scale is None and not (self.training and self.dropout)
+            if self.window is not None and plain and mask == Causal():  # a band, without a mask of T²
+                return self._joined(self._through_kernel(self.window, q, self._each(k), self._each(v), mask))
             return self._look(q, k, v, self._banded(mask), distances=distances)
         return self._look(self.queries(x), *self.keys_values(memory), mask)
 

@@ -58,12 +58,17 @@ class AttentionCall:
         """Where softmax(q kᵀ) would have looked, whatever was computed instead: (B, H, T, S)."""
         return attention_weights(self.q, self.k, mask=self.mask, bias=self.bias, scale=self.scale)
 
-    def allowed(self) -> Tensor:
-        """Where each query was allowed to look: booleans (B, H, T, S)."""
+    def permitted(self) -> Tensor:
+        """Where the mask lets each query look: booleans (B, H, T, S)."""
         shape = (*self.q.shape[:3], self.k.size(-2))
+        if self.mask is None:
+            return self.q.new_ones(shape).bool()
+        return self.mask.dense(shape[-2], shape[-1], self.q.device).expand(shape)
+
+    def allowed(self) -> Tensor:
+        """Where each query could look: what the mask permits, and of that what a kernel sees. Booleans (B, H, T, S)."""
         visible = self.visible() if self.visible is not None else None
-        allowed = self.q.new_ones(shape).bool() if visible is None else visible.expand(shape)
-        return allowed if self.mask is None else allowed & self.mask.dense(shape[-2], shape[-1], self.q.device)
+        return self.permitted() if visible is None else self.permitted() & visible
 
     def check(self) -> float:
         """The largest difference between the output rebuilt from the weights and what the module really gave."""

@@ -66,6 +66,11 @@ def must_be(config: StrictConfig, name: str, **wanted: object) -> None:
         choices = value if isinstance(value, tuple) else (value,)
         if found not in choices:
             raise RegardError(
-                f"transformers' {name} has no equal for model.{field} = {found!r}; "
-                f"a model can be exported with {' or '.join(repr(each) for each in choices)} there"
+                f"transformers' {name} has no equal for model.{field} = {_named(found)}; "
+                f"a model can be exported with {' or '.join(map(_named, choices))} there"
             )
+
+
+def _named(value: object) -> str:
+    """A value as a configuration has it; a table by its kind."""
+    return repr(getattr(value, "kind", value))

@@ -57,7 +57,7 @@ class Effective:
 
 def effective(call: AttentionCall, row: int = 0) -> Effective:
     """What a recorded attention mixed in one text of its batch."""
-    allowed = call.allowed()[row].cpu().numpy()  # (H, T, S)
+    allowed = call.permitted()[row].cpu().numpy()  # (H, T, S)
     mixed = _masked(call.weights()[row].double().cpu().numpy(), allowed)
     measure = "total variation" if call.sums_to_one else "relative L1"
     if _is_state_space(call):
