@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from test_verify import BLOCKS, make, make_bundle
 
 from regard.attention import MultiHead, record
 from regard.attention.kernels import KERNELS, Setting
+from regard.data.batch import label_batch
 from regard.data.pictures.format import PictureFormat
 from regard.errors import UsageError
 from regard.models.config import BertConfig, GPT2Config, LlamaConfig, TransformerConfig, ViTConfig
@@ -138,3 +140,26 @@ def test_effective_maps_are_told_and_the_exact_one_beside() -> None:
     assert call.check() < 1e-5
     torch.testing.assert_close(call.exact(), (call.q @ call.k.mT / 2).softmax(dim=-1))
     assert not torch.allclose(call.exact(), call.weights())
+
+
+def test_reformer_stands_for_attention_of_its_own_kind() -> None:
+    """When one bucket holds all, what it mixes is what it stands for, and that is not softmax(q qᵀ)."""
+    heads = MultiHead(8, 2, role="self", kernel=KERNELS["reformer"](Setting(2, 4), chunk=9, buckets=1)).double()
+    x = torch.randn(2, 5, 8).double()
+    with record(heads) as seen:
+        heads(x, x)
+    call = seen.calls[0]
+    torch.testing.assert_close(call.exact(), call.weights())
+    assert float(call.exact().diagonal(dim1=-2, dim2=-1).max()) == 0
+
+
+def test_what_counted_is_a_share_whatever_the_kernel_sums_to() -> None:
+    for kind in ("linformer", "s4d"):
+        model: Any = make("classify", "bert", **BLOCKS, attention=named(kind), max_length=64).model
+        lengths = torch.tensor([6, 4])
+        batch = label_batch([np.arange(4, 10), np.arange(5, 9)], [0, 1], 0)
+        with record(model) as seen, torch.no_grad():
+            model.logits(batch)
+        counted = model.looked(seen, lengths)
+        assert float(counted.min()) >= 0 and float(counted[1, 4:].max()) < 1e-6
+        torch.testing.assert_close(counted.sum(dim=-1), torch.ones(2))

@@ -176,9 +176,17 @@ class MultiHead(nn.Module):
             kernel.refuse("be made softer or harder")
         lengths = lengths_of(mask, kernel)
         out = kernel(q, k, v, lengths)
-        told = partial(kernel.weights, q.detach(), k.detach(), lengths)
-        seen = partial(kernel.visible, q.size(-2), k.size(-2), lengths, q.device)
-        tell(self, self.role, q, k, v, out, mask=mask, told=told, sums_to_one=kernel.sums_to_one, visible=seen)
+        given = (q.detach(), k.detach(), lengths)
+        tell(
+            self,
+            self.role,
+            *(q, k, v, out),
+            mask=mask,
+            told=partial(kernel.weights, *given),
+            sums_to_one=kernel.sums_to_one,
+            visible=partial(kernel.visible, q.size(-2), k.size(-2), lengths, q.device),
+            stands_for=partial(kernel.exact, *given),
+        )
         return out
 
     def _with_values(
@@ -198,7 +206,7 @@ class MultiHead(nn.Module):
         kept = drop(weights, self.dropout) if self.training else weights
         plus = relative.values(kept, start, distances)
         out = kept @ self._each(v) + plus
-        tell(self, self.role, q, k, v, out, mask=mask, told=kept, plus=plus, reused=reused)
+        tell(self, self.role, q, k, v, out, mask=mask, bias=bias, scale=self.scale, told=kept, plus=plus, reused=reused)
         return out
 
 

@@ -25,6 +25,7 @@ from regard.attention.softness import softness_of
 
 Role = Literal["self", "causal", "cross", "pool", "memory", "spatial", "channel"]
 Told = Tensor | Callable[[], Tensor]  # (B, H, T, S), or what computes it when asked
+Lazy = Callable[[], Tensor | None] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,18 +45,21 @@ class AttentionCall:
     sums_to_one: bool = True  # each row of the weights, unless the paper has it otherwise
     gates: bool = False  # weights (B, H, 1, S) do not add values up, each multiplies its own: out (B, H, S, E)
     plus: Tensor | None = None  # (B, H, T, E): what was added to the weighted values
-    visible: Callable[[], Tensor | None] | None = (
-        None  # which pairs a kernel sees, if it leaves out some by their places
-    )
+    visible: Lazy = None  # which pairs a kernel sees, if it leaves out some by their places
+    stands_for: Lazy = None  # the map that a kernel approximates, if that is not softmax(q kᵀ)
+    has_exact: bool = True  # q and k are queries and keys; False: what was mixed is all there is
 
     def weights(self) -> Tensor:
         """Where each query looked: (B, H, T, S); rows sum to one, unless `sums_to_one` says otherwise."""
         if self.told is not None:
-            return self.told() if callable(self.told) else self.told
+            return self.told().detach() if callable(self.told) else self.told
         return self.exact()
 
     def exact(self) -> Tensor:
-        """Where softmax(q kᵀ) would have looked, whatever was computed instead: (B, H, T, S)."""
+        """Where exact attention would have looked, whatever was computed instead: (B, H, T, S)."""
+        other = self.stands_for() if self.stands_for is not None else None
+        if other is not None:
+            return other
         return attention_weights(self.q, self.k, mask=self.mask, bias=self.bias, scale=self.scale)
 
     def permitted(self) -> Tensor:
@@ -155,7 +159,9 @@ def tell(
     sums_to_one: bool = True,
     gates: bool = False,
     plus: Tensor | None = None,
-    visible: Callable[[], Tensor | None] | None = None,
+    visible: Lazy = None,
+    stands_for: Lazy = None,
+    has_exact: bool = True,
     reused: bool = False,
 ) -> None:
     """Let the recorder see an attention that was computed, if there is a recorder. See `AttentionCall`."""
@@ -168,5 +174,5 @@ def tell(
     told = told.detach() if isinstance(told, Tensor) else told
     plus = None if plus is None else plus.detach()
     name, mask = seen.names[id(owner)], as_mask(mask)
-    call = AttentionCall(name, role, q, k, v, out, mask, bias, scale, told, sums_to_one, gates, plus, visible)
-    seen.calls.append(call)
+    more = (bias, scale, told, sums_to_one, gates, plus, visible, stands_for, has_exact)
+    seen.calls.append(AttentionCall(name, role, q, k, v, out, mask, *more))

@@ -193,7 +193,9 @@ class StateSpace(nn.Module):
         told = partial(self.mixed, lengths, len(u), u.size(-1))
         shown = Causal() if self.causal and mask is None else mask
         role: Role = "causal" if self.causal else "self"
-        tell(self, role, inputs, inputs, inputs, y[..., None], mask=shown, told=told, sums_to_one=False)
+        tell(
+            self, role, inputs, inputs, inputs, y[..., None], mask=shown, told=told, sums_to_one=False, has_exact=False
+        )
 
 
 class _Convolution(torch.autograd.Function):

@@ -60,18 +60,13 @@ def effective(call: AttentionCall, row: int = 0) -> Effective:
     allowed = call.permitted()[row].cpu().numpy()  # (H, T, S)
     mixed = _masked(call.weights()[row].double().cpu().numpy(), allowed)
     measure = "total variation" if call.sums_to_one else "relative L1"
-    if _is_state_space(call):
+    if not call.has_exact:
         return Effective(call.path, call.role, mixed, None, np.empty(0), measure, same=False)
     exact = _masked(call.exact()[row].double().cpu().numpy(), allowed)
     gaps = np.nansum(np.abs(mixed - exact), axis=-1)  # (H, T)
     sizes = 2.0 if call.sums_to_one else np.maximum(np.nansum(np.abs(exact), axis=-1), np.finfo(float).tiny)
     differences = _mean_of_real(gaps / sizes, allowed, call.role)
     return Effective(call.path, call.role, mixed, exact, differences, measure, same=not callable(call.told))
-
-
-def _is_state_space(call: AttentionCall) -> bool:
-    """Whether there are no queries and keys: then one and the same input stands for them and for the values."""
-    return call.q.shape == call.v.shape and call.q.data_ptr() == call.v.data_ptr()
 
 
 def _masked(weights: np.ndarray, allowed: np.ndarray) -> np.ndarray:

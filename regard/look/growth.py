@@ -43,13 +43,13 @@ def draw_growth(kinds: Sequence[Costs], what: str = "") -> Figure:
     for number, kind in enumerate(kinds):
         _draw_line(left, kind.seconds, 1e3, number, _label(kind))
         _draw_line(right, kind.bytes, 1 / MIB, number, _label(kind))
-    _draw_crossovers(left, kinds)
+    crossed = _draw_crossovers(left, kinds)
     lengths = sorted({length for kind in kinds for length in kind.seconds})
     for axes, name in ((left, "milliseconds"), (right, "MiB at the peak, beside inputs")):
         _finish(axes, lengths)
         axes.set_ylabel(name)
     legend(figure, left)
-    ring = "a ring: from there on it beats exact attention" if any(kind.pays_from for kind in kinds) else ""
+    ring = "a ring: from there on it beats exact attention" if crossed else ""
     if what or ring:
         figure.supxlabel("; ".join(filter(None, (what, ring))), fontsize=8.5, color=QUIET, x=0.01, ha="left")
     return figure
@@ -74,18 +74,20 @@ def _draw_line(axes: Axes, costs: Mapping[int, float], factor: float, number: in
     )  # fmt: skip
 
 
-def _draw_crossovers(axes: Axes, kinds: Sequence[Costs]) -> None:
-    """A ring on the line of exact attention, in the colour of who crosses it."""
+def _draw_crossovers(axes: Axes, kinds: Sequence[Costs]) -> bool:
+    """A ring on the line of exact attention, in the colour of who crosses it; whether there is any."""
+    crossed = False
     exact = next((kind.seconds for kind in kinds if kind.name == "exact"), {})
     for number, kind in enumerate(kinds):
         if kind.pays_from is None or kind.pays_from <= min(exact):
             continue  # it pays at every length: there is no crossing to see
-        lengths = np.log(sorted(exact))
+        crossed, lengths = True, np.log(sorted(exact))
         height = math.exp(np.interp(math.log(kind.pays_from), lengths, np.log([exact[n] for n in sorted(exact)])))
         axes.plot(
             kind.pays_from, 1e3 * height, marker="o", markersize=11, markerfacecolor="none", markeredgewidth=1.6,
             markeredgecolor=style(number)["color"], linestyle="none", zorder=4,
         )  # fmt: skip
+    return crossed
 
 
 def _finish(axes: Axes, lengths: Sequence[int]) -> None:

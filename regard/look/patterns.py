@@ -80,7 +80,7 @@ def draw_patterns(found: Sequence[Pattern]) -> Figure:
     lines = [line for line in lines if line]
     across = max(map(len, lines))
     layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
-    figure = Figure(figsize=(2.75 * across, 3.2 * len(lines)), dpi=DPI, facecolor="white", layout=layout)
+    figure = Figure(figsize=(2.75 * across, 3.3 * len(lines) + 0.4), dpi=DPI, facecolor="white", layout=layout)
     FigureCanvasAgg(figure)
     grid = figure.subplots(len(lines), across, squeeze=False)
     for row, line in zip(grid, lines, strict=True):

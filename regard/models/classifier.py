@@ -97,9 +97,13 @@ def rollout(calls: Sequence[AttentionCall]) -> Tensor:
     """How much of each token is in each vector above a stack of blocks: (B, T, S).
 
     Attention rollout (Abnar & Zuidema 2020, section 3): R_l = (½ A_l + ½ I) R_{l-1}, R_0 = I, where A_l is the mean
-    of a block's heads and I its residual connection. Rows sum to one.
+    of a block's heads and I its residual connection. Rows sum to one; those of a map that has any sums, and signs, are
+    taken by their size.
     """
     mixed = torch.eye(calls[0].q.size(-2), dtype=calls[0].q.dtype, device=calls[0].q.device)
     for call in calls:
-        mixed = (call.weights().mean(dim=1) @ mixed + mixed) / 2  # (B, T, S)
+        weights = call.weights()  # (B, H, T, S)
+        if not call.sums_to_one:
+            weights = weights.abs() / weights.abs().sum(dim=-1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)
+        mixed = (weights.mean(dim=1) @ mixed + mixed) / 2  # (B, T, S)
     return mixed

@@ -83,6 +83,10 @@ class Kernel(nn.Module, ABC):
     def weights(self, q: Tensor, k: Tensor, lengths: Tensor | None = None) -> Tensor:
         """The effective map (B, H, T, S), computed plainly: `weights @ v` is what `forward` gives."""
 
+    def exact(self, q: Tensor, k: Tensor, lengths: Tensor | None = None) -> Tensor | None:
+        """The map (B, H, T, S) that it stands for, where that is not softmax(q kᵀ / √E); None: it is."""
+        return None
+
     def visible(self, queries: int, keys: int, lengths: Tensor | None, device: torch.device) -> Tensor | None:
         """Booleans that broadcast to (B, H, T, S), for a kernel that leaves out pairs by their places; None: it does not."""
         return None

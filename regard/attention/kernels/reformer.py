@@ -83,6 +83,11 @@ class Reformer(Kernel):
     def weights(self, q: Tensor, k: Tensor, lengths: Tensor | None = None) -> Tensor:
         return self._softmax(_wide(q), self.seen(q, lengths), lengths)
 
+    def exact(self, q: Tensor, k: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Of queries that are their own keys, of length one, and do not see themselves."""
+        q = _wide(q)
+        return self._softmax(q, self._allowed(q, lengths), lengths)
+
     def visible(self, queries: int, keys: int, lengths: Tensor | None, device: torch.device) -> Tensor | None:
         """What is padded sees nothing; the rest is not a matter of places."""
         if lengths is None:
