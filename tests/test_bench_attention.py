@@ -395,3 +395,20 @@ def test_bench_patterns_prints_and_draws(capsys: Captured, tmp_path: Path) -> No
     assert data[0]["pairs"] == kernel.pattern(16, 16).int().tolist()
     assert typed(capsys, "patterns", "--length", "16", "-o", str(tmp_path / "p.svg"))[0] == 0
     assert (tmp_path / "p.svg").read_text().startswith("<?xml")
+
+
+def test_trained_models_are_measured_over_the_same_lengths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.txt").write_text("the old king sees a small cat near the wide river. " * 60)
+    train = ["train", "generate", "--data", str(tmp_path / "a.txt"), "-o", str(tmp_path / "run")]
+    small = {"data.context": 16, "tokens.kind": "character", "model.layers": 1, "model.width": 8, "model.heads": 2}
+    sets = [
+        word
+        for key, value in (small | {"train.steps": 2, "train.warmup": 1}).items()
+        for word in ("--set", f"{key}={value}")
+    ]
+    assert main.run([*train, *sets]) == 0
+    bench = ["bench", "attention", "--kernels", "exact", "--lengths", "32,64", "--rounds", "1", "--threads", "1"]
+    assert main.run([*bench, "--run", str(tmp_path / "run"), "--json", str(tmp_path / "b.json")]) == 0
+    (found,) = json.loads((tmp_path / "b.json").read_text())["trained"]
+    assert [each["window"] for each in found["lengths"]] == [16, 32, 64]
+    assert all(each["loss"] > 0 for each in found["lengths"]) and "run" in capsys.readouterr().out

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.bench_show import conditions_of, print_bench, print_quality, working
+from regard.cli.extrapolate import print_lengths
 from regard.cli.output import print_table, results, say
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
     from regard.tasks.bench_result import AttentionBench
+    from regard.tasks.extrapolate import Extrapolation
 
 bench = typer.Typer(help="What attention costs over the length of a text, and which pairs sparse patterns see.")
 
@@ -48,6 +50,10 @@ def attention(
     quality: Annotated[
         Path | None, typer.Option(metavar="FILE", help="JSON rows {task, kernel, loss, ...}, shown beside.")
     ] = None,
+    runs: Annotated[
+        list[str] | None,
+        typer.Option("--run", metavar="RUN", help="A trained language model: its loss over these lengths, beside."),
+    ] = None,
     out: Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="A figure (.png .svg).")] = None,
     as_json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Every round, as JSON.")] = None,
 ) -> None:
@@ -66,14 +72,27 @@ def attention(
     from regard.tasks.bench_attention import Sizes, bench_attention
 
     same = Sizes(width, heads, batch, causal, backward, tables)
+    trained = losses(runs, max(sizes)) if runs else []
     with working() as tell:
         found = bench_attention(names, sizes, same, rounds=rounds, threads=threads, limit=limit, tell=tell)
-    written = save(found, out, as_json)  # before anything is printed: a reader that leaves early loses nothing
+    written = save(found, trained, out, as_json)  # before anything is printed: a reader that leaves early loses nothing
     print_bench(found)
     if learned is not None:
         print_quality(learned)
+    if trained:
+        print_lengths(trained, [])
     for path in written:
         say(f"wrote {path}")
+
+
+def losses(runs: list[str], longest: int) -> list[Extrapolation]:
+    """Of trained models on their validation text: windows of their training, and doubled up to the longest."""
+    from regard.tasks.extrapolate import extrapolate
+    from regard.tasks.trained_on import trained_context
+
+    context = min(trained_context(run) for run in runs)
+    times = [2**n for n in range(32) if context * 2**n <= longest] or [1]
+    return extrapolate(runs, times=times)
 
 
 def read_names(kernels: str) -> list[str]:
@@ -134,8 +153,8 @@ def _check_suffix(out: Path | None) -> None:
         raise UsageError(f"cannot draw to {out.name}; use .png or .svg")
 
 
-def save(found: AttentionBench, out: Path | None, as_json: Path | None) -> list[Path]:
-    from regard.files import write_bytes, write_json
+def save(found: AttentionBench, trained: list[Extrapolation], out: Path | None, as_json: Path | None) -> list[Path]:
+    from regard.files import finite, write_bytes, write_json
 
     written = []
     if out is not None:
@@ -146,7 +165,8 @@ def save(found: AttentionBench, out: Path | None, as_json: Path | None) -> list[
             write_bytes(out, render(draw_growth(found.costs(), conditions_of(found)), out.suffix.lower()[1:]))
         )
     if as_json is not None:
-        written.append(write_json(as_json, found.data()))
+        more = {"trained": finite([each.data() for each in trained])} if trained else {}
+        written.append(write_json(as_json, found.data() | more))
     return written
 
 
