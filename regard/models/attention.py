@@ -11,6 +11,7 @@ from regard.attention.relative_kinds import make_relative
 from regard.blocks.state_space import StateSpace
 from regard.errors import UsageError
 from regard.models.configs.attention import AttentionConfig, ExactConfig, StateSpaceConfig
+from regard.models.configs.language import BertConfig, GPTConfig
 
 RELATIVE = ("shaw", "t5", "alibi", "tree")  # positions that scores know of
 
@@ -58,6 +59,17 @@ def _state_space(
     if relative is not None or parts.get("rotary") is not None:
         raise UsageError("s4d knows its place by itself and takes no relative positions; choose model.positions = none")
     return StateSpace(width, causal=role == "causal", **config.model_dump(exclude={"kind"}))
+
+
+def places_of(config: GPTConfig | BertConfig, *, causal: bool) -> dict[str, Any]:
+    """What tells the blocks of a model distances, for `make_attention`: one table for all of them, or none."""
+    sizes, reach = (config.width, config.heads), config.reach
+    return {
+        "rotary": rotary_positions(
+            config.positions, *sizes, config.rotary_base, config.max_length, config.rotary_scale
+        ),
+        "relative": relative_positions(config.positions, *sizes, causal=causal, reach=reach),
+    }
 
 
 def relative_positions(kind: str, width: int, heads: int, *, causal: bool, reach: int) -> Relative | None:

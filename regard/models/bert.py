@@ -6,19 +6,19 @@ A sequence is [CLS] text [SEP], or [CLS] text [SEP] text [SEP] with the embeddin
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from regard.attention import Lengths, Mask, Rotary
-from regard.attention.relative import Relative
+from regard.attention import Lengths, Mask
 from regard.blocks import Around, Block, Stack, initialise_normal, make_feed_forward, make_norm
 from regard.blocks.feed_forward import ACTIVATIONS
 from regard.data.batch import MaskedBatch
 from regard.embed import TokenEmbedding, positions
 from regard.errors import UsageError
-from regard.models.attention import make_attention, relative_positions, rotary_positions
+from regard.models.attention import make_attention, places_of
 from regard.models.config import BertConfig
 from regard.models.loss import Loss, Part
 from regard.models.memory import Memory
@@ -40,11 +40,8 @@ class BertEncoder(nn.Module):
             segments=nn.Embedding(config.segments, config.width),
             norm=norm() if config.norm == "post" else None,
         )
-        rotary = rotary_positions(
-            config.positions, config.width, config.heads, config.rotary_base, config.max_length, config.rotary_scale
-        )
-        relative = relative_positions(config.positions, config.width, config.heads, causal=False, reach=config.reach)
-        blocks = (_block(config, number, rotary, relative) for number in range(config.layers))
+        distances = places_of(config, causal=False)
+        blocks = (_block(config, number, distances) for number in range(config.layers))
         self.blocks = Stack(blocks, reversible=config.reversible)
         self.norm = norm() if config.norm == "pre" else nn.Identity()
         self.pooler = nn.Linear(config.width, config.width) if config.pooler or config.next_sentence else None
@@ -134,7 +131,7 @@ class Bert(nn.Module):
         return {name: inside.get(name, deepest) for name, _ in self.named_parameters()}
 
 
-def _block(config: BertConfig, number: int, rotary: Rotary | None, relative: Relative | None) -> Block:
+def _block(config: BertConfig, number: int, distances: dict[str, Any]) -> Block:
     attention = make_attention(
         config.attention,
         config.width,
@@ -142,9 +139,8 @@ def _block(config: BertConfig, number: int, rotary: Rotary | None, relative: Rel
         role="self",
         number=number,
         longest=config.max_length,
-        relative=relative,
         dropout=config.attention_dropout,
-        rotary=rotary,
+        **distances,
     )
     feed_forward = make_feed_forward(config.width, config.feed_forward, activation=config.activation)
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from regard.attention import Causal, Mask, Rotary, is_recorded
-from regard.attention.relative import Relative
+from regard.attention import Causal, Mask, is_recorded
 from regard.blocks import Around, Block, BlockState, Experts, Stack, initialise_normal, make_feed_forward, make_norm
 from regard.embed import TokenEmbedding, positions
-from regard.models.attention import make_attention, relative_positions, rotary_positions
+from regard.models.attention import make_attention, places_of
 from regard.models.config import GPTLineConfig
 from regard.models.fast_step import StepWeights, step_weights
 from regard.models.hypotheses import rows_of_parents, rows_of_sources
@@ -47,11 +47,8 @@ class GPT(LanguageModel):
         table = nn.Embedding(vocabulary, config.width)
         places = positions(config.positions, config.width, config.max_length, config.random_offset)
         self.tokens = TokenEmbedding(table, places, config.dropout, scaled=False)
-        rotary = rotary_positions(
-            config.positions, config.width, config.heads, config.rotary_base, config.max_length, config.rotary_scale
-        )
-        relative = relative_positions(config.positions, config.width, config.heads, causal=True, reach=config.reach)
-        blocks = (_block(config, number, rotary, relative) for number in range(config.layers))
+        distances = places_of(config, causal=True)
+        blocks = (_block(config, number, distances) for number in range(config.layers))
         self.blocks = Stack(blocks, reversible=config.reversible)
         self.norm = _norm(config) if config.norm == "pre" else nn.Identity()
         self.output = nn.Linear(config.width, vocabulary, bias=False)
@@ -113,7 +110,7 @@ def _norm(config: GPTLineConfig) -> nn.Module:
     return make_norm(config.norm_kind, config.width, config.epsilon)
 
 
-def _block(config: GPTLineConfig, number: int, rotary: Rotary | None, relative: Relative | None) -> Block:
+def _block(config: GPTLineConfig, number: int, distances: dict[str, Any]) -> Block:
     attention = make_attention(
         config.attention,
         config.width,
@@ -121,11 +118,10 @@ def _block(config: GPTLineConfig, number: int, rotary: Rotary | None, relative: 
         role="causal",
         number=number,
         longest=config.max_length,
-        relative=relative,
         groups=config.groups or None,
         bias=config.bias,
         dropout=config.attention_dropout,
-        rotary=rotary,
+        **distances,
         band=config.band if number % 2 else 0,
     )
     make = partial(make_feed_forward, config.width, config.feed_forward, activation=config.activation, bias=config.bias)
