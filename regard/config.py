@@ -58,9 +58,12 @@ def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 
 def from_assignments(assignments: list[str]) -> dict[str, Any]:
-    """`["train.lr=1e-3"]` as nested tables; a value is read as TOML, and as plain text where it is not TOML."""
+    """`["train.lr=1e-3"]` as nested tables; a value is read as TOML, and as plain text where it is not TOML.
+
+    A table comes before its keys, in whichever order they are given: a word that names its kind takes none of them away.
+    """
     tables: dict[str, Any] = {}
-    for assignment in assignments:
+    for assignment in sorted(assignments, key=lambda each: each.partition("=")[0].count(".")):
         key, separator, text = assignment.partition("=")
         if not separator or not key.strip():
             raise UsageError(f"--set {assignment}: write --set table.key=value, for example --set train.lr=1e-3")
@@ -84,6 +87,11 @@ def _explain(kind: type[BaseModel], problem: Any) -> str:
     if problem["type"] == "extra_forbidden":
         known = [field.alias or name for name, field in owner.model_fields.items()] if owner else []
         return f"no key {where}{nearest(path[-1], known)}"
+    if problem["type"] == "union_tag_invalid":
+        tag, known = problem["ctx"]["tag"], problem["ctx"]["expected_tags"].replace("'", "").split(", ")
+        return f"{where}: no kind {tag}{nearest(tag, known)}"
+    if problem["type"] == "union_tag_not_found":
+        return f"{where}: say of which kind it is, with {where}.kind"
     message = problem["msg"].removeprefix("Value error, ")
     return f"{where}: {message}" if where else message
 

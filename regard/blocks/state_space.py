@@ -111,9 +111,10 @@ class StateSpace(nn.Module):
     def _rates_and_reads(self) -> tuple[Tensor, Tensor]:
         """Δ A (D, N), and C B̄ of each side (sides, D, N)."""
         shape = (self.width, self.state)
-        poles = torch.complex(-self.decay_logs.exp().view(shape), self.turns.view(shape))
-        rates = self.step_logs.exp()[:, None] * poles
-        return rates, torch.view_as_complex(self.reads) * torch.expm1(rates) / poles
+        steps, decays, turns, reads = map(_wide, (self.step_logs, self.decay_logs, self.turns, self.reads))
+        poles = torch.complex(-decays.exp().view(shape), turns.view(shape))
+        rates = steps.exp()[:, None] * poles
+        return rates, torch.view_as_complex(reads) * torch.expm1(rates) / poles
 
     def mixed(self, lengths: Tensor | None, rows: int, length: int) -> Tensor:
         """What each channel mixes, position by position: (B, D, T, T)."""
@@ -165,8 +166,8 @@ class StateSpace(nn.Module):
         return torch.cat(given, dim=-1)
 
     def _channels(self, x: Tensor, lengths: Tensor | None) -> Tensor:
-        """x (B, T, D) as channels (B, D, T) of the weights' precision, zero behind a row's end."""
-        u = x.to(self.skip.dtype).transpose(1, 2)
+        """x (B, T, D) as channels (B, D, T) of the weights' precision, float32 at least, zero behind a row's end."""
+        u = x.to(_wide(self.skip).dtype).transpose(1, 2)
         if lengths is None:
             return u
         inside = torch.arange(x.size(1), device=x.device) < lengths.to(x.device)[:, None]
@@ -196,6 +197,10 @@ class StateSpace(nn.Module):
         tell(
             self, role, inputs, inputs, inputs, y[..., None], mask=shown, told=told, sums_to_one=False, has_exact=False
         )
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 class _Convolution(torch.autograd.Function):

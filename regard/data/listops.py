@@ -38,6 +38,7 @@ DEEPEST, ARGUMENTS, NESTED = (
     0.25,
 )  # of the Arena: depth of the deepest digit, most arguments, share of operators
 SHORTEST = 12  # a bound below this leaves next to nothing to draw from
+LONGEST = 8000  # of trees nine deep, one in a hundred has a length that this bound keeps; of longer ones ever fewer
 TOGETHER = 8192  # trees grown at once
 
 
@@ -60,6 +61,8 @@ def listops(split: str, count: int, most: int = MOST, seed: int = 1) -> list[Lab
     """`count` texts of a split, no two alike; a larger count goes on where a smaller ended. A hash divides the splits."""
     if most < SHORTEST:
         raise UsageError(f"builtin/listops/{most}: texts are too short to differ; write {SHORTEST} or more tokens")
+    if most > LONGEST:
+        raise UsageError(f"builtin/listops/{most}: texts so long are too rare to be drawn; write {LONGEST} or fewer tokens")
     found: dict[str, Labelled] = {}
     part = 0
     while len(found) < count:

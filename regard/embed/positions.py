@@ -74,6 +74,7 @@ class RandomOffset(nn.Module):
     """In training each row starts at a random position up to `most`, so that later ones are known, too.
 
     Shen et al. 2023 ("Positional description matters for Transformers arithmetic"); Kiyono et al. 2021 ("SHAPE").
+    Of learned positions, a row starts no later than so that its end still has one.
     """
 
     def __init__(self, inner: SinusoidalPositions | LearnedPositions, most: int) -> None:
@@ -83,9 +84,12 @@ class RandomOffset(nn.Module):
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
         if not self.training:
             return self.inner(x, start)
-        offsets = torch.randint(self.most + 1, (len(x), 1), device=x.device)  # (B, 1)
-        places = offsets + torch.arange(start, start + x.size(-2), device=x.device)  # (B, T)
-        return x + self.inner.rows(self.most + start + x.size(-2))[places].to(x.dtype)
+        end, most = start + x.size(-2), self.most
+        if isinstance(self.inner, LearnedPositions):
+            most = max(0, min(most, len(self.inner.table) - end))
+        offsets = torch.randint(most + 1, (len(x), 1), device=x.device)  # (B, 1)
+        places = offsets + torch.arange(start, end, device=x.device)  # (B, T)
+        return x + self.inner.rows(most + end)[places].to(x.dtype)
 
 
 def positions(kind: str, width: int, size: int, random_offset: int = 0) -> nn.Module:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from regard.attention import MultiHead, Role, Rotary
@@ -43,6 +45,15 @@ def make_cross_attention(
     return found
 
 
+@contextmanager
+def called(name: str) -> Iterator[None]:
+    """What is refused inside this block names the setting by this name, where a model has several attentions."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(str(error).replace("model.attention.", f"model.{name}.")) from error
+
+
 def make_kernel(
     config: AttentionConfig, width: int, heads: int, role: Role, number: int = 0, longest: int = 1024
 ) -> Kernel:
@@ -58,6 +69,12 @@ def _state_space(
         raise UsageError("s4d cannot look from one sequence at another; choose model.cross_attention.kind = exact")
     if relative is not None or parts.get("rotary") is not None:
         raise UsageError("s4d knows its place by itself and takes no relative positions; choose model.positions = none")
+    if parts.get("dropout"):
+        raise UsageError("s4d has no weights of attention to drop; set model.attention_dropout = 0")
+    if parts.get("band"):
+        raise UsageError("s4d cannot be banded besides; set model.band = 0")
+    if parts.get("groups") is not None:
+        raise UsageError("s4d has no key-value heads; set model.groups = 0")
     return StateSpace(width, causal=role == "causal", **config.model_dump(exclude={"kind"}))
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from regard.attention import Lengths, Mask, MultiHead, Role
 from regard.blocks import Around, Block, FeedForward, Stack, StateSpace, make_norm
 from regard.embed import TokenEmbedding, positions
-from regard.models.attention import make_attention, make_cross_attention, relative_positions, rotary_positions
+from regard.models.attention import called, make_attention, make_cross_attention, relative_positions, rotary_positions
 from regard.models.config import TransformerConfig
 from regard.models.memory import Memory
 from regard.models.transformer_decoder import TransformerDecoder
@@ -51,10 +51,13 @@ def _blocks(config: TransformerConfig, count: int, *, decoder: bool) -> Iterator
         parts["dropout"] = config.attention_dropout
         own = config.decoder_attention if decoder else config.encoder_attention
         role: Role = "causal" if decoder else "self"
-        attention = make_attention(
-            own, config.width, config.heads, role=role, rotary=rotary, relative=relative, **parts
-        )
-        cross = make_cross_attention(config.cross_attention, config.width, config.heads, **parts) if decoder else None
+        with called("decoder_attention" if decoder else "encoder_attention"):
+            attention = make_attention(
+                own, config.width, config.heads, role=role, rotary=rotary, relative=relative, **parts
+            )
+        with called("cross_attention"):
+            other, sizes = config.cross_attention, (config.width, config.heads)
+            cross = make_cross_attention(other, *sizes, **parts) if decoder else None
         yield _block(config, attention, cross)
 
 

@@ -43,5 +43,6 @@ def _folder(run: str | Path) -> Path | None:
 
 def _config(folder: Path) -> GenerateConfig:
     config = check_run(read_run(folder)["config"], f"{folder}")  # type: ignore[arg-type]
-    assert isinstance(config, GenerateConfig)  # its bundle's task was looked at before
+    if not isinstance(config, GenerateConfig):
+        raise UsageError(f"{folder} is a model to {config.task}; windows of a text are for language models (generate)")
     return config
