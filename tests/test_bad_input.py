@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from pathlib import Path
 from typing import Any
 
@@ -333,6 +334,24 @@ def test_assignments_are_read_as_toml_and_else_as_text() -> None:
         "tokens": {"joint": False},
         "data": {"train": "a=b.tsv", "valid": ["x", "y"]},
     }
+
+
+def test_a_word_for_a_table_takes_none_of_its_keys_away_in_either_order() -> None:
+    words = ["model.attention.reach=8", "model.attention=window"]
+    wanted = {"model": {"attention": {"kind": "window", "reach": 8}}}
+    assert from_assignments(words) == from_assignments(words[::-1]) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("model.attention=windo", "model.attention: no kind windo; did you mean window?"),
+        ("model.attention.reach=8", "model.attention: say of which kind it is, with model.attention.kind"),
+    ],
+)
+def test_a_kind_that_is_wrong_or_not_said(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        run_config("generate", assignments=[text])
 
 
 def test_what_is_laid_over_what(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from regard.cli import main
+from regard.cli.bench import losses
 from regard.cli.extrapolate import read_times
 from regard.errors import UsageError
 from regard.look.lengths import LengthLine, draw_lengths
@@ -22,7 +23,7 @@ from regard.tasks.config import run_config
 from regard.tasks.evaluate_text import evaluate_text
 from regard.tasks.extrapolate import Extrapolation, extrapolate
 from regard.tasks.generate import Generator
-from regard.tasks.run import start_run
+from regard.tasks.run import RunResult, start_run
 
 CONTEXT = 12
 KINDS = ("rotary", "alibi", "learned")
@@ -156,6 +157,11 @@ def test_what_it_cannot_do_is_said_in_words(inside: Path, tiny_bundle: Path, tmp
     finally:
         lonely.rename(inside / "alibi" / "best")
     assert found.lengths == one("alibi", on=["other.txt"], times=(1, 2)).lengths
+
+
+def test_a_bench_of_trained_models_refuses_those_of_other_tasks(tiny_run: RunResult) -> None:
+    with pytest.raises(UsageError, match="is a model to translate"):
+        losses([str(tiny_run.folder)], 64)
 
 
 def test_runs_with_other_validation_texts_need_one_for_all(inside: Path) -> None:

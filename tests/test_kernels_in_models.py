@@ -102,6 +102,9 @@ def test_a_vit_sees_through_every_kernel(kind: str) -> None:
         assert len(seen.calls) == 1 and seen.check() < 1e-9
 
 
+ODD = {"kind": "bigbird", "window": 2}
+
+
 @pytest.mark.parametrize(
     ("config", "task", "words"),
     [
@@ -112,8 +115,20 @@ def test_a_vit_sees_through_every_kernel(kind: str) -> None:
         (GPT2Config(attention="window", band=4), "generate", "band = 0"),
         (LlamaConfig(attention="s4d"), "generate", "positions = none"),
         (BertConfig(attention="performer", positions="shaw"), "fill", "positions that add to scores"),
-        (TransformerConfig(decoder_attention="linformer"), "translate", "cannot be causal"),
-        (TransformerConfig(cross_attention="window"), "translate", "from one sequence at another"),
+        (LlamaConfig(attention="s4d", positions="none", attention_dropout=0.1), "generate", "attention_dropout = 0"),
+        (LlamaConfig(attention="s4d", positions="none", band=4), "generate", "band = 0"),
+        (LlamaConfig(attention="s4d", positions="none", groups=2), "generate", "groups = 0"),
+        (
+            TransformerConfig(decoder_attention="linformer"),
+            "translate",
+            "causal; choose model.decoder_attention.kind = exact",
+        ),
+        (
+            TransformerConfig(cross_attention="window"),
+            "translate",
+            "another; choose model.cross_attention.kind = exact",
+        ),
+        (TransformerConfig(encoder_attention=ODD), "translate", "set model.encoder_attention.window = 3"),
         (TransformerConfig(cross_attention="s4d"), "translate", "from one sequence at another"),
         (TransformerConfig(encoder_attention="linear", scaled=False), "translate", "unscaled"),
         (BertConfig(reversible=True), "fill", "norm = pre"),

@@ -125,6 +125,8 @@ def test_names_of_built_in_listops() -> None:
             read_labelled([name])
     with pytest.raises(UsageError, match="the built-in ones are builtin/names and builtin/listops"):
         read_labelled(["builtin/listopses"])
+    with pytest.raises(UsageError, match="write 8000 or fewer tokens"):
+        read_labelled(["builtin/listops/test/20000"])
     with pytest.raises(UsageError, match="write 12 or more tokens"):
         read_labelled(["builtin/listops/8"])
 

@@ -128,6 +128,22 @@ def test_learned_positions_have_rows_for_all_offsets_and_learn_them() -> None:
         module(torch.zeros(1, T + 6, D))
 
 
+def test_a_row_that_needs_almost_all_learned_positions_starts_where_it_fits() -> None:
+    """`longest` lets texts be longer than model.max_length by the offset; training on these broke off."""
+    module = positions("learned", D, T, random_offset=5).double().train()
+    assert isinstance(module, RandomOffset)
+    table = module.inner.rows(T + 5)
+    for length, latest in ((T + 5, 0), (T + 2, 3)):
+        with noise(1, 0, 0):
+            found = module(torch.zeros(200, length, D, dtype=torch.float64))
+        starts = {
+            start
+            for start in range(latest + 1)
+            if any(torch.equal(row, table[start : start + length]) for row in found)
+        }
+        assert starts == set(range(latest + 1))
+
+
 def test_sinusoids_beyond_the_kept_table_are_computed() -> None:
     module = RandomOffset(SinusoidalPositions(D, size=3), 50).double().train()
     with noise(1, 0, 0):

@@ -189,6 +189,21 @@ def test_under_autocast_it_stays_in_single_precision_up_to_the_product() -> None
     assert torch.allclose(seen.calls[0].out[0, :, :, 0].mT.double(), oracle(layer, x[:1].double(), [29])[0], atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_with_weights_in_half_precision_it_computes_in_single(dtype: torch.dtype) -> None:
+    layer = make().to(dtype)
+    x = inputs(11).to(dtype)
+    with torch.no_grad():
+        whole, past = layer(x, x), layer.start(B, x)
+        steps = torch.cat(
+            [layer.read(x[:, :7], past), *(layer.step(each, past) for each in x[:, 7:].split(1, dim=1))], dim=1
+        )
+        double = x.double()
+        exact = layer.double()(double, double)
+    assert whole.dtype == steps.dtype == dtype and past.numbers.dtype == torch.complex64
+    assert torch.allclose(whole.double(), exact, atol=0.02) and torch.allclose(steps.double(), exact, atol=0.02)
+
+
 def test_optimisers_that_look_for_matrices_find_only_the_product() -> None:
     layer = make()
     assert hidden_matrices(layer) == ["out.weight"]

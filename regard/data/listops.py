@@ -62,7 +62,9 @@ def listops(split: str, count: int, most: int = MOST, seed: int = 1) -> list[Lab
     if most < SHORTEST:
         raise UsageError(f"builtin/listops/{most}: texts are too short to differ; write {SHORTEST} or more tokens")
     if most > LONGEST:
-        raise UsageError(f"builtin/listops/{most}: texts so long are too rare to be drawn; write {LONGEST} or fewer tokens")
+        raise UsageError(
+            f"builtin/listops/{most}: texts so long are too rare to be drawn; write {LONGEST} or fewer tokens"
+        )
     found: dict[str, Labelled] = {}
     part = 0
     while len(found) < count:
