@@ -38,9 +38,9 @@ def test_the_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.Monke
     assert names["seen"].check() < 1e-4  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("verb", sorted(set(re.findall(r"regard ([a-z]+)", README))))
+@pytest.mark.parametrize("verb", sorted(set(re.findall(r"regard ((?:bench )?[a-z]+)", README))))
 def test_the_commands_of_the_readme_exist(verb: str) -> None:
-    done = subprocess.run([sys.executable, "-m", "regard", verb, "--help"], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", "regard", *verb.split(), "--help"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     lines = re.findall(rf"regard {verb} ([^\n`]*)", README)
     for option in re.findall(r"(?<!\S)--?[a-z][a-z-]*", " ".join(line.split("  ")[0] for line in lines)):
