@@ -13,17 +13,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from regard.attention import attend, record
+    from regard.attention import Pin, Remove, Temperature, attend, intervene, record
     from regard.tasks import load, train
 
 __version__ = "0.1.0"
-__all__ = ["attend", "load", "record", "train"]
+__all__ = ["Pin", "Remove", "Temperature", "attend", "intervene", "load", "record", "train"]
 
 _HOME = {
     "load": "regard.tasks",
     "train": "regard.tasks",
     "record": "regard.attention",
     "attend": "regard.attention",
+    "intervene": "regard.attention",
+    "Remove": "regard.attention",
+    "Pin": "regard.attention",
+    "Temperature": "regard.attention",
 }
 
 

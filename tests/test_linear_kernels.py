@@ -87,7 +87,7 @@ def with_gradients(out: Tensor, inputs: list[Tensor]) -> list[Tensor]:
     return [out, *torch.autograd.grad(out, inputs, drawn(*out.shape, seed=9).to(out.dtype))]
 
 
-def agree(found: list[Tensor], wanted: list[Tensor], within: float) -> None:
+def assert_agree(found: list[Tensor], wanted: list[Tensor], within: float) -> None:
     for mine, theirs in zip(found, wanted, strict=True):
         assert torch.isfinite(mine).all()
         assert float((mine.detach().double() - theirs.detach().double()).abs().max()) <= within
@@ -104,12 +104,12 @@ def test_output_and_gradients_are_those_of_the_dense_formula(
     inputs = three(5, length, length)
     lengths = ends(5, length) if padded else None
     wanted = with_gradients(dense(kernel, inputs, lengths), inputs)
-    agree(with_gradients(kernel(*inputs, lengths), inputs), wanted, 1e-9)
+    assert_agree(with_gradients(kernel(*inputs, lengths), inputs), wanted, 1e-9)
     single = [x.detach().float().requires_grad_() for x in inputs]
     found = with_gradients(kernel(*single, lengths), single)
-    agree(found[:1], wanted[:1], 1e-5)
+    assert_agree(found[:1], wanted[:1], 1e-5)
     scale = max(float(each.detach().abs().max()) for each in wanted)
-    agree(found[1:], wanted[1:], 1e-5 * max(1.0, scale))
+    assert_agree(found[1:], wanted[1:], 1e-5 * max(1.0, scale))
 
 
 @pytest.mark.parametrize("share", SHARES)
@@ -122,10 +122,10 @@ def test_linformer_is_attention_to_projected_keys_and_values(share: str, length:
     lengths = ends(5, length) if padded else None
     learned = [*inputs, *kernel.parameters()]
     wanted = with_gradients(dense_linformer(kernel, inputs, lengths), learned)
-    agree(with_gradients(kernel(*inputs, lengths), learned), wanted, 1e-9)
+    assert_agree(with_gradients(kernel(*inputs, lengths), learned), wanted, 1e-9)
     kernel.float()
     single = [x.detach().float() for x in inputs]
-    agree([kernel(*single, lengths)], wanted[:1], 1e-5 * max(1.0, float(wanted[0].detach().abs().max())))
+    assert_agree([kernel(*single, lengths)], wanted[:1], 1e-5 * max(1.0, float(wanted[0].detach().abs().max())))
     assert sum(p.numel() for p in kernel.parameters()) == 7 * 303 * {"none": 2 * H, "heads": 2, "key-value": 1}[share]
 
 
@@ -143,9 +143,9 @@ def test_the_effective_map_makes_the_output(causal: bool) -> None:
         q, k, v = three(4, 133, 133)
         for lengths in (None, ends(4, 133)):
             weights = kernel.weights(q, k, lengths)
-            agree([weights @ v], [kernel(q, k, v, lengths)], 1e-9)
+            assert_agree([weights @ v], [kernel(q, k, v, lengths)], 1e-9)
             if kernel.sums_to_one and lengths is None:
-                agree([weights.sum(-1)], [torch.ones(4, H, 133)], 1e-9)
+                assert_agree([weights.sum(-1)], [torch.ones(4, H, 133)], 1e-9)
             if lengths is not None:
                 assert not weights[1, :, :, lengths[1] :].any() and not weights[2].any()
         if causal:
@@ -160,7 +160,7 @@ def test_one_sequence_looks_at_another() -> None:
                 wanted = dense_linformer(kernel, inputs, lengths)
             else:
                 wanted = dense(kernel, inputs, lengths)
-            agree([kernel(*inputs, lengths)], [wanted], 1e-9)
+            assert_agree([kernel(*inputs, lengths)], [wanted], 1e-9)
     setting = Setting(H, E, cross=True)
     assert [kernel.setting.cross for kernel in (Linear(setting), Performer(setting), Linformer(setting))] == [True] * 3
 
@@ -176,12 +176,12 @@ def test_what_is_behind_the_end_of_a_row_changes_nothing(causal: bool) -> None:
             if length:
                 alone = [x[row : row + 1, :, :length].detach().requires_grad_() for x in inputs]
                 out = self_gradients(kernel, alone, None, torch.ones(1, length, dtype=torch.bool))
-                agree([part[row : row + 1, :, :length] for part in wanted], out, 1e-9)
+                assert_agree([part[row : row + 1, :, :length] for part in wanted], out, 1e-9)
         spoiled = [x.detach().clone() for x in inputs]
         for x in spoiled[1:]:
             x.masked_fill_(~real[:, None, :, None], math.nan)
         again = self_gradients(kernel, [x.requires_grad_() for x in spoiled], lengths, real)
-        agree([part * real[:, None, :, None] for part in again], wanted, 1e-12)
+        assert_agree([part * real[:, None, :, None] for part in again], wanted, 1e-12)
         assert not again[2].masked_select(~real[:, None, :, None]).any()  # of keys behind the end
         assert not again[3].masked_select(~real[:, None, :, None]).any()
 
@@ -201,18 +201,18 @@ def test_step_by_step_is_the_whole(name: str) -> None:
         whole = kernel(q, k, v)
         state = kernel.start(3, q)
         size = state.sums.numel()
-        agree([kernel.read(q[:, :, :1], k[:, :, :1], v[:, :, :1], state)], [whole[:, :, :1]], 1e-9)
+        assert_agree([kernel.read(q[:, :, :1], k[:, :, :1], v[:, :, :1], state)], [whole[:, :, :1]], 1e-9)
         part = slice(1, 135)
-        agree([kernel.read(q[:, :, part], k[:, :, part], v[:, :, part], state)], [whole[:, :, part]], 1e-9)
+        assert_agree([kernel.read(q[:, :, part], k[:, :, part], v[:, :, part], state)], [whole[:, :, part]], 1e-9)
         rows = torch.tensor([2, 0, 0])
         kept, state = state, state.select(rows)
         for t in range(135, 139):
             here = slice(t, t + 1)
             out = kernel.step(q[rows][:, :, here], k[rows][:, :, here], v[rows][:, :, here], state)
-            agree([out], [whole[rows][:, :, here]], 1e-9)
+            assert_agree([out], [whole[rows][:, :, here]], 1e-9)
         assert (state.filled, kept.filled, state.sums.numel()) == (139, 135, size)
         here = slice(135, 136)  # the state that was selected from still goes on by itself
-        agree([kernel.step(q[:, :, here], k[:, :, here], v[:, :, here], kept)], [whole[:, :, here]], 1e-9)
+        assert_agree([kernel.step(q[:, :, here], k[:, :, here], v[:, :, here], kept)], [whole[:, :, here]], 1e-9)
 
 
 @pytest.mark.parametrize("size", [8, 22])  # 22 is 8 after division by E^¼
@@ -238,7 +238,7 @@ def test_features_far_beyond_the_range_of_float32_are_exact(causal: bool, size: 
     found = with_gradients(kernel(*single), single)
     assert all(torch.isfinite(each).all() for each in found)
     assert float((found[0].detach() - wanted).abs().max()) < 2e-5 * size  # float32 knows a logarithm of 300 to 3e-5
-    agree([kernel(q, k, v), kernel.weights(q, k) @ v], [wanted, wanted], 1e-9)
+    assert_agree([kernel(q, k, v), kernel.weights(q, k) @ v], [wanted, wanted], 1e-9)
     if causal:
         a, b, c = (x.detach()[0] for x in single)
         past = sums.Past.empty(1, kernel.count, width, a)
@@ -253,8 +253,8 @@ def test_the_gradient_of_wild_features_is_that_of_float64() -> None:
     ]
     wanted = with_gradients(kernel(*inputs), inputs)
     single = [x.detach().float().requires_grad_() for x in inputs]
-    agree(with_gradients(kernel(*single), single), wanted, 1e-3)
-    agree(wanted, with_gradients(dense(kernel, inputs), inputs), 1e-9)
+    assert_agree(with_gradients(kernel(*single), single), wanted, 1e-3)
+    assert_agree(wanted, with_gradients(dense(kernel, inputs), inputs), 1e-9)
 
 
 @pytest.mark.parametrize("causal", [False, True])

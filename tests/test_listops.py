@@ -288,7 +288,15 @@ def test_trees_travel_through_training_and_evaluation(tmp_path: Path, monkeypatc
         return self.scores(self.features(batch))
 
     monkeypatch.setattr(BertClassifier, "logits", logits)
-    model = {"kind": "bert", "layers": 1, "width": 8, "heads": 2, "feed_forward": 8, "max_length": 64}
+    model = {
+        "kind": "bert",
+        "layers": 1,
+        "width": 8,
+        "heads": 2,
+        "feed_forward": 8,
+        "max_length": 64,
+        "positions": "tree",
+    }
     settings = {
         "data": {"train": "builtin/listops/20", "builtin_size": 300, "max_length": 64},
         "tokens": {"kind": "space"},
@@ -312,3 +320,20 @@ def test_trees_travel_through_training_and_evaluation(tmp_path: Path, monkeypatc
         classifier.classify([texts[0].text], heads=[[0]])
     with pytest.raises(UsageError, match="heads are the tree of one text"):
         classifier.classify("1", "2", heads=[0])
+
+
+@pytest.mark.usefixtures("small")
+def test_a_key_heads_means_nothing_to_a_model_without_tree_positions(tmp_path: Path) -> None:
+    """Rows may have keys of any meaning; only tree positions take `heads` for a tree."""
+    lines = [{"text": f"word {n} of many", "label": "ab"[n % 2], "heads": "of state"} for n in range(40)]
+    file = rows(tmp_path / "texts.jsonl", *lines)
+    settings = {
+        "data": {"train": file},
+        "model": {"kind": "bert", "layers": 1, "width": 8, "heads": 2, "feed_forward": 8, "max_length": 64},
+        "train": {"steps": 1, "validate_every": 1, "warmup": 1},
+    }
+    run = start_run(run_config("classify", settings), folder=tmp_path / "run")
+    assert len(read_labelled_test([file], run.folder)) == 40
+    settings["model"]["positions"] = "tree"  # type: ignore[index]
+    with pytest.raises(RegardError, match="heads"):
+        start_run(run_config("classify", settings), folder=tmp_path / "other")

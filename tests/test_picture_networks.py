@@ -69,7 +69,7 @@ def pixels(count: int = B, channels: int = 3) -> Tensor:
     return torch.randn(count, channels, 14, 14, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
 
 
-def same(found: Tensor, expected: Tensor, tolerance: float = 1e-10) -> None:
+def assert_same(found: Tensor, expected: Tensor, tolerance: float = 1e-10) -> None:
     assert found.shape == expected.shape
     assert (found - expected).abs().max() < tolerance
 
@@ -88,7 +88,7 @@ def test_shapes_and_the_mean(kind: str, format: PictureFormat) -> None:
     assert model.width == KINDS[kind][1].width
     assert view.vector.shape == (B, model.width)
     assert view.places.shape == (B, rows * columns, model.width)
-    same(view.vector, sum(view.places[:, p] for p in range(rows * columns)) / (rows * columns))
+    assert_same(view.vector, sum(view.places[:, p] for p in range(rows * columns)) / (rows * columns))
 
 
 @torch.no_grad()
@@ -98,15 +98,15 @@ def test_a_picture_is_seen_alike_in_any_company(kind: str) -> None:
     together = model(x)
     for row in range(B):
         alone = model(x[row : row + 1])
-        same(alone.vector[0], together.vector[row])
-        same(alone.places[0], together.places[row])
+        assert_same(alone.vector[0], together.vector[row])
+        assert_same(alone.places[0], together.places[row])
 
 
 @torch.no_grad()
 @EVERY
 def test_layout_of_memory_changes_nothing(kind: str) -> None:
     model, x = build(kind), pixels()
-    same(model(x.contiguous(memory_format=torch.channels_last)).places, model(x).places)
+    assert_same(model(x.contiguous(memory_format=torch.channels_last)).places, model(x).places)
 
 
 @EVERY
@@ -234,8 +234,8 @@ def test_it_is_the_network_of_the_paper(kind: str, training: bool) -> None:
     expected = PLAIN[kind](state, pixels(), training)  # (B, D, rows, columns)
     found = model(pixels()).places
     for row, column in ((0, 0), (1, 2), (2, 1)):
-        same(found[:, row * model.grid[1] + column], expected[:, :, row, column])
-    same(found, expected.flatten(2).mT)
+        assert_same(found[:, row * model.grid[1] + column], expected[:, :, row, column])
+    assert_same(found, expected.flatten(2).mT)
 
 
 @torch.no_grad()
@@ -263,7 +263,7 @@ def test_mixer_is_the_network_of_the_paper() -> None:
         y = gelu(y + state[f"{name}.channels.up.bias"])
         x = x + torch.einsum("dj,bpj->bpd", state[f"{name}.channels.down.weight"], y)
         x = x + state[f"{name}.channels.down.bias"]
-    same(model(pixels()).places, norm("norm", x))
+    assert_same(model(pixels()).places, norm("norm", x))
 
 
 @torch.no_grad()
@@ -274,13 +274,13 @@ def test_mixing_is_what_a_block_does_to_places_without_its_gelu() -> None:
     for block, matrix in zip(model.blocks, matrices, strict=True):
         block.places.activation = nn.Identity()
         nothing, bright = torch.zeros(1, 49, dtype=torch.float64), torch.eye(49, dtype=torch.float64)
-        same(matrix.T, block.places(bright) - block.places(nothing))
+        assert_same(matrix.T, block.places(bright) - block.places(nothing))
 
 
 def test_mixer_tells_no_attention_and_drops_only_in_training() -> None:
     model = build("mixer")
     with regard.record(model) as seen:
-        same(model(pixels()).places, model(pixels()).places, 1e-15)
+        assert_same(model(pixels()).places, model(pixels()).places, 1e-15)
     assert not seen.calls
     with noise(1):
         assert not torch.allclose(model.train()(pixels()).places, model.eval()(pixels()).places)
@@ -361,10 +361,10 @@ def test_every_kind_classifies(kind: str) -> None:
     assert isinstance(loss, Loss)
     assert {name: part.count for name, part in loss.parts.items()} == batch().counts
     logits = model.logits(batch())
-    same(logits, model.logits(pixels()))
-    same(logits, model.encoder(pixels()).vector @ model.head.weight.T + model.head.bias)
+    assert_same(logits, model.logits(pixels()))
+    assert_same(logits, model.encoder(pixels()).vector @ model.head.weight.T + model.head.bias)
     rows = [-row.log_softmax(dim=-1) for row in logits]
-    same(loss.parts["loss"].sum, sum(row[label] for row, label in zip(rows, (2, 6, 0), strict=True)))
+    assert_same(loss.parts["loss"].sum, sum(row[label] for row, label in zip(rows, (2, 6, 0), strict=True)))
     right = sum(int(row.argmin()) == label for row, label in zip(rows, (2, 6, 0), strict=True))
     assert float(loss.parts["correct"].sum) == right
     assert [loss.parts[name].weight for name in ("loss", "nll", "correct")] == [1, 0, 0]
@@ -397,7 +397,7 @@ def test_a_share_of_one_is_not_mixed() -> None:
     model, plain = classifier(smoothing=0.1), batch()
     whole = PictureBatch(plain.pixels, plain.labels, torch.tensor([1, 1, 1]), torch.ones(B))
     for name, part in model(plain).parts.items():
-        same(model(whole).parts[name].sum, part.sum)
+        assert_same(model(whole).parts[name].sum, part.sum)
 
 
 def test_the_best_guesses() -> None:
@@ -420,7 +420,7 @@ def test_dropout_before_the_head_in_training() -> None:
         dropped = model.train().logits(pixels())
     gone = dropped == 0
     assert 0.2 < float(gone.double().mean()) < 0.8
-    same(dropped[~gone], 2 * before[~gone])
+    assert_same(dropped[~gone], 2 * before[~gone])
 
 
 @pytest.mark.parametrize("kind", ["convnet-cbam", "resnet-se", "convmixer", "mixer"])

@@ -178,3 +178,19 @@ def test_models_take_their_offset_from_the_configuration(config: Any) -> None:
     model = makers[config.kind]().train()
     found = [each for each in model.modules() if isinstance(each, RandomOffset)]
     assert found and all(each.most == 4 for each in found)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"positions": "rotary", "random_offset": 4}, "random_offset is for positions that are added"),
+        ({"positions": "alibi", "rotary_scale": 2.0}, "rotary_scale is for rotary positions"),
+        ({"positions": "learned", "reach": 3}, "reach is for shaw and tree positions"),
+    ],
+)
+def test_options_of_other_positions_are_refused_not_ignored(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        LlamaConfig(**settings)
+    if "rotary_scale" not in settings:
+        with pytest.raises(ValueError, match=words):
+            TransformerConfig(**settings)

@@ -89,7 +89,7 @@ def looked(model: Classifier, batch: LabelBatch) -> Tensor:
     return model.looked(seen, batch.lengths)
 
 
-def same(ours: Tensor, wanted: Tensor | list[Any]) -> None:
+def assert_same(ours: Tensor, wanted: Tensor | list[Any]) -> None:
     torch.testing.assert_close(ours, torch.as_tensor(wanted, dtype=torch.float64), rtol=1e-10, atol=1e-10)
 
 
@@ -103,8 +103,8 @@ def same_as_one_by_one(model: Any, by_hand: Any) -> None:
     weights = looked(model, BATCH)
     for row, text in enumerate(TEXTS):
         vector, counted = by_hand(torch.from_numpy(text))
-        same(model.features(BATCH)[row], vector)
-        same(weights[row, : len(text)], counted)
+        assert_same(model.features(BATCH)[row], vector)
+        assert_same(weights[row, : len(text)], counted)
         assert not weights[row, len(text) :].any()
 
 
@@ -132,7 +132,7 @@ def test_tfidf_is_logistic_regression_on_the_published_formula() -> None:
 
     assert any(count > 1 for text in TEXTS for count in Counter(text.tolist()).values())
     same_as_one_by_one(model, by_hand)
-    same(model.logits(BATCH), model.features(BATCH) + model.head.bias)
+    assert_same(model.logits(BATCH), model.features(BATCH) + model.head.bias)
     assert len(list(model.parameters())) == 3 and not model.idf.requires_grad
 
 
@@ -140,13 +140,13 @@ def test_idf_of_three_texts_worked_out() -> None:
     """Word 4 is in all of 3 texts, 5 in two, 6 in one (twice), 7 in none: log(4 / 4, 4 / 3, 4 / 2, 4 / 1) + 1."""
     model = Tfidf(TfidfConfig(), 8, 2).double()
     model.fit([np.array([1, 4, 5, 2]), np.array([4, 6, 6]), np.array([5, 4, 3])])
-    same(model.idf, [0, 0, 0, 0, 1, 1.2876820724517808, 1.6931471805599454, 2.386294361119891])
+    assert_same(model.idf, [0, 0, 0, 0, 1, 1.2876820724517808, 1.6931471805599454, 2.386294361119891])
 
 
 def test_a_text_of_special_tokens_alone_counts_nothing() -> None:
     model = build("tfidf")
     batch = batch_of([np.array([1, 2]), TEXTS[1]])
-    same(model.logits(batch)[0], model.head.bias)
+    assert_same(model.logits(batch)[0], model.head.bias)
     assert not looked(model, batch)[0].any()
 
 
@@ -256,7 +256,7 @@ def test_bert_reads_the_mean_of_all_tokens_if_asked() -> None:
     model: BertClassifier = build("bert", BERT.model_copy(update={"labels_from": "mean"}))
     vectors = model.encoder(BATCH.ids, BATCH.lengths, BATCH.segments).vectors
     by_hand = [row[:length].sum(dim=0) / length for row, length in zip(vectors, BATCH.lengths.tolist(), strict=True)]
-    same(model.features(BATCH), torch.stack(by_hand))
+    assert_same(model.features(BATCH), torch.stack(by_hand))
     shares = looked(model, BATCH)
     assert torch.allclose(shares.sum(dim=1), torch.ones_like(shares[:, 0]))
     assert not torch.allclose(shares, looked(build("bert"), BATCH))
@@ -265,7 +265,7 @@ def test_bert_reads_the_mean_of_all_tokens_if_asked() -> None:
 def test_bert_without_a_pooler() -> None:
     model: BertClassifier = build("bert", BERT.model_copy(update={"pooler": False}))
     vectors = model.encoder(BATCH.ids, BATCH.lengths, BATCH.segments).vectors
-    same(model.logits(BATCH), vectors[:, 0] @ model.head.weight.T + model.head.bias)
+    assert_same(model.logits(BATCH), vectors[:, 0] @ model.head.weight.T + model.head.bias)
 
 
 @pytest.mark.parametrize("kind", ["gpt1", "gpt2", "gpt3", "llama"])
@@ -286,13 +286,13 @@ def test_padding_never_matters_and_neither_do_neighbours(kind: str) -> None:
     model = build(kind)
     logits, counted = model.logits(BATCH), looked(model, BATCH)
     other = batch_of(TEXTS, fill=9)  # a word that the texts may hold
-    same(model.logits(other), logits)
-    same(looked(model, other), counted)
+    assert_same(model.logits(other), logits)
+    assert_same(looked(model, other), counted)
     for row, text in enumerate(TEXTS):
         alone = batch_of([text])
-        same(model.logits(alone)[0], logits[row])
-        same(looked(model, alone)[0], counted[row, : len(text)])
-    same(counted.sum(dim=1), [1.0, 1.0, 1.0])
+        assert_same(model.logits(alone)[0], logits[row])
+        assert_same(looked(model, alone)[0], counted[row, : len(text)])
+    assert_same(counted.sum(dim=1), [1.0, 1.0, 1.0])
     assert (counted >= 0).all()
 
 
@@ -302,8 +302,8 @@ def test_the_parts_of_the_loss(kind: str) -> None:
     parts = model(BATCH).parts
     wanted = [-row.log_softmax(dim=-1) for row in model.logits(BATCH)]
     plain = sum(row[label] for row, label in zip(wanted, TARGETS, strict=True))
-    same(parts["loss"].sum, plain)
-    same(parts["nll"].sum, plain)
+    assert_same(parts["loss"].sum, plain)
+    assert_same(parts["nll"].sum, plain)
     right = sum(int(row.argmin()) == label for row, label in zip(wanted, TARGETS, strict=True))
     assert parts["correct"].sum.is_floating_point() and float(parts["correct"].sum) == right
     assert [parts[name].weight for name in ("loss", "nll", "correct")] == [1, 0, 0]
@@ -318,8 +318,10 @@ def test_labels_are_smoothed_in_training_only(kind: str) -> None:
     model = build(kind, config, smoothing=0.3).train()
     rows = [-row.log_softmax(dim=-1) for row in model.logits(BATCH)]
     parts = model(BATCH).parts
-    same(parts["loss"].sum, sum(0.7 * row[label] + 0.3 * row.mean() for row, label in zip(rows, TARGETS, strict=True)))
-    same(parts["nll"].sum, sum(row[label] for row, label in zip(rows, TARGETS, strict=True)))
+    assert_same(
+        parts["loss"].sum, sum(0.7 * row[label] + 0.3 * row.mean() for row, label in zip(rows, TARGETS, strict=True))
+    )
+    assert_same(parts["nll"].sum, sum(row[label] for row, label in zip(rows, TARGETS, strict=True)))
 
 
 def test_correct_counts_exactly_in_half_precision() -> None:
@@ -423,7 +425,7 @@ def test_bert_takes_the_encoder_of_a_trained_one() -> None:
     head = model.head.weight.clone()
     model.load_body(tensors_of(body))
     vectors = body.encoder(BATCH.ids, BATCH.lengths, BATCH.segments).vectors
-    same(model.features(BATCH), body.encoder.pooled(vectors))
+    assert_same(model.features(BATCH), body.encoder.pooled(vectors))
     assert torch.equal(model.head.weight, head)
 
 
@@ -439,7 +441,7 @@ def test_gpt_takes_a_trained_one(kind: str) -> None:
     body, model = trained(kind), build(kind)
     head = model.head.weight.clone()
     model.load_body(tensors_of(body))
-    same(model.body.read(BATCH.ids), body.read(BATCH.ids))
+    assert_same(model.body.read(BATCH.ids), body.read(BATCH.ids))
     assert torch.equal(model.head.weight, head)
 
 
@@ -473,10 +475,10 @@ def test_the_language_loss_beside_the_labels(tied: bool) -> None:
         for place in range(len(text) - 1):
             logits = model.body.output.weight @ vectors[place]
             text_loss, predicted = text_loss - logits.log_softmax(dim=0)[text[place + 1]], predicted + 1
-    same(parts["language"].sum, text_loss)
+    assert_same(parts["language"].sum, text_loss)
     assert parts["language"].count == predicted == BATCH.counts["language"] == 21
     assert parts["language"].weight == 0.5
-    same(model(BATCH).objective(BATCH.counts), parts["loss"].sum / 3 + 0.5 * text_loss / 21)
+    assert_same(model(BATCH).objective(BATCH.counts), parts["loss"].sum / 3 + 0.5 * text_loss / 21)
     model(BATCH).objective(BATCH.counts).backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
 
@@ -487,9 +489,9 @@ def test_experts_are_kept_in_balance_in_training() -> None:
     with balance_terms() as terms:
         model.body.read(BATCH.ids)
     parts = model(BATCH).parts
-    same(parts["loss"].sum - parts["nll"].sum, 0.7 * 3 * (terms[0] + terms[1]) / 2)
+    assert_same(parts["loss"].sum - parts["nll"].sum, 0.7 * 3 * (terms[0] + terms[1]) / 2)
     parts = model.eval()(BATCH).parts
-    same(parts["loss"].sum, parts["nll"].sum)
+    assert_same(parts["loss"].sum, parts["nll"].sum)
 
 
 @pytest.mark.parametrize(("kind", "body"), [("bert", "encoder"), ("gpt2", "body")])

@@ -28,6 +28,7 @@ from regard.errors import RegardError, UsageError
 from regard.look.colors import GLOW, INK, color
 from regard.look.contrast import contrast
 from regard.look.figure import render
+from regard.look.fonts import BASE, drawable
 from regard.look.words import WeighedText
 from regard.look.wrapping import characters, readable, right_to_left, wrap
 
@@ -177,7 +178,7 @@ def test_shades_stand_under_their_words() -> None:
 
 
 @pytest.mark.parametrize("width", [80, 23, 7, 1])
-@pytest.mark.parametrize("text", [SENTENCE * 3, "這部電影非常好看。" * 4, "هذا الفيلم رائع جدا. " * 4])
+@pytest.mark.parametrize("text", [SENTENCE * 3, "這部電影非常好看。" * 4])
 def test_long_texts_wrap(text: str, width: int) -> None:
     lines = pieces(text, r"\w+", "T").terminal(width).split("\n")
     assert lines[0] == "T" and lines[-1].startswith("weight 0")
@@ -185,6 +186,22 @@ def test_long_texts_wrap(text: str, width: int) -> None:
     assert "".join("".join(body[::2]).split()) == "".join(text.split())
     for above, below in zip(body[::2], body[1::2], strict=True):
         assert cell_len(below) <= cell_len(above) <= max(width, 2)
+
+
+@pytest.mark.parametrize("width", [80, 23, 7, 1])
+def test_long_arabic_texts_wrap_with_their_shades_behind_the_words(width: int) -> None:
+    """Under a line that the terminal may turn around, a shade would stand under another word."""
+    text = "هذا الفيلم رائع جدا. " * 4
+    weighed = pieces(text, r"\w+", "T")
+    lines = weighed.terminal(width).split("\n")
+    assert lines[0] == "T" and lines[-1].startswith("weight 0") and lines[-1].endswith("behind each word")
+    body = "".join("".join(lines[2:-2]).split())
+    assert re.sub("[░▒▓█]", "", body) == "".join(text.split())
+    assert all(cell_len(line) <= max(width, 2) for line in lines[2:-2])
+    shades = ["", "░", "▒", "▓", "█"]
+    steps = [min(int(weight / weighed.top * 5), 4) for weight in weighed.weights]
+    marks = [shades[step] + dot for step, dot in zip(steps, ("", "", "", ".") * 4, strict=True)]
+    assert body == "".join(word.strip(".") + mark for word, mark in zip(text.split(), marks, strict=True))
 
 
 def test_colours_behind_the_words_and_an_ink_that_can_be_read() -> None:
@@ -300,7 +317,7 @@ def test_right_to_left_text_starts_at_the_right() -> None:
     assert len(lefts) == 4 and lefts == sorted(lefts, reverse=True)
     assert placed[0][:, 0].max() == pytest.approx(figure.axes[0].get_window_extent().x1)
     for word, corners in zip(["הסרט", "הזה", "טוב", "מאוד"], placed, strict=True):
-        extent = drawn[word].get_window_extent()  # type: ignore[attr-defined]
+        extent = drawn[drawable(word, [BASE])].get_window_extent()  # type: ignore[attr-defined]
         assert corners[:, 0].min() - 2 <= extent.x0 and extent.x1 <= corners[:, 0].max() + 2
 
 

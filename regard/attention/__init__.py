@@ -2,13 +2,14 @@
 
 from regard.attention.attend import attend, attend_reference, attention_weights
 from regard.attention.cache import MemoryKeys, StepCache
+from regard.attention.call import AttentionCall, Role
+from regard.attention.changes import Change, Pin, Remove, Temperature, intervene, is_changed, softness
 from regard.attention.heads import MultiHead
 from regard.attention.masks import Blocks, Both, Causal, Dense, Lengths, Mask, Window
-from regard.attention.record import AttentionCall, Role, Seen, is_recorded, record
+from regard.attention.record import Seen, is_recorded, record
 from regard.attention.rotary import Rotary
 from regard.attention.scores import SCORES, Score, make_score
 from regard.attention.soft import AttentionPool, Look, SoftAttention
-from regard.attention.softness import softness
 
 __all__ = [
     "SCORES",
@@ -17,22 +18,28 @@ __all__ = [
     "Blocks",
     "Both",
     "Causal",
+    "Change",
     "Dense",
     "Lengths",
     "Look",
     "Mask",
     "MemoryKeys",
     "MultiHead",
+    "Pin",
+    "Remove",
     "Role",
     "Rotary",
     "Score",
     "Seen",
     "SoftAttention",
     "StepCache",
+    "Temperature",
     "Window",
     "attend",
     "attend_reference",
     "attention_weights",
+    "intervene",
+    "is_changed",
     "is_recorded",
     "make_score",
     "record",

@@ -9,20 +9,22 @@ self-attention, at the encoder's memory in cross-attention.
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from regard.attention.attend import attention_weights, for_each_head
+from regard.attention.attend import attention_scores, for_each_head, masked_softmax
 from regard.attention.cache import MemoryKeys, StepCache
+from regard.attention.call import Role
+from regard.attention.changes import changed
 from regard.attention.kernels.kernel import Kernel, KernelState, Setting, lengths_of
 from regard.attention.kernels.window import SlidingWindow
 from regard.attention.masks import Causal, Mask, Window
-from regard.attention.record import Role, attend_seen, tell
-from regard.attention.relative import Relative
+from regard.attention.record import attend_seen, tell, tell_nothing
+from regard.attention.relative import Relative, RelativeValues
 from regard.attention.rotary import Rotary
-from regard.attention.softness import softness_of
 from regard.noise import dropout as drop
 
 
@@ -71,7 +73,8 @@ class MultiHead(nn.Module):
         if x is memory:
             q, k, v = self._own(x)
             plain = self.relative is None and self.scale is None and not (self.training and self.dropout)
-            if self.window is not None and plain and mask == Causal():  # a band, without a mask of T²
+            banded = self.window is not None and plain and mask == Causal() and not self._has_other_weights()
+            if self.window is not None and banded:  # without a mask of T²
                 return self._joined(self._through_kernel(self.window, q, self._each(k), self._each(v), mask))
             return self._look(q, k, v, self._banded(mask), distances=distances)
         return self._look(self.queries(x), *self.keys_values(memory), mask)
@@ -88,9 +91,9 @@ class MultiHead(nn.Module):
         """A memory's keys and values, to be looked at step after step."""
         return MemoryKeys(*self.keys_values(memory), mask)
 
-    def look_at(self, x: Tensor, memory: MemoryKeys) -> Tensor:
-        """x (B, W, D), one vector for each hypothesis, looks at the memory of its source: (B, W, D)."""
-        return self._look(self.queries(x), memory.keys, memory.values, memory.mask)
+    def look_at(self, x: Tensor, memory: MemoryKeys, place: int = 0) -> Tensor:
+        """x (B, W, D), at `place` of each hypothesis, looks at the memory of its source: (B, W, D)."""
+        return self._look(self.queries(x), memory.keys, memory.values, memory.mask, place=place, together=True)
 
     def start(self, rows: int, like: Tensor) -> StepCache | KernelState:
         """An empty past for so many hypotheses."""
@@ -103,22 +106,28 @@ class MultiHead(nn.Module):
         before = past.filled
         q, k, v = self._own(x, before)
         if self.kernel is not None:
-            return self._joined(self.kernel.read(q, self._each(k), self._each(v), past))
+            tell_nothing(self)
+            return self._joined(self._kept(self.kernel, self.kernel.read(q, self._each(k), self._each(v), past)))
         assert isinstance(past, StepCache)
         past.append(k, v)
-        return self._look(q, *past.seen(), self._banded(Causal(before), before), start=before, reused=True)
+        banded = self._banded(Causal(before), before)
+        return self._look(q, *past.seen(), banded, start=before, reused=True, place=before)
 
     def step(self, x: Tensor, past: StepCache | KernelState) -> Tensor:
         """x (B, W, D), the newest position of each hypothesis, joins the past and looks back: (B, W, D)."""
-        before = past.filled
-        q, k, v = self._own(x.reshape(-1, 1, x.size(-1)), before)  # each (B * W, H or G, 1, E)
+        before, columns = past.filled, x.reshape(-1, 1, x.size(-1))  # (B * W, 1, D)
+        if self.band and self._has_other_weights():  # which may be of keys outside the band
+            return self.read(columns, past).view_as(x)
+        q, k, v = self._own(columns, before)  # each (B * W, H or G, 1, E)
         if self.kernel is not None:
-            return self._joined(self.kernel.step(q, self._each(k), self._each(v), past)).view_as(x)
+            tell_nothing(self)
+            seen = self._kept(self.kernel, self.kernel.step(q, self._each(k), self._each(v), past))
+            return self._joined(seen).view_as(x)
         assert isinstance(past, StepCache)
         past.append(k, v)
         keys, values = past.seen(self.band)
         start = keys.size(-2) - 1  # of the query among the keys
-        return self._look(q, keys, values, mask=None, start=start, reused=True).view_as(x)
+        return self._look(q, keys, values, mask=None, start=start, reused=True, place=before).view_as(x)
 
     def _own(self, x: Tensor, start: int = 0) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of x itself, in one product, turned to their positions."""
@@ -155,28 +164,24 @@ class MultiHead(nn.Module):
         *,
         start: int = 0,
         distances: Tensor | None = None,
-        reused: bool = False,
+        **seen: Any,
     ) -> Tensor:
-        rate = self.dropout if self.training else 0.0
+        """`start`: of the queries among the keys. `seen`: what `attend_seen` is told besides (reused, place, together)."""
         if self.kernel is not None:
             return self._joined(self._through_kernel(self.kernel, q, self._each(k), self._each(v), mask))
-        if self.relative is None:
-            seen = attend_seen(self, self.role, q, k, v, mask=mask, scale=self.scale, dropout=rate, reused=reused)
-            return self._joined(seen)
-        bias = self.relative.bias(q, k.size(-2), start, distances)
-        if self.relative.adds_values:
-            return self._joined(self._with_values(self.relative, q, k, v, mask, bias, start, distances, reused))
-        seen = attend_seen(
-            self, self.role, q, k, v, mask=mask, bias=bias, scale=self.scale, dropout=rate, reused=reused
-        )  # (B, H, T, E)
-        return self._joined(seen)
+        bias = None if self.relative is None else self.relative.bias(q, k.size(-2), start, distances)
+        if bias is not None and isinstance(self.relative, RelativeValues):
+            return self._joined(self._with_values(self.relative, q, k, v, mask, bias, start, distances, **seen))
+        rate = self.dropout if self.training else 0.0
+        return self._joined(
+            attend_seen(self, self.role, q, k, v, mask=mask, bias=bias, scale=self.scale, dropout=rate, **seen)
+        )  # of (B, H, T, E)
 
     def _through_kernel(self, kernel: Kernel, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None) -> Tensor:
-        if softness_of(self.role) is not None:
-            kernel.refuse("be made softer or harder")
         lengths = lengths_of(mask, kernel)
-        out = kernel(q, k, v, lengths)
+        out = self._kept(kernel, kernel(q, k, v, lengths))
         given = (q.detach(), k.detach(), lengths)
+        change = changed(self, self.role)
         tell(
             self,
             self.role,
@@ -186,12 +191,27 @@ class MultiHead(nn.Module):
             sums_to_one=kernel.sums_to_one,
             visible=partial(kernel.visible, q.size(-2), k.size(-2), lengths, q.device),
             stands_for=partial(kernel.exact, *given),
+            removed=() if change is None else change.removed(self.heads),
         )
         return out
 
+    def _kept(self, kernel: Kernel, out: Tensor) -> Tensor:
+        """What a kernel's heads saw, without those that are removed; its weights cannot be changed."""
+        change = changed(self, self.role)
+        if change is None:
+            return out
+        if change.of_weights:
+            kernel.refuse("be made softer or harder, or have its weights pinned")
+        return change.kept(out)
+
+    def _has_other_weights(self) -> bool:
+        """Whether someone changes the weights of this attention."""
+        change = changed(self, self.role)
+        return change is not None and change.of_weights
+
     def _with_values(
         self,
-        relative: Relative,
+        relative: RelativeValues,
         q: Tensor,
         k: Tensor,
         v: Tensor,
@@ -199,14 +219,21 @@ class MultiHead(nn.Module):
         bias: Tensor,
         start: int,
         distances: Tensor | None,
-        reused: bool,
+        *,
+        reused: bool = False,
+        place: int = 0,
+        together: bool = False,
     ) -> Tensor:
         """Positions that also add to what is seen need the weights themselves."""
-        weights = attention_weights(q, k, mask=mask, bias=bias, scale=self.scale)  # (B, H, T, S)
-        kept = drop(weights, self.dropout) if self.training else weights
+        scores, change = attention_scores(q, k, bias=bias, scale=self.scale), changed(self, self.role)
+        weights = masked_softmax(scores, mask) if change is None else change.weights(scores, mask, place, together)
+        kept = drop(weights, self.dropout) if self.training else weights  # (B, H, T, S)
         plus = relative.values(kept, start, distances)
         out = kept @ self._each(v) + plus
-        tell(self, self.role, q, k, v, out, mask=mask, bias=bias, scale=self.scale, told=kept, plus=plus, reused=reused)
+        out = out if change is None else change.kept(out)
+        removed = () if change is None else change.removed(self.heads)
+        told = partial(tell, self, self.role, q, k, v, out, mask=mask, bias=bias, scale=self.scale)
+        told(told=kept, plus=plus, reused=reused, removed=removed)
         return out
 
 

@@ -1,21 +1,18 @@
 """What every relative position is: something that scores know about the way from a query to a key.
 
-A sub-class adds to the scores (`bias`), and may add to what is seen (`values`). The way from query t to key s is its
-distance in the text, (s - t), or what the data give instead: `distances` (B, T, S), such as steps in a tree.
+A `Relative` adds to the scores (`bias`); `RelativeValues` also add to what is seen (`values`). The way from query t to
+key s is its distance in the text, (s - t), or what the data give instead: `distances` (B, T, S), such as steps in a tree.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
 
 from torch import Tensor, nn
 
 
 class Relative(nn.Module, ABC):
     """Positions that a `MultiHead` asks when it scores."""
-
-    adds_values: ClassVar[bool] = False
 
     @abstractmethod
     def bias(self, q: Tensor, keys: int, start: int = 0, distances: Tensor | None = None) -> Tensor:
@@ -24,6 +21,10 @@ class Relative(nn.Module, ABC):
         q is (B, H, T, E), its first query at position `start`; the keys stand at 0 .. keys - 1.
         """
 
+
+class RelativeValues(Relative):
+    """Positions that also add to what is seen."""
+
+    @abstractmethod
     def values(self, weights: Tensor, start: int = 0, distances: Tensor | None = None) -> Tensor:
-        """What is added to the weighted values, for weights (B, H, T, S): (B, H, T, E). Only if `adds_values`."""
-        raise NotImplementedError
+        """What is added to the weighted values, for weights (B, H, T, S): (B, H, T, E)."""

@@ -9,21 +9,19 @@ distance (section 3.3); weights are summed by distance before they meet the tabl
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from abc import abstractmethod
 
 import torch
 from torch import Tensor, nn
 
 from regard.attention.distances import text_distances
-from regard.attention.relative import Relative
+from regard.attention.relative import RelativeValues
 
 SPREAD = 0.02  # of fresh tables
 
 
-class DistanceTables(Relative):
+class DistanceTables(RelativeValues):
     """A vector for keys and one for values, for each of `size` distances; a sub-class says which is whose."""
-
-    adds_values: ClassVar[bool] = True
 
     def __init__(self, head_width: int, size: int) -> None:
         super().__init__()
@@ -32,9 +30,9 @@ class DistanceTables(Relative):
         for table in (self.key_table, self.value_table):
             nn.init.normal_(table, std=SPREAD)
 
+    @abstractmethod
     def rows(self, queries: int, keys: int, start: int, distances: Tensor | None) -> Tensor:
         """Which row of the tables each query and key take: it broadcasts to (B, H, T, S)."""
-        raise NotImplementedError
 
     def bias(self, q: Tensor, keys: int, start: int = 0, distances: Tensor | None = None) -> Tensor:
         rows = self.rows(q.size(-2), keys, start, distances)

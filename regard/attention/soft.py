@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from regard.attention.attend import masked_softmax
 from regard.attention.cache import MemoryKeys
+from regard.attention.call import Role
+from regard.attention.changes import changed
 from regard.attention.local import Everywhere, Place
 from regard.attention.masks import Dense, Mask
-from regard.attention.record import Role, tell
+from regard.attention.record import tell
 from regard.attention.scores import Score
-from regard.attention.softness import best_only, softness_of
 
 
 @dataclass(frozen=True)
@@ -64,15 +66,20 @@ class SoftAttention(nn.Module):
         """`forward`, not seen by the recorder: a loop over steps tells all of them at its end."""
         near = self.place(q, memory, times)
         mask = self._known(near.mask, memory)
-        softness = softness_of(self.role)
-        temperature = self.temperature * (1.0 if softness is None else softness.temperature)
+        change = changed(self, self.role)
+        temperature = self.temperature * (1.0 if change is None else change.temperature)
         scores = self.score(q, memory.keys)  # (B, T, S)
         weights = masked_softmax(scores[:, None] / temperature, mask)[:, 0]  # (B, T, S)
         if near.factor is not None:
             weights = weights * near.factor
-        if softness is not None and softness.hard:
-            weights = best_only(weights)
-        return Look(weights @ memory.values, weights, mask)
+        if change is not None:  # all queries stand at one time, or each at its own
+            weights = change.pinned(change.sharpened(weights)[:, None], int(times[0]), times.numel() == 1)[:, 0]
+        return self.seen(weights, memory.values, mask)
+
+    def seen(self, weights: Tensor, values: Tensor, mask: Mask | None) -> Look:
+        """What weights (B, T, S) see of values (B, S, K), unless someone took it away."""
+        context, change = weights @ values, changed(self, self.role)
+        return Look(context if change is None else change.kept(context[:, None])[:, 0], weights, mask)
 
     def _known(self, mask: Mask | None, memory: MemoryKeys) -> Mask | None:
         """Without the positions that the score does not know."""
@@ -85,8 +92,11 @@ class SoftAttention(nn.Module):
     def tell(self, q: Tensor, memory: MemoryKeys, look: Look) -> None:
         """Let the recorder see it: one head, the steps stacked into one map."""
         heads = [x[:, None] for x in (q, memory.keys, memory.values, look.context)]  # each (B, 1, T or S, ...)
-        told, whole = look.weights[:, None], not self.place.weakens
-        tell(self, self.role, *heads, mask=look.mask, told=told, sums_to_one=whole)
+        told, whole = look.weights[:, None].detach(), not self.place.weakens
+        change = changed(self, self.role)
+        removed = () if change is None else change.removed(1)
+        more: dict[str, Any] = {"stands_for": lambda: told, "removed": removed}  # with its score, this is exact
+        tell(self, self.role, *heads, mask=look.mask, told=told, sums_to_one=whole, **more)
 
 
 class AttentionPool(nn.Module):

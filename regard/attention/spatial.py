@@ -106,4 +106,4 @@ def _tell(owner: nn.Module, role: Role, weights: Tensor, v: Tensor, out: Tensor)
     """Weights (B, S) of values (B, S, E), as one head with one query."""
     told = weights[:, None, None]  # (B, 1, 1, S)
     q = torch.ones_like(told[..., :1])  # (B, 1, 1, 1)
-    tell(owner, role, q, told.mT, v[:, None], out[:, None], told=told, sums_to_one=False, gates=True)
+    tell(owner, role, q, told.mT, v[:, None], out[:, None], told=told, sums_to_one=False, gates=True, has_exact=False)

@@ -66,8 +66,9 @@ class Block(nn.Module):
 
     def step(self, x: Tensor, state: BlockState) -> Tensor:
         """The newest position of each hypothesis, (B, W, D) -> (B, W, D); its keys and values join the state."""
+        place = state.own.filled
         x = self.around_attention(x, lambda y: self.attention.step(y, state.own))
         if self.cross is not None and self.around_cross is not None and state.memory is not None:
             cross, memory = self.cross, state.memory
-            x = self.around_cross(x, lambda y: cross.look_at(y, memory))
+            x = self.around_cross(x, lambda y: cross.look_at(y, memory, place))
         return self.around_feed_forward(x, self.feed_forward)

@@ -51,6 +51,7 @@ class StateSpace(nn.Module):
 
     `state` is N, the complex numbers of a channel; steps Δ start between `slowest` and `fastest`. Numbers that are no
     matrix are kept as vectors, so that no optimiser takes them for one: they do not decay, nor are they made orthogonal.
+    C (`reads`) is no vector: it decays as matrices do.
     """
 
     def __init__(

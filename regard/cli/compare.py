@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -34,7 +34,7 @@ def compare(
             "--on",
             metavar="FILE...",
             show_default="data.test, or built-in dates",
-            help="Test pairs: one .tsv or .jsonl file, two parallel files, or builtin/dates/test.",
+            help="Test pairs: one .tsv or .jsonl file, two parallel files, or built-in, as builtin/dates/test.",
         ),
     ] = None,
     budget: Annotated[
@@ -97,33 +97,22 @@ def compare(
 
         place = new_run("compare")
     folders = train_all(contenders, seconds, place, device)
+    shown: dict[str, Any] = {"sentence": sentence, "budget": seconds, "device": device}
     if test is None:
-        compare_others(
-            task,
-            contenders,
-            folders,
-            names,
-            sentence=sentence,
-            budget=seconds,
-            place=place,
-            device=device,
-            as_json=as_json,
-        )
+        compare_others(task, contenders, folders, names, place=place, as_json=as_json, **shown)
         return
+    shown |= {"lowercase": lowercase, "training_data": training_files(contenders)}
+    compare_translators(folders, test, place, as_json, **shown, **given(beam=beam, softness=softness))
+
+
+def compare_translators(
+    folders: dict[str, Path], test: TestSet, place: Path | None, as_json: bool, **options: Any
+) -> None:
+    """Translate the test set with each of them, write the report, then print it."""
     from regard.tasks.compare import compare as report_of
 
     with progress("translating") as advance:
-        report = report_of(
-            folders,
-            test,
-            sentence=sentence,
-            budget=seconds,
-            training_data=training_files(contenders),
-            lowercase=lowercase,
-            device=device,
-            progress=advance,
-            **given(beam=beam, softness=softness),
-        )
+        report = report_of(folders, test, progress=advance, **options)
     written = []
     if place is not None:
         from regard.tasks.report import write_report

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.model import load_model, newest_run
-from regard.cli.options import Device, Model, given
+from regard.cli.options import Device, Model, Removals, given, removing
 from regard.cli.output import finite, say
 from regard.errors import UsageError
 
@@ -46,6 +46,7 @@ def generate(
         list[str] | None, typer.Option(metavar="TEXT", help="End before this text (may be repeated).")
     ] = None,
     min_length: Annotated[int | None, typer.Option(metavar="N", help="Fewest tokens.")] = None,
+    remove: Removals = None,
     device: Device = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line for each text.")] = False,
 ) -> None:
@@ -62,10 +63,15 @@ def generate(
     check_stop(stop or [])
     generator.tokenizer.encode_all(texts)
     alone = len(texts) == 1 and not samples and not beam and not as_json
-    if alone:
-        _stream(generator, texts[0], stop or [], decode)
-        return
-    for found in generator.generate(texts, stop=stop or [], **decode):
+    with removing(generator, remove or ()):
+        if alone:
+            _stream(generator, texts[0], stop or [], decode)
+        else:
+            _print(generator.generate(texts, stop=stop or [], **decode), as_json)
+
+
+def _print(results: list[Generated], as_json: bool) -> None:
+    for found in results:
         for each in (found, *found.alternatives):
             print(
                 json.dumps(finite(as_data(each)), ensure_ascii=False) if as_json else f"{for_terminal(str(each))}\n---"

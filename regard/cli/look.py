@@ -23,12 +23,31 @@ def look(
         typer.Option("-m", "--model", metavar="RUN", help="A run or a bundle.", show_default="the newest run here"),
     ] = None,
     second: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="The second text, where labels are of pairs.")
+        str | None,
+        typer.Option(metavar="TEXT", help="The translation to look at (else the model's own); or the second of a pair."),
+    ] = None,
+    form: Annotated[
+        str | None,
+        typer.Option("--as", metavar="FORM", help="map, grid (all heads), lines, words (colours in the text), rollout.",
+                     show_default="map; words for a classifier"),
+    ] = None,
+    role: Annotated[
+        str | None,
+        typer.Option(metavar="ROLE", help="cross, self or causal.", show_default="what the task looks with"),
     ] = None,
     layer: Annotated[int | None, typer.Option(metavar="N", help="One layer, from 0.", show_default="the mean")] = None,
     head: Annotated[
         int | None, typer.Option(metavar="N", help="One head of it, from 0.", show_default="the mean")
     ] = None,
+    word: Annotated[
+        str | None,
+        typer.Option(metavar="WORD", help="With --as words: whose look, by its text or its number from 0.",
+                     show_default="each in turn"),
+    ] = None,
+    pieces: Annotated[bool, typer.Option("--pieces", help="Keep the pieces of words apart.")] = False,
+    specials: Annotated[
+        bool, typer.Option("--show-special/--hide-special", help="Show <s>, </s> and the like.")
+    ] = True,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", metavar="FILE", help="Save it (.png .svg .html .json .csv).")
     ] = None,
@@ -40,45 +59,54 @@ def look(
         bool, typer.Option("--exact", help="Of a text: what the model mixes beside what exact attention would.")
     ] = False,
     device: Device = "auto",
-) -> None:
-    """Where a model looks: the words that a classifier weighs, coloured; who looks at whom; places of a picture."""
+) -> None:  # fmt: skip
+    """Where a model looks: who looks at whom, all heads, words in colours; what a classifier weighs; places of a picture."""
     user = load_model(model or _newest(), device)
-    if (user.config.task == "answer") != (question is not None):
-        raise UsageError(
-            'a model that answers needs a picture and a question: regard look photo.jpg "what colour is it?"'
-            if question is None
-            else f"a question is for models that answer; this is a model to {user.config.task}"
-        )
-    if (channels or smooth) and user.config.pictures is None:
-        raise UsageError(f"--{'channels' if channels else 'smooth'} is for models that see pictures")
-    if channels and user.config.task != "classify-pictures":
-        raise UsageError("--channels is for classifiers of pictures")
+    for_text = {
+        "--as": form, "--role": role, "--word": word, "--pieces": pieces or None, "--hide-special": None if specials else True
+    }  # fmt: skip
+    given = [name for name, value in for_text.items() if value is not None]
+    _check(user, question, channels=channels, smooth=smooth, exact=exact, given=given)
     if exact:
         shown = beside_exact(user, text, second, layer, head)
+    elif user.config.pictures is not None:
+        shown = user.channels(text) if channels else _in_picture(user, text, question, second, layer, head)
     else:
-        shown = user.channels(text) if channels else looked_at(user, text, question or second, layer, head)
+        from regard.tasks.looking import View, look_at
+
+        shown = look_at(user, text, second, View(form, role, layer, head, pieces, specials, word))
     if out is not None:
         say(f"wrote {shown.save(out, smooth=True) if smooth else shown.save(out)}")
     else:
         results().print(shown)
 
 
-def looked_at(user: Any, text: str, second: str | None, layer: int | None, head: int | None) -> Any:
-    """What there is to see of this text or picture in a model of any task."""
-    if user.config.pictures is not None:
-        asked = () if user.config.task != "answer" else (second,)
-        if second is not None and not asked:
-            raise UsageError("--second is for classifiers of pairs of texts")
-        return user.look(text, *asked, layer=layer, head=head)
-    if user.config.task == "classify":
-        if layer is not None or head is not None:
-            raise UsageError("a classifier shows what each word counted for the label; leave out --layer and --head")
-        return user.look(text, second)
+def _check(user: Any, question: str | None, *, channels: bool, smooth: bool, exact: bool, given: list[str]) -> None:
+    """What does not go together, before anything is computed. `given` are options for texts."""
+    task = user.config.task
+    if (task == "answer") != (question is not None):
+        raise UsageError(
+            'a model that answers needs a picture and a question: regard look photo.jpg "what colour is it?"'
+            if question is None
+            else f"a question is for models that answer; this is a model to {task}"
+        )
+    if (channels or smooth) and user.config.pictures is None:
+        raise UsageError(f"--{'channels' if channels else 'smooth'} is for models that see pictures")
+    if channels and task != "classify-pictures":
+        raise UsageError("--channels is for classifiers of pictures")
+    if given and user.config.pictures is not None:
+        raise UsageError(f"{given[0]} is for models of text; this is a model to {task}")
+    if given and exact:
+        raise UsageError(f"--exact has a form of its own; leave out {given[0]}")
+
+
+def _in_picture(
+    user: Any, picture: str, question: str | None, second: str | None, layer: int | None, head: int | None
+) -> Any:
     if second is not None:
-        raise UsageError(f"--second is for classifiers of pairs; this is a model to {user.config.task}")
-    if user.config.task == "translate":
-        return user.translate(text, attention=True).attention.map(layer, head)
-    return user.attention(text).map(layer, head)
+        raise UsageError("--second is for classifiers of pairs of texts")
+    asked = () if question is None else (question,)
+    return user.look(picture, *asked, layer=layer, head=head)
 
 
 def beside_exact(user: Any, text: str, second: str | None, layer: int | None, head: int | None) -> Any:

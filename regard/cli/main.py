@@ -28,7 +28,9 @@ from regard.cli.eval import evaluate
 from regard.cli.export import export_model
 from regard.cli.extrapolate import extrapolate
 from regard.cli.fill import fill
+from regard.cli.formation import formation
 from regard.cli.generate import generate
+from regard.cli.heads import heads
 from regard.cli.import_ import import_model
 from regard.cli.look import look
 from regard.cli.runs import runs
@@ -38,6 +40,7 @@ from regard.cli.train import train
 from regard.cli.translate import translate
 from regard.cli.vectors import vectors
 from regard.cli.verify import verify
+from regard.cli.walk import walk
 from regard.errors import RegardError, UsageError, nearest
 
 VERBS: dict[str, Callable[..., None]] = {
@@ -52,6 +55,9 @@ VERBS: dict[str, Callable[..., None]] = {
     "answer": answer,
     "vectors": vectors,
     "look": look,
+    "walk": walk,
+    "heads": heads,
+    "formation": formation,
     "score": score,
     "compare": compare,
     "extrapolate": extrapolate,

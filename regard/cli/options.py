@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from regard.cli.output import say
+from regard.errors import UsageError
+
+if TYPE_CHECKING:
+    from regard.attention import Remove
 
 Device = Annotated[str, typer.Option(metavar="NAME", help="auto (cuda, then mps, then cpu), cpu, cuda or mps.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -21,7 +29,7 @@ TestPairs = Annotated[
         "--on",
         metavar="FILE...",
         show_default=False,
-        help="Test pairs: one .tsv or .jsonl file, two parallel files, or builtin/dates/test.",
+        help="Test pairs: one .tsv or .jsonl file, two parallel files, or built-in, as builtin/dates/test.",
     ),
 ]
 Lowercase = Annotated[
@@ -34,8 +42,51 @@ Softness = Annotated[
     float | None,
     typer.Option(metavar="X", help="Temperature of each look at the source; 0: only the best position is seen."),
 ]
+Removals = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--remove",
+        metavar="ROLE:LAYER:HEAD",
+        help="Take a head away, such as cross:1:3; without HEAD all of a layer (may be repeated).",
+    ),
+]
 
 
 def given(**options: Any) -> dict[str, Any]:
     """The options that the person gave: those left out are None."""
     return {name: value for name, value in options.items() if value is not None}
+
+
+@contextmanager
+def removing(user: Any, words: Sequence[str]) -> Iterator[None]:
+    """Inside this block, the heads that `--remove` names are taken away; one that is not there is told before."""
+    if not words:
+        yield
+        return
+    from regard.attention import intervene
+    from regard.tasks.reading import read_ids
+
+    changes, empty = [_removal(word) for word in words], read_ids(user, ())
+    for word, change in zip(words, changes, strict=True):
+        try:
+            with intervene(user.model, change):
+                empty.look()
+        except UsageError as error:
+            raise UsageError(f"--remove {word}: {error}") from error
+    say(f"removed: {', '.join(words)}")
+    with intervene(user.model, *changes):
+        empty.look()  # so that each has met its attention, whatever is asked of the model
+        yield
+
+
+def _removal(word: str) -> Remove:
+    """role:layer:head; the last, or the last two, may be left out."""
+    from regard.attention import Remove
+
+    role, *numbers = word.split(":")
+    if role not in ("self", "causal", "cross") or len(numbers) > 2 or not all(each.isdecimal() for each in numbers):
+        raise UsageError(
+            f"--remove {word}: type a role (self, causal or cross), a layer and a head, from 0, such as cross:1:3"
+        )
+    layer, head = [*map(int, numbers), None, None][:2]
+    return Remove(role, layer, head=head)  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ def score(
         list[str],
         typer.Argument(
             metavar="PAIRS...",
-            help="One .tsv or .jsonl file, two parallel files, or builtin/dates/test.",
+            help="One .tsv or .jsonl file, two parallel files, or built-in, as builtin/dates/test.",
             show_default=False,
         ),
     ],

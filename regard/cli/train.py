@@ -40,7 +40,7 @@ TEST = {
     "caption": "test.jsonl",
     "answer": "test.jsonl",
 }
-BUILT_IN = {name: f"{name}/test" for name in ("builtin/dates", "builtin/names", "builtin/glyphs", "builtin/shapes")}
+NO_TEST = "builtin/python"  # the only built-in data without a test set
 LENGTHEN = ("steps", "max_time", "patience")  # what may change when a run goes on
 
 
@@ -232,7 +232,9 @@ def _test_set(result: RunResult) -> str:
     from regard.runs import read_run
 
     config: Any = read_run(result.folder)["config"]
-    return BUILT_IN.get(config["data"]["train"][0], TEST[result.task])
+    name = str(config["data"]["train"][0])
+    built_in = name.startswith("builtin/") and not name.startswith(NO_TEST)
+    return f"{name.removesuffix('/train')}/test" if built_in else TEST[result.task]
 
 
 def _data(data: list[str] | None, valid: list[str] | None, languages: str | None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.model import load_translator, newest_run
-from regard.cli.options import Beam, Device, Softness, given
+from regard.cli.options import Beam, Device, Removals, Softness, given, removing
 from regard.cli.output import finite, one_line, progress, results, say
 from regard.errors import UsageError
 
@@ -46,6 +46,7 @@ def translate(
     min_length: Annotated[int | None, typer.Option(metavar="N", help="Fewest tokens.")] = None,
     max_length: Annotated[int | None, typer.Option(metavar="N", help="Most tokens.")] = None,
     softness: Softness = None,
+    remove: Removals = None,
     attention: Annotated[bool, typer.Option("--attention", help="Show where the model looked.")] = False,
     out: Annotated[
         Path | None,
@@ -68,17 +69,18 @@ def translate(
     translator = load_translator(model or newest_run("translate"), device)
     translator.options(decode)  # a wrong option is told before anything is read
     looks = attention or out is not None
-    found = _from_texts(translator, texts, decode, looks) if texts else _from_stdin(translator, decode)
-    for number, each in enumerate(found, start=1):
-        if as_json:
-            print(json.dumps(finite(as_data(each)), ensure_ascii=False))
-            continue
-        for line in as_lines(each, number, scores):
-            print(line)
-        if attention and each.attention is not None:
-            results().print(each.attention.map())
-        if out is not None and each.attention is not None:
-            say(f"wrote {each.attention.save(out)}")
+    with removing(translator, remove or ()):
+        found = _from_texts(translator, texts, decode, looks) if texts else _from_stdin(translator, decode)
+        for number, each in enumerate(found, start=1):
+            if as_json:
+                print(json.dumps(finite(as_data(each)), ensure_ascii=False))
+                continue
+            for line in as_lines(each, number, scores):
+                print(line)
+            if attention and each.attention is not None:
+                results().print(each.attention.map())
+            if out is not None and each.attention is not None:
+                say(f"wrote {each.attention.save(out)}")
 
 
 def as_lines(found: Translation, number: int, scores: bool) -> list[str]:

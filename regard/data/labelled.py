@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from regard.config import find_file
@@ -62,7 +62,7 @@ def read_labelled(
     builtin_size: int = 20_000,
     beside: Path | None = None,
 ) -> list[Labelled]:
-    """The texts of all that is named. `text`, `label`, `second` and `heads` are keys in JSONL."""
+    """The texts of all that is named. `text`, `label`, `second` and `heads` are keys in JSONL; no trees with heads=""."""
     found: list[Labelled] = []
     for name in names:
         if name == BUILTIN or name.startswith(BUILTIN + "/"):
@@ -77,7 +77,7 @@ def read_labelled(
             found += read_file(path, Keys(text, label, second, heads, encoding), label_first)
     if not found:
         raise RegardError(f"there are no labelled texts in {', '.join(names)}")
-    return found
+    return found if heads else [replace(each, heads=None) for each in found]
 
 
 def builtin_names(which: str) -> list[Labelled]:

@@ -84,7 +84,9 @@ def _jsonl(path: Path, keys: Keys) -> list[Labelled]:
 
 
 def _trees(path: Path, keys: Keys, texts: Sequence[str]) -> list[tuple[int, ...] | None]:
-    """The tree of each line's text; None where the line has none."""
+    """The tree of each line's text; None where the line has none, or nobody asks for trees."""
+    if not keys.heads:
+        return [None] * len(texts)
     found: list[tuple[int, ...] | None] = []
     for number, (line, text) in enumerate(zip(read_lines(path), texts, strict=True), start=1):
         given = json.loads(line).get(keys.heads) if f'"{keys.heads}"' in line else None

@@ -128,9 +128,8 @@ class EffectiveAttention:
     @property
     def title(self) -> str:
         layers, heads = len(self.layers), len(self.chosen[0].map)
-        which = (
-            f"mean of {layers} layers x {heads} heads" if self.layer is None else f"layer {self.layer + 1} of {layers}"
-        )
+        one = f"layer {self.layer} (of {layers}, counted from 0)"
+        which = f"mean of {layers} layers x {heads} heads" if self.layer is None else one
         if self.layer is not None:
             which += f", mean of {heads} heads" if self.head is None else f", head {self.head}"
         return f"{NAMES.get(self.layers[0].role, self.layers[0].role)}, {which} · {self.sentence}"

@@ -24,7 +24,7 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from regard.look.colors import INK, hexadecimal, scale_top
-from regard.look.fonts import drawable, families_for
+from regard.look.fonts import drawable, families_for, ordered, spelled
 from regard.look.labels import visible, visible_title
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ GAP = 0.14  # inches between panels
 CAPTION = 0.24  # inches for the name of a head under its panel
 TEXT = "#222222"
 FRAME = "#b5bcc4"
+QUIET = "#5b646c"
 COLORS = LinearSegmentedColormap.from_list("ink", [hexadecimal(each) for each in INK])
 
 
@@ -88,14 +89,14 @@ def draw(map: AttentionMap) -> Figure:
     layout, top = Layout.of(*heads.shape), scale_top(map.weights)
     placed: Placed = [(figure.add_axes((0, 0, 1, 1)), layout.place(index)) for index in range(len(heads))]
     for index, (axes, _) in enumerate(placed):
-        draw_cells(axes, heads[index], top, layout)
+        draw_cells(axes, heads[index], top, layout, len(heads))
         if map.weights.ndim == 3:
             axes.set_xlabel(f"head {index}", fontsize=9, color=TEXT, labelpad=4)
     placed += draw_legend(figure, layout, placed, top, masked=bool(np.isnan(map.weights).any()))
     stand(placed, figure, Bbox([[0, 0], [1, 1]]))
     for index in range(len(heads)):
         draw_labels(placed[index][0], map, layout, left=index % layout.across == 0, above=index < layout.across)
-    fit_page(figure, placed, map.title)
+    fit_page(figure, placed, map.title, map.notes)
     return figure
 
 
@@ -107,8 +108,8 @@ def render(figure: Figure, format: str) -> bytes:
     return file.getvalue()
 
 
-def draw_cells(axes: Axes, weights: np.ndarray, top: float, layout: Layout) -> None:
-    """The coloured cells (T, S). Masked cells are left out, and the hatched ground shows."""
+def draw_cells(axes: Axes, weights: np.ndarray, top: float, layout: Layout, panels: int = 1) -> None:
+    """The coloured cells (T, S) of one of so many panels. Masked cells are left out, and the hatched ground shows."""
     rows, columns = weights.shape
     if np.isnan(weights).any():
         axes.add_patch(hatched(axes))
@@ -117,8 +118,8 @@ def draw_cells(axes: Axes, weights: np.ndarray, top: float, layout: Layout) -> N
         cmap=COLORS,
         norm=Normalize(0.0, top),
         edgecolors="white",
-        linewidth=min(layout.cell * POINTS * 0.05, 1.0),
-        rasterized=weights.size > 20_000,  # an SVG with a path for each cell would be larger than a picture
+        linewidth=min(layout.cell * POINTS * 0.05, 1.0) if layout.cell * DPI > 5 else 0.0,  # no lines as wide as cells
+        rasterized=weights.size * panels > 20_000,  # an SVG with a path for each cell would be larger than a picture
     )
     axes.set_xlim(0, columns)
     axes.set_ylim(rows, 0)
@@ -151,7 +152,7 @@ def draw_labels(axes: Axes, map: AttentionMap, layout: Layout, left: bool, above
 def _prepared(labels: Sequence[str], stride: int) -> tuple[list[str], list[str]]:
     shown = [visible(label) for label in labels[::stride]]
     families = families_for(shown)
-    return [_cut(drawable(label, families)) for label in shown], families
+    return [ordered(_cut(spelled(label, families))) for label in shown], families
 
 
 def _cut(label: str) -> str:
@@ -192,29 +193,33 @@ def draw_legend(figure: Figure, layout: Layout, placed: Placed, top: float, mask
     return legend
 
 
-def fit_page(figure: Figure, placed: Placed, title: str) -> None:
-    """Measure everything drawn, add the title and the margins, and make the page exactly that large."""
+def fit_page(figure: Figure, placed: Placed, title: str, notes: Sequence[str] = ()) -> None:
+    """Measure everything drawn, add the title, the notes and the margins, and make the page exactly that large."""
     boxes = [box for axes, _ in placed if (box := axes.get_tightbbox()) is not None]
     ink = Bbox.union(boxes).transformed(figure.dpi_scale_trans.inverted())  # in inches
-    heading = _draw_title(figure, title, ink.width)
-    above = heading.height + 0.14 if title else 0.0
-    width = max(ink.width, heading.width)
-    page = Bbox([[ink.x0 - MARGIN, ink.y0 - MARGIN], [ink.x0 + width + MARGIN, ink.y1 + above + MARGIN]])
+    lines = max(32, int(ink.width / 0.095)), max(52, int(ink.width / 0.068))
+    heading = write_lines(figure, [title] if title else [], lines[0], 11.5, TEXT, "top")
+    below = write_lines(figure, notes, lines[1], 8.5, QUIET, "bottom")
+    above, under = (each.height + 0.14 if each.height else 0.0 for each in (heading, below))
+    width = max(ink.width, heading.width, below.width)
+    corners = (ink.x0 - MARGIN, ink.y0 - under - MARGIN), (ink.x0 + width + MARGIN, ink.y1 + above + MARGIN)
+    page = Bbox(corners)
     stand(placed, figure, page)
     for text in figure.texts:
-        text.set_position((MARGIN / page.width, 1 - MARGIN / page.height))
+        y = MARGIN / page.height
+        text.set_position((MARGIN / page.width, 1 - y if text.get_verticalalignment() == "top" else y))
 
 
-def _draw_title(figure: Figure, title: str, width: float) -> Bbox:
-    """The title, in lines about as wide as the rest; its size in inches."""
-    if not title:
+def write_lines(figure: Figure, texts: Sequence[str], width: int, size: float, color: str, align: str) -> Bbox:
+    """Each text in lines of about so many characters, somewhere on the page; its size in inches."""
+    if not texts:
         return Bbox([[0, 0], [0, 0]])
-    shown = visible_title(title)
-    families = families_for([shown])
-    lines = [drawable(line, families) for line in textwrap.wrap(shown, max(32, int(width / 0.095)))]
-    heading = figure.text(0, 1, "\n".join(lines), va="top", ha="left", fontsize=11.5, color=TEXT, family=families)
-    heading.set_parse_math(False)
-    return heading.get_window_extent().transformed(figure.dpi_scale_trans.inverted())
+    shown = [visible_title(text) for text in texts]
+    families = families_for(shown)
+    lines = [drawable(line, families) for text in shown for line in textwrap.wrap(text, width)]
+    written = figure.text(0, 1, "\n".join(lines), va=align, ha="left", fontsize=size, color=color, family=families)
+    written.set_parse_math(False)
+    return written.get_window_extent().transformed(figure.dpi_scale_trans.inverted())
 
 
 def stand(placed: Placed, figure: Figure, page: Bbox) -> None:

@@ -1,17 +1,26 @@
 """Which installed fonts can draw a label, and what to write when none can.
 
 matplotlib draws an empty box for a character that its fonts lack. Here every character finds a font that has it, or is
-written by its number, so that a reader without Chinese fonts still sees which character was meant.
+written by its number, so that a reader without Chinese fonts still sees which character was meant. Text from right to
+left is put in order, and Arabic letters are joined, where matplotlib does not do it (before 3.11).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 import matplotlib
 from matplotlib.font_manager import FontEntry, fontManager, get_font
 
+from regard.look.arabic import joined
+from regard.look.bidi import has_right_to_left, turned, visual
+from regard.look.wrapping import right_to_left
+
+ORDERS = tuple(int(part) for part in matplotlib.__version__.split(".")[:2]) >= (
+    3,
+    11,
+)  # it orders and joins text itself
 BASE = "DejaVu Sans"  # ships with matplotlib: always there, with Latin, Greek, Cyrillic, Arabic, Hebrew and symbols
 PREFERRED = (  # for the rest, when installed; any other font comes after these
     "Noto Sans CJK SC",
@@ -44,12 +53,39 @@ def families_for(texts: Iterable[str]) -> list[str]:
 
 
 def drawable(text: str, families: list[str]) -> str:
+    """A text of one line as matplotlib needs it to be read rightly; what no family has is written by its number."""
+    return ordered(spelled(text, families))
+
+
+def ordered(text: str) -> str:
+    """The text in the order in which the installed matplotlib draws it."""
+    if ORDERS or not has_right_to_left(text):
+        return text
+    letters = joined(text)
+    return "".join(drawn(letters[start:end], odd) for start, end, odd in visual(text, right_to_left(text)))
+
+
+def drawn(letters: Sequence[str], odd: bool) -> str:
+    """A run of one direction (`bidi.visual`), `odd` from right to left, as the installed matplotlib needs it."""
+    text = "".join(letters)
+    if ORDERS and right_to_left(text):
+        return text  # matplotlib turns it; a run without letters, such as a bracket, it takes for left to right
+    return turned(letters) if odd else text
+
+
+def spelled(text: str, families: list[str]) -> str:
     """The text, with each character that none of the families has written by its number: U+5E74."""
     paths = [entry.fname for entry in _installed() if entry.name in families]
     shown = [(each, any(_has_glyph(path, each) for path in paths)) for each in text]
     if len(text) == 1:
         return text if shown[0][1] else f"U+{ord(text):04X}"
     return "".join(each if known else f"<{ord(each):04X}>" for each, known in shown)
+
+
+def heaviest(weight: str, families: list[str]) -> str:
+    """The weight, if every family has it, else normal: matplotlib would complain on stderr, and take that."""
+    bold = {entry.name for entry in fontManager.ttflist if entry.weight in (700, "bold")}
+    return weight if weight == "normal" or bold.issuperset(families) else "normal"
 
 
 def _installed() -> list[FontEntry]:

@@ -6,7 +6,8 @@ importing this file costs nothing but numpy.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Console, ConsoleOptions, RenderResult
 
-SUFFIXES = (".png", ".svg", ".json", ".csv")
+    from regard.look.lines import Lines
+
+SUFFIXES = (".png", ".svg", ".json", ".csv", ".html")
 
 
 @dataclass(frozen=True, eq=False)  # arrays have no single answer to ==
@@ -31,12 +34,14 @@ class AttentionMap:
     columns: tuple[str, ...]  # S labels: what is looked at
     rows: tuple[str, ...]  # T labels: who looks
     title: str = ""
+    notes: tuple[str, ...] = ()  # what was done to the weights since the model computed them
 
     def __post_init__(self) -> None:
         weights = np.array(self.weights, dtype=np.float64)
         weights.flags.writeable = False
-        for name, value in (("weights", weights), ("columns", tuple(self.columns)), ("rows", tuple(self.rows))):
-            object.__setattr__(self, name, value)
+        object.__setattr__(self, "weights", weights)
+        for name in ("columns", "rows", "notes"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         self._check()
 
     def _check(self) -> None:
@@ -63,7 +68,7 @@ class AttentionMap:
             return self
         masked = np.isnan(self.weights)  # (H, T, S)
         average = np.where(masked, 0.0, self.weights).mean(axis=0)  # (T, S)
-        return AttentionMap(np.where(masked.all(axis=0), np.nan, average), self.columns, self.rows, self.title)
+        return replace(self, weights=np.where(masked.all(axis=0), np.nan, average))
 
     def head(self, index: int) -> AttentionMap:
         """One head, counted from 0."""
@@ -73,7 +78,25 @@ class AttentionMap:
             return self
         name = f"head {index}"
         title = f"{self.title} · {name}" if self.title else name
-        return AttentionMap(self.weights[index], self.columns, self.rows, title)
+        return replace(self, weights=self.weights[index], title=title)
+
+    def words(self) -> AttentionMap:
+        """Pieces joined into words, on both axes: columns add up, rows are averaged, so a row's sum stays."""
+        from regard.look.merging import into_words
+
+        return into_words(self)
+
+    def hide(self, specials: bool = True, labels: Sequence[str] = ()) -> AttentionMap:
+        """Without special tokens (<s>, </s>, [CLS]) and those with the given labels; a note says what they had."""
+        from regard.look.hiding import without
+
+        return without(self, specials, labels)
+
+    def lines(self) -> Lines:
+        """The same weights as lines between two sentences."""
+        from regard.look.lines import Lines
+
+        return Lines(self)
 
     def save(self, path: str | Path) -> Path:
         """Write the map in the format that the suffix names, whole or not at all."""
@@ -83,10 +106,9 @@ class AttentionMap:
             from regard.look.figure import render
 
             return write_bytes(path, render(self.figure(), suffix[1:]))
-        if suffix == ".json":
-            return write_text(path, self.json())
-        if suffix == ".csv":
-            return write_text(path, self.csv())
+        texts = {".json": self.json, ".csv": self.csv, ".html": self.html}
+        if suffix in texts:
+            return write_text(path, texts[suffix]())
         found = f"ends in {suffix}" if suffix else "has no suffix"
         raise UsageError(f"cannot tell how to write a map to {path.name}, which {found}; use {', '.join(SUFFIXES)}")
 
@@ -95,10 +117,16 @@ class AttentionMap:
         return write_bytes(path, self._repr_png_())
 
     def json(self) -> str:
-        return formats.as_json(self.weights, self.columns, self.rows, self.title)
+        return formats.as_json(self.weights, self.columns, self.rows, self.title, self.notes)
 
     def csv(self) -> str:
-        return formats.as_csv(self.weights, self.columns, self.rows)
+        return formats.as_csv(self.weights, self.columns, self.rows, self.notes)
+
+    def html(self) -> str:
+        """A whole page: the map, and every number under the pointer; nothing is loaded from elsewhere."""
+        from regard.look.page import page_of
+
+        return page_of(self)
 
     def text(self, width: int = 80, color: bool = False) -> str:
         """The map for a terminal of that width: with ANSI colours, or with the shades ░▒▓█."""

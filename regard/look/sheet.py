@@ -10,7 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from regard.look.figure import DPI, MARGIN
-from regard.look.fonts import drawable, families_for
+from regard.look.fonts import families_for, ordered, spelled
 from regard.look.labels import visible_title
 from regard.look.words_figure import Pen
 from regard.look.wrapping import readable, wrap
@@ -69,13 +69,15 @@ def write_heading(axes: Axes, lines: Heading) -> float:
 
 def cut(text: str, pen: Pen, width: float) -> str:
     """The text as the fonts can draw it, cut where it grows too wide."""
-    shown = drawable(visible_title(text), pen.families) if text.strip() else ""
+    shown = spelled(visible_title(text), pen.families) if text.strip() else ""
     if pen.ruler(shown) <= width:
-        return shown
+        return ordered(shown)
     fitting = bisect_right(range(1, len(shown)), width, key=lambda kept: pen.ruler(shown[:kept] + "…"))
-    return shown[:fitting] + "…"
+    return ordered(shown[:fitting] + "…")
 
 
 def _lines(text: str, pen: Pen, width: float) -> list[str]:
-    shown = drawable(visible_title(text), pen.families) if text else ""
-    return [shown[start:end] for start, end in wrap(shown, width, lambda start, end: pen.ruler(shown[start:end]))]
+    shown = spelled(visible_title(text), pen.families) if text else ""
+    return [
+        ordered(shown[start:end]) for start, end in wrap(shown, width, lambda start, end: pen.ruler(shown[start:end]))
+    ]

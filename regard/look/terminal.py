@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,7 +40,14 @@ def draw(map: AttentionMap, width: int, colored: bool) -> Text:
         lines += [Text(name, style="italic")] if name else []
         lines += _panels(map, weights / top, width, colored)
     lines += [Text(), _legend(top, colored, masked=bool(np.isnan(map.weights).any()))]
+    lines += told(map.notes, width)
     return Text("\n", no_wrap=True, overflow="ignore").join(lines)
+
+
+def told(notes: Sequence[str], width: int) -> list[Text]:
+    """Notes in lines that fit the width."""
+    each = [line for note in notes for line in textwrap.wrap(visible_title(note), max(width, 20))]
+    return [Text(line, style="italic") for line in each]
 
 
 def ansi(text: Text) -> str:

@@ -15,11 +15,13 @@ import numpy as np
 from regard.errors import RegardError, UsageError
 from regard.files import finite, write_bytes, write_text
 from regard.look.colors import scale_top
-from regard.look.wrapping import SPACELESS
+from regard.look.wrapping import one_word
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Console, ConsoleOptions, RenderResult
+
+    from regard.look.map import AttentionMap
 
 SUFFIXES = (".png", ".svg", ".html", ".json", ".csv")
 
@@ -64,6 +66,13 @@ class WeighedText:
                 )
             before = end if start < end else before
 
+    @classmethod
+    def from_map_row(cls, map: AttentionMap, row: int) -> WeighedText:
+        """Where one row of a map looks, as colours behind the words of its columns. Rows count from 0."""
+        from regard.look.words_row import weighed_row
+
+        return weighed_row(map, row)
+
     @property
     def top(self) -> float:
         """The weight that gets the last colour."""
@@ -93,7 +102,7 @@ class WeighedText:
         for number, (start, stop) in enumerate(self.spans):
             if start == stop:
                 continue
-            if words and _joined(self.text, end, start):
+            if words and one_word(self.text, end, start):
                 words[-1].append(number)
             else:
                 words.append([number])
@@ -183,12 +192,6 @@ class WeighedText:
         from regard.look.words_html import fragment
 
         return fragment(self)
-
-
-def _joined(text: str, end: int, start: int) -> bool:
-    """Whether a piece that ends at `end` and the next one, from `start`, are parts of one word."""
-    around = text[end - 1 : start + 1]
-    return not any(each.isspace() for each in around) and not SPACELESS.search(around)
 
 
 def _total(weights: list[float]) -> float:

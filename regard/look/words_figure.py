@@ -1,7 +1,7 @@
 """A weighed text as a figure: running text with colours behind the words, as wide as a page and as tall as it needs.
 
 Every stretch of text is measured, and placed in inches from the top left corner. Text that begins from right to left is
-set from the right; a phrase of the other direction inside it keeps the order of its pieces, not of its words.
+set from the right; stretches stand in the order in which they are read, and letters join across their borders.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from matplotlib.patches import Rectangle
 from regard.look.colors import INK, color, hexadecimal
 from regard.look.contrast import ink_on
 from regard.look.figure import COLORS, DPI, FRAME, MARGIN, POINTS, TEXT
-from regard.look.fonts import drawable, families_for
+from regard.look.fonts import families_for, heaviest, ordered, spelled
 from regard.look.labels import visible_title
 from regard.look.series import QUIET
-from regard.look.wrapping import readable, right_to_left, shown_text, stretches, wrap
+from regard.look.words_stretches import Stretch, lines_of
+from regard.look.wrapping import readable, right_to_left, wrap
 
 if TYPE_CHECKING:
     from regard.look.words import WeighedText
@@ -52,9 +53,13 @@ class Pen:
         return self.size * PITCH / POINTS
 
     @cached_property
+    def strength(self) -> str:
+        return heaviest(self.weight, self.families)
+
+    @cached_property
     def ruler(self) -> Callable[[str], float]:
         """How wide a text is, in inches."""
-        font = FontProperties(family=self.families, size=self.size, weight=self.weight)
+        font = FontProperties(family=self.families, size=self.size, weight=self.strength)
         renderer = FigureCanvasAgg(Figure(dpi=DPI)).get_renderer()
 
         def extent(text: str) -> float:
@@ -67,16 +72,7 @@ class Pen:
         """The text with its left end at x, in the middle of the line whose top is y."""
         baseline = y + self.pitch / 2 + 0.36 * self.size / POINTS  # letters are about 0.72 of their size tall
         written = axes.text(x, baseline, text, fontsize=self.size, color=ink or self.color, va="baseline")
-        written.set(family=self.families, fontweight=self.weight, parse_math=False)
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """A part of a line: what it says, how wide it is, and its weight, NaN for none."""
-
-    text: str
-    width: float
-    weight: float
+        written.set(family=self.families, fontweight=self.strength, parse_math=False)
 
 
 def draw(weighed: WeighedText) -> Figure:
@@ -84,19 +80,19 @@ def draw(weighed: WeighedText) -> Figure:
     families = families_for({readable(each) for each in {*weighed.text, *weighed.title, *weighed.caption}})
     letters, quiet = Pen(11.5, families), Pen(9.0, families, color=QUIET)
     title, caption = Pen(12.5, families, weight="bold"), Pen(11.0, families)
-    heading = [(title, line) for line in _lines(weighed.title, title)]
-    heading += [(caption, line) for line in _lines(weighed.caption, caption)]
-    body, left = _stretches(weighed, letters)
+    heading = [(title, line, right_to_left(weighed.title)) for line in _lines(weighed.title, title)]
+    heading += [(caption, line, right_to_left(weighed.caption)) for line in _lines(weighed.caption, caption)]
+    body, left = lines_of(weighed, families, letters.ruler, WIDEST, MOST_LINES)
     notes = _notes(weighed, left)
     legend = quiet.ruler("weight 0  ") + BAR + quiet.ruler(notes)
-    widths = [pen.ruler(line) for pen, line in heading] + [sum(each.width for each in line) for line in body]
+    widths = [pen.ruler(line) for pen, line, _ in heading] + [sum(each.width for each in line) for line in body]
     width = max([*widths, legend])
-    above = sum(pen.pitch for pen, _ in heading) + (0.08 if heading else 0.0)
+    above = sum(pen.pitch for pen, _, _ in heading) + (0.08 if heading else 0.0)
     height = above + len(body) * letters.pitch + 0.12 + quiet.pitch
     figure, axes = _sheet(width, height)
     y = 0.0
-    for pen, line in heading:
-        pen.write(axes, 0.0, y, line)
+    for pen, line, right in heading:
+        pen.write(axes, width - pen.ruler(line) if right else 0.0, y, line)
         y += pen.pitch
     _draw_body(axes, body, above, letters, weighed.top, width if right_to_left(weighed.text) else None)
     _draw_legend(axes, height - quiet.pitch, quiet, notes)
@@ -115,48 +111,24 @@ def _sheet(width: float, height: float) -> tuple[Figure, Axes]:
 
 
 def _lines(text: str, pen: Pen) -> list[str]:
-    shown = drawable(visible_title(text), pen.families) if text else ""
-    return [shown[start:end] for start, end in wrap(shown, WIDEST, lambda start, end: pen.ruler(shown[start:end]))]
-
-
-def _stretches(weighed: WeighedText, pen: Pen) -> tuple[list[list[Stretch]], int]:
-    """The stretches of each line, and how many characters are left out of a text that is too long for a page."""
-    text, owners = shown_text(weighed.text, weighed.spans)
-    glyphs = {each: _glyph(each, pen.families) for each in set(text)}
-    weights = (*weighed.weights, math.nan)  # the last, at -1, is for what belongs to no piece
-
-    def parts(start: int, end: int) -> list[Stretch]:
-        cut = ((_spelled(part, glyphs), owner) for part, owner in stretches(text[start:end], owners[start:end]))
-        return [Stretch(part, pen.ruler(part), weights[owner]) for part, owner in cut]
-
-    lines = wrap(text, WIDEST, lambda start, end: sum(each.width for each in parts(start, end)))
-    found = [parts(start, end) for start, end in lines[:MOST_LINES]]
-    return found, len(text) - lines[MOST_LINES][0] if len(lines) > MOST_LINES else 0
-
-
-def _spelled(text: str, glyphs: dict[str, str]) -> str:
-    return "".join(glyphs[each] for each in text)
-
-
-def _glyph(character: str, families: list[str]) -> str:
-    """The character as the fonts can draw it in running text; the space keeps it from being shown as if alone."""
-    return drawable(character + " ", families)[:-1]
+    shown = spelled(visible_title(text), pen.families) if text else ""
+    lines = wrap(shown, WIDEST, lambda start, end: pen.ruler(shown[start:end]))
+    return [ordered(shown[start:end]) for start, end in lines]
 
 
 def _draw_body(axes: Axes, body: list[list[Stretch]], y: float, pen: Pen, top: float, right: float | None) -> None:
-    """The lines under each other, each from the left, or from `right` leftwards."""
+    """The lines under each other, each from the left, or up to `right`."""
     boxes, grounds = [], []
     for line in body:
-        x = 0.0
+        shift = 0.0 if right is None else right - sum(each.width for each in line)
         for each in line:
-            left = x if right is None else right - x - each.width
+            x = each.left + shift
             ground = None if math.isnan(each.weight) else color(INK, each.weight / top)
             if ground is not None:
-                boxes.append(_corners(left, y + 0.06 * pen.pitch, each.width, 0.88 * pen.pitch))
+                boxes.append(_corners(x, y + 0.06 * pen.pitch, each.width, 0.88 * pen.pitch))
                 grounds.append(hexadecimal(ground))
             if not each.text.isspace():
-                pen.write(axes, left, y, each.text, QUIET if ground is None else hexadecimal(ink_on(ground)))
-            x += each.width
+                pen.write(axes, x, y, each.text, QUIET if ground is None else hexadecimal(ink_on(ground)))
         y += pen.pitch
     # one artist for all: a thousand rectangles would take seconds
     axes.add_collection(PolyCollection(boxes, facecolors=grounds, linewidths=0, snap=True, zorder=1), autolim=False)

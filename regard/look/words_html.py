@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from regard.look.colors import INK, color, hexadecimal
 from regard.look.contrast import ink_on
 from regard.look.labels import visible_title
-from regard.look.wrapping import shown_text, stretches
+from regard.look.wrapping import right_to_left, shown_text, stretches
+from regard.tokens.words import SPECIAL
 
 if TYPE_CHECKING:
     from regard.look.words import WeighedText
@@ -23,15 +24,19 @@ PAGE = "margin:0;padding:2em 1em;background:#fff;font:17px/1.5 system-ui,'Segoe 
 
 def fragment(weighed: WeighedText) -> str:
     """Title, caption, text and legend in one element, for a notebook or a page."""
-    title = f"<div><b>{escape(visible_title(weighed.title))}</b></div>" if weighed.title else ""
-    caption = f"<div>{escape(visible_title(weighed.caption))}</div>" if weighed.caption else ""
+    title = (
+        f"<div{_direction(weighed.title)}><b>{escape(visible_title(weighed.title))}</b></div>" if weighed.title else ""
+    )
+    caption = (
+        f"<div{_direction(weighed.caption)}>{escape(visible_title(weighed.caption))}</div>" if weighed.caption else ""
+    )
     text, owners = shown_text(weighed.text, weighed.spans)
     pieces = "".join(
         _unweighed(part) if owner < 0 else _piece(part, weighed.weights[owner], weighed.top)
         for part, owner in stretches(text, owners)
     )
     body = f'<div dir="auto" style="{TEXT}">{pieces}</div>'
-    return f'<div style="{SHEET}">{title}{caption}{body}{_legend(weighed)}</div>'
+    return f'<div style="{SHEET};width:fit-content">{title}{caption}{body}{_legend(weighed)}</div>'
 
 
 def page(weighed: WeighedText) -> str:
@@ -45,12 +50,17 @@ def page(weighed: WeighedText) -> str:
     )
 
 
+def _direction(text: str) -> str:
+    return ' dir="rtl"' if right_to_left(text) else ""
+
+
 def _piece(text: str, weight: float, top: float) -> str:
     if math.isnan(weight):
         return _unweighed(text)
     ground = color(INK, weight / top)
     style = f"{PIECE};background:{hexadecimal(ground)};color:{hexadecimal(ink_on(ground))}"
-    return f'<span style="{style}" title="{weight:.3g}">{escape(text)}</span>'
+    side = ' dir="ltr"' if SPECIAL.fullmatch(text) else ""  # in Hebrew, </s> would be turned to <s/>
+    return f'<span style="{style}" title="{weight:.3g}"{side}>{escape(text)}</span>'
 
 
 def _unweighed(text: str) -> str:

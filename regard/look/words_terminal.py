@@ -1,4 +1,8 @@
-"""A weighed text in a terminal: colours behind the words, or, without colour, a shade under each."""
+"""A weighed text in a terminal: colours behind the words, or, without colour, a shade under each.
+
+Some terminals turn lines with Hebrew or Arabic around, others do not, so that nothing can stand under a word: there the
+shade follows its word.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len
 from rich.text import Text
 
+from regard.look.bidi import has_right_to_left
 from regard.look.colors import GLOW, color, hexadecimal
 from regard.look.contrast import ink_on
 from regard.look.labels import visible_title
@@ -24,6 +29,14 @@ def draw(weighed: WeighedText, width: int, colored: bool) -> Text:
     lines = [Text(line, style="bold") for line in _wrapped(visible_title(weighed.title), width)]
     lines += [Text(line, style="italic") for line in _wrapped(visible_title(weighed.caption), width)]
     lines += [Text()] if lines else []
+    behind = not colored and has_right_to_left(weighed.text)
+    lines += _shades_behind(weighed, width) if behind else _body(weighed, width, colored)
+    lines += [Text(), _legend(weighed, colored)]
+    lines[-1].append("   behind each word" if behind else "")
+    return Text("\n", no_wrap=True, overflow="ignore").join(lines)
+
+
+def _body(weighed: WeighedText, width: int, colored: bool) -> Iterator[Text]:
     text, owners = shown_text(weighed.text, weighed.spans)
     shares = [weight / weighed.top for weight in weighed.weights]
     for start, end in wrap(text, width, lambda start, end: cell_len(text[start:end])):
@@ -31,9 +44,15 @@ def draw(weighed: WeighedText, width: int, colored: bool) -> Text:
             (part, None if owner < 0 else shares[owner])
             for part, owner in stretches(text[start:end], owners[start:end])
         ]
-        lines += [_colored(parts)] if colored else _shaded(parts)
-    lines += [Text(), _legend(weighed, colored)]
-    return Text("\n", no_wrap=True, overflow="ignore").join(lines)
+        yield from [_colored(parts)] if colored else _shaded(parts)
+
+
+def _shades_behind(weighed: WeighedText, width: int) -> Iterator[Text]:
+    """The text with a shade behind each piece, wherever a terminal puts it."""
+    pieces = stretches(*shown_text(weighed.text, weighed.spans))
+    shares = [weight / weighed.top for weight in weighed.weights]
+    text = "".join(part if owner < 0 else part + _shade(shares[owner]).strip() for part, owner in pieces)
+    return (Text(line) for line in _wrapped(text, width))
 
 
 Parts = list[tuple[str, float | None]]  # stretches of a line, each with its share of the top; None belongs to no piece

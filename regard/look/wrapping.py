@@ -104,6 +104,12 @@ def characters(text: str) -> list[str]:
     return found
 
 
+def one_word(text: str, end: int, start: int) -> bool:
+    """Whether a piece that ends at `end` and the next one, from `start`, are parts of one word."""
+    around = text[end - 1 : start + 1]
+    return not any(each.isspace() for each in around) and not SPACELESS.search(around)
+
+
 def right_to_left(text: str) -> bool:
     """Whether the first letter that has a direction runs from right to left, as in Hebrew and Arabic."""
     directions = (unicodedata.bidirectional(character) for character in text)

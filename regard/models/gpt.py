@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.attention import Causal, Mask, is_recorded
+from regard.attention import Causal, Mask, is_changed, is_recorded
 from regard.blocks import Around, Block, BlockState, Experts, Stack, initialise_normal, make_feed_forward, make_norm
 from regard.embed import TokenEmbedding, positions
 from regard.models.attention import make_attention, places_of
@@ -77,7 +77,7 @@ class GPT(LanguageModel):
         """The newest token of each hypothesis (B, W) -> logits (B, W, V). The state is consumed."""
         x = self.tokens(ids.reshape(-1, 1), start=state.read)  # (B * W, 1, D)
         after = replace(state, read=state.read + 1)
-        if not (self.training or is_recorded(self) or torch.is_grad_enabled()):
+        if not (self.training or is_recorded(self) or is_changed(self) or torch.is_grad_enabled()):
             weights = state.weights or step_weights(list(self.blocks.each()), self.norm, self.output, ids.numel())
             if weights is not None:
                 logits = weights.step(x.squeeze(1), [block.own for block in state.blocks])

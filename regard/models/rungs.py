@@ -95,7 +95,7 @@ class Tfidf(Pooled):
         out = weights @ values  # (B, 1, labels)
         k, mask = keys[:, None, :, None], padding_mask(batch)  # (B, 1, S, 1)
         heads = (torch.ones_like(k[:, :, :1]), k, values[:, None], out[:, None])  # one
-        tell(self, "pool", *heads, mask=mask, told=weights[:, None], sums_to_one=False)
+        tell(self, "pool", *heads, mask=mask, told=weights[:, None], sums_to_one=False, has_exact=False)
         return out.squeeze(1)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from regard.config import StrictConfig, check, from_assignments, merge, read_toml
 from regard.data.config import LabelledConfig, PairsConfig, TextConfig
@@ -54,6 +54,23 @@ class RunConfig(StrictConfig):
         return self.model_dump(mode="json", by_alias=True)
 
 
+class TextRunConfig(RunConfig):
+    """What the runs of all tasks on text share."""
+
+    probes: int | tuple[str, ...] = Field(
+        2, description="Texts whose attention is kept at each validation: how many, or which (a tab between pairs)."
+    )
+
+    @field_validator("probes", mode="before")
+    @classmethod
+    def _probes_are_texts(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return (value,)
+        if isinstance(value, bool) or (isinstance(value, int) and value < 0):
+            raise ValueError(f"{value}? say how many texts, 0 for none, or give the texts")
+        return value
+
+
 class ValidateConfig(StrictConfig):
     """What a validation of a translation model looks at besides the loss."""
 
@@ -61,7 +78,7 @@ class ValidateConfig(StrictConfig):
     samples: int = Field(2, ge=0, description="Translations shown to the person.")
 
 
-class TranslateConfig(RunConfig):
+class TranslateConfig(TextRunConfig):
     """A translation model from pairs of texts."""
 
     task: Literal["translate"] = "translate"
@@ -76,7 +93,7 @@ class TranslateConfig(RunConfig):
     defaults: ClassVar[dict[str, Any]] = {}
 
 
-class GenerateConfig(RunConfig):
+class GenerateConfig(TextRunConfig):
     """A language model from any text."""
 
     task: Literal["generate"] = "generate"
@@ -103,7 +120,7 @@ class GenerateConfig(RunConfig):
     }
 
 
-class FillConfig(RunConfig):
+class FillConfig(TextRunConfig):
     """A model that fills gaps, from any text."""
 
     task: Literal["fill"] = "fill"
@@ -135,7 +152,7 @@ class FillConfig(RunConfig):
         return self
 
 
-class ClassifyConfig(RunConfig):
+class ClassifyConfig(TextRunConfig):
     """A classifier from labelled texts."""
 
     task: Literal["classify"] = "classify"

@@ -17,6 +17,7 @@ from regard.errors import RegardError
 from regard.evaluate.classification import ClassificationScores, score_labels
 from regard.runs import CONFIG, read_run
 from regard.tasks.classify import TextClassifier
+from regard.tasks.rows import reads_trees
 
 KEYS = ("text", "label", "second", "heads", "label_first", "encoding")
 
@@ -50,7 +51,7 @@ def evaluate_labels(
             f"it knows {', '.join(classifier.labels[:8])}"
         )
     started = time.perf_counter()
-    trees = [each.heads for each in texts]
+    trees = [each.heads for each in texts] if reads_trees(classifier.config.model) else None
     shares = classifier.probabilities([each.text for each in texts], [each.second for each in texts], progress, trees)
     seconds = time.perf_counter() - started
     wanted, predicted = np.array([place[each.label] for each in texts]), shares.argmax(axis=1)
@@ -64,5 +65,6 @@ def read_labelled_test(names: Sequence[str], run: str | Path, beside: Path | Non
     if (Path(run) / CONFIG).exists():
         config: Any = read_run(run)["config"]
         values = {key: value for key, value in config.get("data", {}).items() if key in KEYS}
+        values |= {} if config["model"].get("positions") == "tree" else {"heads": ""}
     check(LabelledConfig, values, str(run))
     return read_labelled(names, beside=beside, **values)

@@ -10,12 +10,12 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from regard.attention import record
 from regard.bundle import Bundle, load_bundle
 from regard.data.batch import pad
 from regard.errors import UsageError
-from regard.look.sentence import SentenceAttention, layers_of
+from regard.look import SentenceAttention, sentence_of
 from regard.runs import bundle_folder
+from regard.tasks.reading import read_text
 from regard.tokens import MASK
 
 BATCH = 32  # texts read together
@@ -98,11 +98,7 @@ class Filler:
 
     def attention(self, text: str) -> SentenceAttention:
         """Where each token of a text looked, in every layer and head."""
-        ids = self._framed(self.tokenizer.encode_gaps(text))
-        with torch.inference_mode(), record(self.model) as seen:
-            self._vectors([ids])
-        labels = tuple(self.tokenizer.labels(ids))
-        return SentenceAttention(labels, labels, layers_of(seen.calls), seen.check())
+        return sentence_of(read_text(self, text).look(), "self")
 
     def _framed(self, ids: list[int]) -> list[int]:
         special = self.tokenizer.specials

@@ -11,7 +11,6 @@ from typing import Any, overload
 import numpy as np
 import torch
 
-from regard.attention import record
 from regard.bundle import Bundle, load_bundle
 from regard.config import check
 from regard.data.stream import TokenStream, evaluation_batches
@@ -20,8 +19,9 @@ from regard.decode.hypothesis import Hypothesis, Live
 from regard.decode.search import generate
 from regard.decode.sliding import Sliding
 from regard.errors import UsageError
-from regard.look.sentence import SentenceAttention, layers_of
+from regard.look import SentenceAttention, sentence_of
 from regard.runs import bundle_folder
+from regard.tasks.reading import read_ids
 from regard.tokens import TextTokenizer
 
 LENGTH = 200  # most tokens where neither the person nor the model says how many
@@ -42,6 +42,7 @@ class Generated:
     token_log_probabilities: tuple[float, ...]
     finished: bool  # False: the length limit ended it
     alternatives: tuple[Generated, ...] = ()
+    attention: SentenceAttention | None = None  # of the prompt and what was added to it
 
     def __str__(self) -> str:
         return self.prompt + self.text
@@ -89,12 +90,14 @@ class Generator:
         *,
         stop: Sequence[str] = (),
         stream: Callable[[str], None] | None = None,
+        attention: bool = False,
         **options: Any,
     ) -> Generated | list[Generated]:
         """Go on with a text, or several; `options` are those of decoding (sample, temperature, beam, max_length, ...).
 
-        stop    strings before which a text ends
-        stream  is called with each piece of the new text as soon as it is certain (one prompt, one sequence)
+        stop       strings before which a text ends
+        stream     is called with each piece of the new text as soon as it is certain (one prompt, one sequence)
+        attention  where each token looked: one pass over the prompt and the new text, equal to the steps that wrote it
         """
         prompts = [prompt] if isinstance(prompt, str) else list(prompt)
         decode = self.options(options)
@@ -105,7 +108,9 @@ class Generator:
         for group in _of_equal_length(ids, decode.batch_sentences):
             results = self._search([ids[i] for i in group], group, decode, stop, watch)
             for place, hypotheses in zip(group, results, strict=True):
-                found[place] = self._generated(prompts[place], ids[place], hypotheses, stop)
+                one = self._generated(prompts[place], ids[place], hypotheses, stop)
+                seen = self._attention([*ids[place][1:], *hypotheses[0].ids]) if attention else None
+                found[place] = one if seen is None else replace(one, attention=seen)
         out = [each for each in found if each is not None]
         if watch is not None:
             watch.finish(out[0].text)
@@ -199,11 +204,15 @@ class Generator:
 
     def attention(self, text: str) -> SentenceAttention:
         """Where each token of a text looked, in every layer and head."""
-        ids = [self.tokenizer.specials.begin, *self.tokenizer.encode(text)][: self.context]
-        with torch.inference_mode(), record(self.model) as seen:
-            self.model.read(torch.tensor([ids], device=self.device))
-        labels = tuple(self.tokenizer.labels(ids))
-        return SentenceAttention(labels, labels, layers_of(seen.calls), seen.check() if seen.calls else 0.0)
+        return self._attention(self.tokenizer.encode(text))
+
+    def _attention(self, ids: Sequence[int]) -> SentenceAttention:
+        """One pass over as many ids as the model reads at once; what follows was written from a later window."""
+        found = sentence_of(read_ids(self, ids).look(), "causal")
+        beyond = len(ids) + 1 - self.context
+        if beyond <= 0:
+            return found
+        return replace(found, notes=(f"the first {self.context} tokens; {beyond} more do not fit the context",))
 
 
 def added(tokenizer: TextTokenizer, prompt: Sequence[int], new: Sequence[int]) -> str:

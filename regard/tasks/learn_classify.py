@@ -10,14 +10,16 @@ import numpy as np
 import torch
 from torch import nn
 
-from regard.bundle import BundleConfig
+from regard.bundle import Bundle, BundleConfig
 from regard.data.label_batches import LabelBatches, with_trees
 from regard.data.labelled import Labelled, load_labelled
 from regard.evaluate.classification import score_labels
 from regard.models.table import build
+from regard.tasks.classify import TextClassifier
 from regard.tasks.config import ClassifyConfig, RunConfig
 from regard.tasks.prepared import Prepared, fingerprint, make_tokenizer, note_run, saver, take_weights
-from regard.tasks.rows import encode_labelled
+from regard.tasks.probes import Text, prober
+from regard.tasks.rows import encode_labelled, reads_trees
 from regard.tokens import TextTokenizer, TokenizerPair
 from regard.training.loop import Job, Validation
 
@@ -29,7 +31,8 @@ def prepare_classify(
 ) -> Prepared:
     """Read the texts, make or reload the tokenizer, build the model. Nothing is trained yet."""
     assert isinstance(config, ClassifyConfig)
-    sets = load_labelled(config.data, beside)
+    data = config.data if reads_trees(config.model) else config.data.model_copy(update={"heads": ""})
+    sets = load_labelled(data, beside)
     if not resume:
         note_run(folder, config, beside)
     texts = [text for each in sets.train for text in (each.text, each.second) if text is not None]
@@ -53,9 +56,10 @@ def prepare_classify(
         vocabulary=(tokenizer.size,),
         model=config.model,
     )
+    pair = TokenizerPair(tokenizer, tokenizer)
     trees = [np.array(each.heads, dtype=np.int32) for each in sets.train if each.heads is not None]
     learned = fingerprint(train.texts, [train.labels], *([trees] if trees else []))
-    data = {"the training data": learned, "the labels": list(sets.labels)}
+    same = {"the training data": learned, "the labels": list(sets.labels)}
     job = Job(
         folder=folder,
         config=config.train,
@@ -63,13 +67,19 @@ def prepare_classify(
         width=config.model.width,
         batches=train,
         validate=_validation(valid, sets.valid, sets.labels),
-        save=saver(folder, bundle, TokenizerPair(tokenizer, tokenizer)),
-        fingerprint={**data, "the model": config.model.model_dump(mode="json")},
+        save=saver(folder, bundle, pair),
+        fingerprint={**same, "the model": config.model.model_dump(mode="json")},
         device=torch.device(device),
+        probe=prober(TextClassifier(Bundle(bundle, model, pair, {})), _to_probe(sets.valid), config.probes, folder),
         unit="texts",
     )
     counts = f"{len(sets.train):,} training and {len(sets.valid):,} validation texts, {len(sets.labels)} labels"
     return Prepared(job, (*sets.notes, *_cut_note(sets.train, tokenizer, longest), counts))
+
+
+def _to_probe(texts: Sequence[Labelled]) -> list[Text]:
+    """What a model can read without more than the text."""
+    return [(each.text, each.second) for each in texts if each.heads is None]
 
 
 def _encode(

@@ -9,14 +9,16 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from regard.bundle import BundleConfig
+from regard.bundle import Bundle, BundleConfig
 from regard.data.masking import MaskedBatches, masked_batches
 from regard.errors import UsageError
 from regard.models.config import BertConfig
 from regard.models.table import build
 from regard.tasks.config import FillConfig, RunConfig
+from regard.tasks.fill import Filler
 from regard.tasks.learn_generate import load_texts
 from regard.tasks.prepared import Prepared, fingerprint, make_tokenizer, note_run, saver, take_weights
+from regard.tasks.probes import first_lines, prober
 from regard.tokens import TextTokenizer, TokenizerPair
 from regard.training.loop import Job, Validation
 
@@ -38,6 +40,7 @@ def prepare_fill(
     model = build("fill", config.model, (tokenizer.size,), smoothing=config.train.smoothing)
     take_weights(model, config, resume=resume)
     bundle = BundleConfig(task="fill", tokens=config.tokens, vocabulary=(tokenizer.size,), model=config.model)
+    pair = TokenizerPair(tokenizer, tokenizer)
     batches = _batches(config, tokenizer, train, config.train.seed)
     held = _batches(config, tokenizer, valid, seed=0)
     job = Job(
@@ -47,12 +50,13 @@ def prepare_fill(
         width=config.model.width,
         batches=batches,
         validate=_validation(held),
-        save=saver(folder, bundle, TokenizerPair(tokenizer, tokenizer)),
+        save=saver(folder, bundle, pair),
         fingerprint={
             "the training data": fingerprint(batches.documents),
             "the model": config.model.model_dump(mode="json"),
         },
         device=torch.device(device),
+        probe=prober(Filler(Bundle(bundle, model, pair, {})), first_lines(valid), config.probes, folder),
     )
     sizes = [sum(len(ids) for ids in each.documents) for each in (batches, held)]
     counts = f"{sizes[0]:,} training and {sizes[1]:,} validation tokens, {tokenizer.size:,} of a kind"

@@ -18,6 +18,7 @@ from regard.models.table import build
 from regard.tasks.config import GenerateConfig, RunConfig
 from regard.tasks.generate import Generator
 from regard.tasks.prepared import Prepared, make_tokenizer, note_run, saver, take_weights
+from regard.tasks.probes import first_lines, prober
 from regard.tokens import TextTokenizer, TokenizerPair
 from regard.training.loop import Job, Validation
 
@@ -44,16 +45,18 @@ def prepare_generate(
     )
     rows = max(1, config.train.batch_tokens // context)
     size = sum(len(text.encode()) for text in valid)
+    generator = Generator(_bundle(bundle, model, tokenizer))
     job = Job(
         folder=folder,
         config=config.train,
         model=model,
         width=config.model.width,
         batches=Windows(streams[0], context, rows, config.train.seed),
-        validate=_validation(streams[1], context, rows, size, Generator(_bundle(bundle, model, tokenizer)), config),
+        validate=_validation(streams[1], context, rows, size, generator, config),
         save=saver(folder, bundle, TokenizerPair(tokenizer, tokenizer)),
         fingerprint={"the training data": streams[0].sha256, "the model": config.model.model_dump(mode="json")},
         device=torch.device(device),
+        probe=prober(generator, first_lines(valid), config.probes, folder),
     )
     counts = f"{len(streams[0]):,} training and {len(streams[1]):,} validation tokens, {tokenizer.size:,} of a kind"
     return Prepared(job, (*notes, counts))

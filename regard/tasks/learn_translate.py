@@ -19,6 +19,7 @@ from regard.evaluate.translation import score_translations
 from regard.models.table import build
 from regard.tasks.config import RunConfig, TranslateConfig
 from regard.tasks.prepared import TOKENS, Prepared, fingerprint, note_run, saver
+from regard.tasks.probes import prober
 from regard.tasks.translate import Translator
 from regard.tokens import PAD, TokenizerPair, as_arrays
 from regard.training.loop import Job, Validation
@@ -78,6 +79,7 @@ def prepare_translate(
             "the model": config.model.model_dump(mode="json"),
         },
         device=torch.device(device),
+        probe=prober(Translator(Bundle(bundle, model, tokenizers, {})), pairs.valid, config.probes, folder),
     )
     notes = (
         *pairs.notes,

@@ -8,9 +8,15 @@ import numpy as np
 
 from regard.data.label_batches import LabelBatches
 from regard.data.labelled import Labelled
+from regard.models.config import BertConfig, ModelConfig
 from regard.tokens import TextTokenizer
 
 Row = tuple[np.ndarray, np.ndarray]  # ids, and to which text each belongs
+
+
+def reads_trees(model: ModelConfig) -> bool:
+    """Whether a model's positions are those of a tree that is given with each text."""
+    return isinstance(model, BertConfig) and model.positions == "tree"
 
 
 def as_row(tokenizer: TextTokenizer, text: str, second: str | None, longest: int) -> Row:

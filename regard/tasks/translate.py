@@ -10,7 +10,7 @@ from typing import Any, overload
 
 import torch
 
-from regard.attention import record, softness
+from regard.attention import softness
 from regard.bundle import Bundle, load_bundle
 from regard.config import check
 from regard.data.batch import pad
@@ -21,9 +21,10 @@ from regard.decode.groups import groups
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.search import generate
 from regard.errors import RegardError
-from regard.look.sentence import SentenceAttention, layers_of
+from regard.look import SentenceAttention, sentence_of
 from regard.models.output import target_log_probabilities
 from regard.runs import bundle_folder
+from regard.tasks.reading import read_ids
 from regard.tokens import BEGIN, END, PAD, UNKNOWN, as_arrays
 
 
@@ -120,17 +121,9 @@ class Translator:
 
     def attention(self, source: str, ids: Sequence[int], soft: float = 1.0) -> SentenceAttention:
         """Where the model looked while it wrote `ids`: one teacher-forced pass, equal to the steps of decoding."""
-        reads = as_arrays([self.tokenizers.source.encode(source)], begin=False)
-        writes = as_arrays([list(ids)], begin=True)
-        batch = TokenPairs(reads, writes, PAD).take([0]).to(self.device)
-        with torch.inference_mode(), _softness(soft), record(self.model) as seen:
-            self.model.hidden(batch)
-        return SentenceAttention(
-            tuple(self.tokenizers.source.labels(reads[0])),
-            tuple(self.tokenizers.target.labels(writes[0][1:])),
-            layers_of(seen.only("cross")),
-            seen.check() if seen.calls else 0.0,  # a family without attention has nothing to rebuild
-        )
+        with _softness(soft):
+            seen = read_ids(self, self.tokenizers.source.encode(source), ids).look()
+        return sentence_of(seen, "cross")
 
     def _search(
         self, texts: Sequence[str], options: DecodeConfig, progress: Callable[[int, int], None] | None, first: int

@@ -63,6 +63,7 @@ class Job:
     save: Callable[[nn.Module, str, dict[str, Any]], None]  # write the bundle `name` with these metrics
     fingerprint: dict[str, Any] = field(default_factory=dict)  # what must not change between a stop and a resume
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    probe: Callable[[nn.Module, int], None] | None = None  # keep where the model looks, at this step
     unit: str = "tokens"  # what the loss is a mean over, as a person calls it: "tokens", "texts"
 
 
@@ -102,6 +103,7 @@ class Trainer:
         else:
             found = forecast(self.model, self.job.batches, self.config.accumulate, self.job.unit)
             self.show.forecast(found, self.config)
+            self.probe()
             self.checkpoint()
         if self.progress.finished and self.reason_to_stop():  # nothing is left to do
             return Outcome(self.progress.finished, self.progress, self.progress.chosen, self.progress.best)
@@ -213,6 +215,7 @@ class Trainer:
         averaged = self.learner.ema.tensors if self.learner.ema is not None else None
         with weights_in_place(self.model, averaged):
             found = self.look()
+            self.probe()
             better = is_better(found.metrics, progress.best, self.config.select)
             if better:
                 self.job.save(self.model, "best", {"weights": f"step {progress.step}", **found.metrics})
@@ -234,6 +237,12 @@ class Trainer:
             known = ", ".join(found.metrics)
             raise RegardError(f"train.select is {self.config.select}, but a validation gives {known}")
         return found
+
+    def probe(self) -> None:
+        """Keep where the model looks now, if the job has texts for it."""
+        if self.job.probe is not None:
+            self.model.eval()
+            self.job.probe(self.model, self.progress.step)
 
     def keep_snapshot(self) -> None:
         if not self.config.average:

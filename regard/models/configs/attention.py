@@ -15,6 +15,8 @@ from pydantic import BeforeValidator, Field
 
 from regard.config import StrictConfig
 
+REACH = 16  # of shaw and tree positions, unless said
+
 
 class ExactConfig(StrictConfig):
     """All pairs of query and key (Vaswani et al. 2017); memory grows with T, time with T²."""
@@ -106,3 +108,13 @@ AttentionConfig = Annotated[
     ExactConfig | KernelConfig | StateSpaceConfig, Field(discriminator="kind"), BeforeValidator(_named)
 ]
 KERNEL_KINDS = ("exact", "window", "strided", "bigbird", "linformer", "reformer", "performer", "linear", "s4d")
+
+
+def check_positions(positions: str, *, random_offset: int = 0, rotary_scale: float = 1.0, reach: int = REACH) -> None:
+    """A ValueError for what would be ignored: options of positions that the model does not have."""
+    if random_offset and positions not in ("sinusoidal", "learned"):
+        raise ValueError(f"random_offset is for positions that are added (sinusoidal, learned), not for {positions}")
+    if rotary_scale != 1.0 and positions != "rotary":
+        raise ValueError(f"rotary_scale is for rotary positions, not for {positions}")
+    if reach != REACH and positions not in ("shaw", "tree"):
+        raise ValueError(f"reach is for shaw and tree positions, not for {positions}")

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from regard.config import StrictConfig
-from regard.models.configs.attention import AttentionConfig, ExactConfig
+from regard.models.configs.attention import REACH, AttentionConfig, ExactConfig, check_positions
 
 Activation = Literal["relu", "gelu", "gelu-tanh", "swiglu"]
 
@@ -27,13 +27,19 @@ class BlocksConfig(StrictConfig):
     reversible: bool = Field(False, description="Blocks that keep no activations and compute them again, backwards.")
     rotary_base: float = Field(10_000.0, gt=1, description="Base of the rotary angles.")
     rotary_scale: float = Field(1.0, gt=0, description="Rotary positions are divided by it: interpolation for length.")
-    reach: int = Field(16, ge=1, description="Farthest distance that shaw and tree positions tell apart.")
+    reach: int = Field(REACH, ge=1, description="Farthest distance that shaw and tree positions tell apart.")
     random_offset: int = Field(0, ge=0, description="In training, added positions start at random up to this one.")
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> BlocksConfig:
         if self.width % self.heads:
             raise ValueError(f"width {self.width} cannot be split into {self.heads} heads; choose a divisor")
+        return self
+
+    @model_validator(mode="after")
+    def _positions_fit(self) -> BlocksConfig:
+        offset, scale = self.random_offset, self.rotary_scale
+        check_positions(getattr(self, "positions", "none"), random_offset=offset, rotary_scale=scale, reach=self.reach)
         return self
 
 

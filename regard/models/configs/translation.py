@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from regard.config import StrictConfig
-from regard.models.configs.attention import AttentionConfig, ExactConfig
+from regard.models.configs.attention import REACH, AttentionConfig, ExactConfig, check_positions
 
 
 class TransformerConfig(StrictConfig):
@@ -29,7 +29,7 @@ class TransformerConfig(StrictConfig):
         "sinusoidal",
         description="How positions are told: added to embeddings, by turning queries and keys, or to scores.",
     )
-    reach: int = Field(16, ge=1, description="Farthest distance that shaw positions tell apart.")
+    reach: int = Field(REACH, ge=1, description="Farthest distance that shaw positions tell apart.")
     random_offset: int = Field(0, ge=0, description="In training, added positions start at random up to this one.")
     encoder_attention: AttentionConfig = Field(ExactConfig(), description="What attends in the encoder.")
     decoder_attention: AttentionConfig = Field(ExactConfig(), description="What attends in the decoder, to itself.")
@@ -46,15 +46,15 @@ class TransformerConfig(StrictConfig):
     def _heads_divide_width(self) -> TransformerConfig:
         if self.width % self.heads:
             raise ValueError(f"width {self.width} cannot be split into {self.heads} heads; choose a divisor")
+        check_positions(self.positions, random_offset=self.random_offset, reach=self.reach)
         return self
 
     @property
     def longest(self) -> int | None:
         """Most tokens that a sequence may have, begin and end included; None: any number."""
-        if self.positions == "learned":
-            return self.max_length + self.random_offset
-        kinds = (self.encoder_attention.kind, self.cross_attention.kind)
-        return self.max_length if "linformer" in kinds else None
+        if "linformer" in (self.encoder_attention.kind, self.cross_attention.kind):
+            return self.max_length
+        return self.max_length + self.random_offset if self.positions == "learned" else None
 
 
 class RecurrentConfig(StrictConfig):

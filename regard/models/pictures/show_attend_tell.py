@@ -25,8 +25,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import Look, SoftAttention
+from regard.attention.changes import best_only
 from regard.attention.scores import Additive
-from regard.attention.softness import best_only
 from regard.blocks.recurrent import LayerStates, Recurrent
 from regard.data.batch import CaptionBatch, PairBatch
 from regard.data.pictures.format import PictureFormat
@@ -94,6 +94,7 @@ class ShowAttendTell(RecurrentCaptioner):
         for t in range(y.size(1)):
             asked.append(_top(state, len(y)))
             step, state = self._one(gates[:, t : t + 1], state)
+            state = replace(state, read=t + 1)
             steps.append(step)
         whole = Step.stacked(steps)
         assert state.source is not None
@@ -122,7 +123,7 @@ class ShowAttendTell(RecurrentCaptioner):
         """One step of every hypothesis, from the gates (B, W, gates) of its newest token."""
         assert state.source is not None
         q = _top(state, len(gates))  # (B, W, hidden)
-        soft = self.attention.look(q, state.source, q.new_zeros(1))
+        soft = self.attention.look(q, state.source, torch.full((1,), state.read, device=q.device))
         look = self._chosen(soft, state.source.values) if self.config.hard else soft
         z = look.context if self.gate is None else self.gate(q).sigmoid() * look.context  # (B, W, D)
         h, layers = self.decoder.step(gates.flatten(0, 1), state.layers, z.flatten(0, 1))
@@ -131,7 +132,7 @@ class ShowAttendTell(RecurrentCaptioner):
     def _chosen(self, look: Look, places: Tensor) -> Look:
         """One place for each word: drawn in training, else the most likely."""
         weights = one_drawn(look.weights) if self.training else best_only(look.weights)
-        return Look(weights @ places, weights, look.mask)
+        return self.attention.seen(weights, places, look.mask)
 
     def _vectors(self, y: Tensor, step: Step) -> Tensor:
         out = y + self.state_out(step.h) + self.context_out(step.z)  # (B, T, D)

@@ -1,0 +1,95 @@
+"""What stands between other people's modules and torch while someone records or changes them.
+
+A function mode sees every call of torch's Python interface in this thread. All pass but two: `scaled_dot_product_attention`
+and `multi_head_attention_forward`, behind which are nn.MultiheadAttention, nn.Transformer and most of Hugging Face. Whose
+call it is, the frames above it tell: the nearest whose `self` (or `module`) is a module that someone asked to see.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.functional import multi_head_attention_forward, scaled_dot_product_attention
+from torch.overrides import TorchFunctionMode
+
+from regard.attention import channel
+from regard.attention.call import Role
+from regard.attention.changes import changed
+from regard.attention.foreign_heads import HeadsCall
+from regard.attention.foreign_products import ProductsCall
+from regard.attention.foreign_roles import hides_later, place_of_step
+
+Names = Mapping[int, str]  # paths of modules by their identity
+ForeignCall = ProductsCall | HeadsCall
+
+
+class Watch(TorchFunctionMode):
+    """Calls of attention by modules that someone records or changes reach the channel; all else passes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._judged: tuple[Tensor | None, bool] = (None, False)  # the last mask, and whether it is causal
+        self._stood = (0, 0)  # how many queries the last causal attention had, and where the first stood
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func is scaled_dot_product_attention:
+            return self._seen(func, ProductsCall(*args, **(kwargs or {})))
+        if func is multi_head_attention_forward:
+            return self._seen(func, HeadsCall(*args, **(kwargs or {})))
+        return func(*args, **(kwargs or {}))
+
+    def _seen(self, func: Callable[..., Any], call: ForeignCall) -> Any:
+        found = owner_of(sys._getframe(2), _asked_for()) if call.readable else None
+        if found is None:
+            return func(**vars(call))
+        owner, path = found
+        role = call.role(path, owner, self._is_causal(call.hint, call))
+        place = self._place(role, call) if channel.interventions.get() else 0
+        return call.run(func, owner, role, changed(owner, role), place)
+
+    def _is_causal(self, mask: Tensor | None, call: ForeignCall) -> bool:
+        """Layers share a mask, so that one judgement holds for many."""
+        if mask is None:
+            return False
+        if mask is not self._judged[0]:
+            allowed = call.allowed()
+            self._judged = (mask, allowed is not None and hides_later(allowed))
+        return self._judged[1]
+
+    def _place(self, role: Role, call: ForeignCall) -> int:
+        """Where the first query stands. One that looks elsewhere stands where the last that looked back stood."""
+        if role == "causal":
+            inside = call.is_causal or call.queries >= call.keys
+            self._stood = (call.queries, 0 if inside else place_of_step(call.allowed(), call.queries, call.keys))
+        queries, place = self._stood
+        return place if role in ("causal", "cross") and queries == call.queries else 0
+
+
+def _asked_for() -> list[Names]:
+    """The models that someone records or changes now."""
+    active = [channel.recorder.get(), *channel.interventions.get()]
+    return [each.names for each in active if each is not None and not each.over and each.names is not None]
+
+
+def owner_of(frame: FrameType | None, known: Sequence[Names]) -> tuple[nn.Module, str] | None:
+    """Whose call it is, and the path of that module; None if it is nobody's of these, or our own, who told it."""
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith("regard."):
+            return None
+        names = (*frame.f_code.co_varnames, *frame.f_code.co_freevars)
+        for name in ("self", "module"):
+            module = frame.f_locals.get(name) if name in names else None
+            if isinstance(module, nn.Module) and (path := _path(module, known)) is not None:
+                return module, path
+        frame = frame.f_back
+    return None
+
+
+def _path(module: nn.Module, known: Sequence[Names]) -> str | None:
+    return next((names[id(module)] for names in known if id(module) in names), None)

@@ -1,0 +1,141 @@
+"""What a recording saw: every attention that was kept, by role and layer, with the labels of its tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from regard.attention.bounds import Bounds
+from regard.attention.call import AttentionCall, Role
+from regard.attention.paths import Numbers
+from regard.errors import UsageError
+
+Labels = Mapping[str, Sequence[Sequence[str]]]  # of each axis, for each text of the batch, its tokens
+
+
+@dataclass(eq=False)
+class Seen:
+    """What one recording saw, in the order it happened. `left_out` counts attentions over too many tokens."""
+
+    names: dict[int, str]
+    bounds: Bounds = field(default_factory=Bounds)
+    labels: Labels = field(default_factory=dict)
+    numbers: Numbers = field(default_factory=Numbers)
+    left_out: int = 0
+    unseen: int = 0  # steps of kernels, which have no weights to show
+    foreign: bool = False  # the model is not of our own attentions
+    outer: Seen | None = None  # who recorded when this began, and goes on when it ends
+    over: bool = False
+    _found: list[AttentionCall | Callable[[], AttentionCall]] = field(default_factory=list)
+
+    @property
+    def calls(self) -> list[AttentionCall]:
+        """Every attention that was kept; what was put off is made now."""
+        found = [[each] if isinstance(each, AttentionCall) else self._cut(each()) for each in self._found]
+        calls = [call for each in found for call in each]
+        self._found = [*calls]
+        return calls
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was kept."""
+        return not self._found
+
+    def only(self, role: str, layer: int | None = None) -> list[AttentionCall]:
+        return [call for call in self.calls if call.role == role and layer in (None, call.layer)]
+
+    def axes(self, call: AttentionCall) -> tuple[str, str]:
+        """What the rows and the columns of a call's map are: "target", "source", "prefix" (what a decoder has read), or
+        "text" where there is but one. Attention that multiplies has "places" or "channels" of a "picture".
+        """
+        if call.gates:
+            return "picture", "places" if call.role == "spatial" else "channels"
+        if call.role == "cross":
+            return "target", "source"
+        across = {path.rpartition(".")[0] for path in self.numbers.paths.get("cross", ())}
+        own = "text"
+        if across:  # tokens that also look across are those of a target, whatever they see of each other
+            beside = call.path.rpartition(".")[0] in across
+            own = {"causal": "prefix", "self": "target" if beside else "source"}.get(call.role, own)
+        return ("query", own) if call.role == "pool" else (own, own)
+
+    def labelled(self, call: AttentionCall, text: int = 0) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The labels of the rows and the columns of a call's map, for a text of those that were kept."""
+        rows, columns = self.axes(call)
+        places = range(call.q.size(-2)) if call.rows is None else call.rows
+        every = self.tokens(rows, max(places, default=-1) + 1, text)
+        return tuple(every[place] for place in places), self.tokens(columns, call.k.size(-2), text)
+
+    def tokens(self, axis: str, count: int, text: int = 0) -> tuple[str, ...]:
+        """The first labels of an axis, as they were given to `record`; numbers where none were, nothing in padding.
+
+        `text` counts those that were kept.
+        """
+        given = self.labels.get(axis)
+        if given is None:
+            return tuple(str(number) for number in range(count))
+        texts = [each for each in self.bounds.texts or range(len(given)) if each < len(given)]
+        if not 0 <= text < len(texts):
+            raise UsageError(f"no text {text}: labels of the {axis} were kept for {len(texts)}, counted from 0")
+        labels = tuple(given[texts[text]])
+        if max(map(len, given)) < count:
+            raise UsageError(f"{len(labels)} labels for the {axis}, which has {count} tokens")
+        return (*labels[:count], *[""] * (count - len(labels)))
+
+    def check(self) -> float:
+        """The worst `check` of all calls: recorded weights rebuild the outputs."""
+        calls = self.calls
+        if not calls:
+            raise ValueError(self.nothing())
+        return max(call.check() for call in calls)
+
+    def nothing(self) -> str:
+        """Why there is nothing to see, in words."""
+        if self.left_out:
+            every = f"all {self.left_out} attentions are" if self.left_out > 1 else "the only attention is"
+            return f"{every} over more than {self.bounds.most_tokens} tokens; raise most_tokens"
+        if any(self.numbers.paths.values()):
+            return f"no attention is within the bounds ({self.bounds}): {self.numbers.sentence()}"
+        if self.unseen:
+            return "steps of a kernel have no weights to show; one pass over the whole text shows what it mixes"
+        if not self.foreign:
+            return "no attention was seen: the model did not run inside this block, or it has none"
+        return (
+            "no attention was seen: the model did not run inside this block, or it multiplies and normalises by itself. "
+            "What can be seen calls scaled_dot_product_attention or nn.MultiheadAttention; a Hugging Face model does "
+            'with attn_implementation="sdpa", which is its default'
+        )
+
+    def wants(self, path: str, role: Role, q: Tensor, k: Tensor) -> bool:
+        """Whether a call is within the bounds; one that is too large is counted."""
+        if not self.bounds.wants(role, self.numbers.of(path, role)):
+            return False
+        large = self.bounds.too_large(q, k)
+        self.left_out += large
+        return not large
+
+    def keep(self, call: AttentionCall) -> None:
+        self._found += self._cut(call)
+
+    def keep_later(self, make: Callable[[], AttentionCall]) -> None:
+        """A call that is made when someone asks for it."""
+        self._found.append(make)
+
+    def _cut(self, call: AttentionCall) -> list[AttentionCall]:
+        """The call within the bounds; none if they leave no text or no row of it."""
+        cut = self.bounds.cut(call)
+        return [cut] if cut.q.numel() or not call.q.numel() else []
+
+    def still(self) -> Seen | None:
+        """This recording, or the one around it that is not over."""
+        seen: Seen | None = self
+        while seen is not None and seen.over:
+            seen = seen.outer
+        return seen
+
+    def __repr__(self) -> str:
+        if not self._found:
+            return f"Seen({self.nothing()})"
+        return f"Seen({len(self._found)} attentions; {self.numbers.sentence()})"

@@ -1,0 +1,106 @@
+"""`regard walk`: every number between a vector and what attention makes of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli.model import load_model
+from regard.cli.options import AsJson, Device, Model
+from regard.cli.output import results, say
+from regard.errors import UsageError
+
+if TYPE_CHECKING:
+    from regard.look.walk import Walk
+
+SUFFIXES = (".html", ".json", ".txt")
+
+
+def walk(
+    text: Annotated[
+        str | None, typer.Argument(metavar="TEXT", help="The text to walk through.", show_default=False)
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TARGET",
+            help="Its translation, or the second text of a pair.",
+            show_default="the translation that the model writes",
+        ),
+    ] = None,
+    model: Model = None,
+    role: Annotated[
+        str | None, typer.Option(metavar="ROLE", help="cross, self, causal or pool.", show_default="the family's own")
+    ] = None,
+    layer: Annotated[int | None, typer.Option(metavar="N", help="Layer, from 0.", show_default="the last")] = None,
+    head: Annotated[int | None, typer.Option(metavar="N", help="Head, from 0.", show_default="the sharpest")] = None,
+    query: Annotated[
+        str | None,
+        typer.Option(metavar="N|WORD", help="Who looks: a place from 0, or a word.", show_default="the last word"),
+    ] = None,
+    toy: Annotated[bool, typer.Option("--toy", help="A worked example of 3 tokens; needs no model.")] = False,
+    digits: Annotated[int, typer.Option(metavar="N", min=0, max=12, help="Digits behind the point.")] = 3,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Save it (.html .json .txt).", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+    device: Device = "auto",
+) -> None:
+    """Attention step by step with real numbers: x to q, k, v; q · k; mask; softmax; the weighted sum; all heads; the output."""
+    if out is not None and out.suffix.lower() not in SUFFIXES:
+        raise UsageError(f"cannot tell how to write a walk to {out.name}; end it in {', '.join(SUFFIXES)}")
+    found = (
+        toy_walk(text, role, layer, head, query)
+        if toy
+        else model_walk(text, target, model, role, layer, head, query, device)
+    )
+    if out is not None:
+        say(f"wrote {found.save(out, digits)}")
+    if as_json:
+        print(found.json(), end="")
+    elif out is None:
+        console = results()
+        colored = console.color_system is not None
+        console.print(found.drawn(console.width, colored, digits), soft_wrap=True)
+
+
+def toy_walk(text: str | None, role: str | None, layer: int | None, head: int | None, query: str | None) -> Walk:
+    if text is not None or layer is not None or head is not None:
+        raise UsageError(
+            "the worked example has its own three tokens and one head; leave out the text, --layer and --head"
+        )
+    from regard.look.walk.toy import toy_walk as walk
+
+    return walk(role or "self", query)
+
+
+def model_walk(
+    text: str | None,
+    target: str | None,
+    model: str | None,
+    role: str | None,
+    layer: int | None,
+    head: int | None,
+    query: str | None,
+    device: str,
+) -> Walk:
+    if text is None:
+        raise UsageError(
+            'which text? type: regard walk "A man rides a bike." (or regard walk --toy, a worked example without a model)'
+        )
+    user = load_model(model or _newest(), device)
+    from regard.tasks.walk import walk
+
+    return walk(user, text, target, role=role, layer=layer, head=head, query=query)
+
+
+def _newest() -> Path:
+    from regard.runs import all_runs
+
+    found = [run for run in all_runs() if (run.best / "config.json").exists()]
+    if not found:
+        raise UsageError("there is no trained run here; name one with -m, or see a worked example: regard walk --toy")
+    say(f"model: {found[-1].folder} (the newest run here; -m takes another)")
+    return found[-1].folder

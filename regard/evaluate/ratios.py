@@ -1,0 +1,47 @@
+"""Ratios of sums over texts, with what they would have been on other texts (bootstrap, Efron 1979).
+
+A loss for each token is a sum over texts of losses, divided by a sum of tokens. What is drawn anew, with replacement, is
+whole texts: tokens of one text are not independent. Differences are taken text by text before (paired).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from regard.evaluate.bootstrap import interval
+
+RESAMPLES, SEED = 1000, 12345
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number, its standard error, and its 95% interval."""
+
+    value: float
+    error: float
+    low: float
+    high: float
+
+    def data(self) -> dict[str, float]:
+        return asdict(self)
+
+
+def ratios(tops: np.ndarray, bottoms: np.ndarray) -> list[Estimate]:
+    """Σ tops / Σ bottoms of each column: tops (texts, K); bottoms (texts,) or (texts, K). All see the same draws."""
+    bottoms = bottoms[:, None] if bottoms.ndim == 1 else bottoms
+    texts = len(tops)
+    drawn = np.random.default_rng(SEED).multinomial(texts, np.full(texts, 1 / texts), size=RESAMPLES)
+    values = _divided(tops.sum(axis=0), bottoms.sum(axis=0))  # (K,)
+    again = _divided(drawn @ tops, drawn @ bottoms)  # (resamples, K)
+    return [
+        Estimate(float(value), float(column.std()), *interval(column)) if np.isfinite(column).all()
+        else Estimate(float(value), float("nan"), float("nan"), float("nan"))
+        for value, column in zip(values, again.T, strict=True)
+    ]  # fmt: skip
+
+
+def _divided(tops: np.ndarray, bottoms: np.ndarray) -> np.ndarray:
+    bottoms = np.broadcast_to(bottoms, tops.shape)
+    return np.divide(tops, bottoms, out=np.full(tops.shape, np.nan), where=bottoms != 0)

@@ -1,0 +1,193 @@
+"""How an attention formed: one text's maps at the steps of a training run, and what they say of when it came."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from regard.errors import RegardError, UsageError
+from regard.files import finite, write_bytes, write_json, write_text
+from regard.look.formation_numbers import alike, sharpness, spread
+from regard.look.map import AttentionMap
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import Console, ConsoleOptions
+
+SUFFIXES = (".png", ".svg", ".gif", ".html", ".json")
+PANELS = 6  # maps of a film strip
+NAMES = {"bleu": "BLEU", "f1": "F1"}  # of metrics, where they are no words
+
+
+@dataclass(frozen=True, eq=False)
+class Formation:
+    """Every head of one role on one text, at each step; `shown` says of which heads the mean is looked at."""
+
+    steps: tuple[int, ...]
+    heads: np.ndarray  # (steps, K, T, S): NaN where masked
+    names: tuple[str, ...]  # of the K heads: "layer 2, head 0"
+    shown: tuple[int, ...]  # numbers of heads
+    columns: tuple[str, ...]  # S labels
+    rows: tuple[str, ...]  # T labels
+    title: str = ""
+    metrics: tuple[dict[str, float], ...] = ()  # what the validation at each step found; empty where none was made
+    score: str = ""  # the metric to show beside the loss
+    wanted: tuple[int, ...] = ()  # steps that a person asked for
+    notes: tuple[str, ...] = ()  # what was done to the maps
+
+    def __post_init__(self) -> None:
+        if self.heads.shape != (len(self.steps), len(self.names), len(self.rows), len(self.columns)):
+            raise RegardError(
+                f"maps of shape {self.heads.shape}, but {len(self.steps)} steps, {len(self.names)} heads, "
+                f"{len(self.rows)} row labels and {len(self.columns)} column labels"
+            )
+        unknown = [step for step in self.wanted if step not in self.steps]
+        if unknown:
+            raise UsageError(f"no step {unknown[0]}; probes were kept at {', '.join(map(str, self.steps))}")
+
+    @cached_property
+    def maps(self) -> np.ndarray:
+        """The mean of the heads that are shown: (steps, T, S)."""
+        each = self.heads[:, list(self.shown)]
+        masked = np.isnan(each)
+        mean = np.where(masked, 0.0, each).mean(axis=1)
+        return np.where(masked.all(axis=1), np.nan, mean)
+
+    def map(self, number: int = -1) -> AttentionMap:
+        """What is shown at one of the steps."""
+        title = f"{self.title} · {self.caption(number)}"
+        return AttentionMap(self.maps[number], self.columns, self.rows, title, self.notes)
+
+    @cached_property
+    def alike(self) -> np.ndarray:
+        """How alike the map that is shown is to its last: (steps,)."""
+        return alike(self.maps, self.maps[-1])
+
+    @cached_property
+    def sharpness(self) -> np.ndarray:
+        return sharpness(self.maps)
+
+    @cached_property
+    def heads_alike(self) -> np.ndarray:
+        """Each head and its own last map: (steps, K)."""
+        return alike(self.heads, self.heads[-1])
+
+    @cached_property
+    def heads_sharpness(self) -> np.ndarray:
+        return sharpness(self.heads)
+
+    @property
+    def halfway(self) -> int:
+        """The first step at which the map was at least half of the way from its first look to its last."""
+        middle = (self.alike[0] + 1.0) / 2
+        return self.steps[int(np.argmax(self.alike >= middle))]
+
+    @property
+    def sentence(self) -> str:
+        """What came of it, in words."""
+        if len(self.steps) == 1:
+            return f"probed at step {self.steps[0]} alone: the greatest weight of a row is {self.sharpness[0]:.2f}"
+        return (
+            f"half of the way from the first map to the last at step {self.halfway:,}; the greatest weight of a row "
+            f"went from {self.sharpness[0]:.2f} to {self.sharpness[-1]:.2f}"
+        )
+
+    def frames(self, most: int = PANELS) -> list[int]:
+        """Which steps to show, by number: those asked for, or at most so many, well chosen."""
+        if self.wanted:
+            return [self.steps.index(step) for step in sorted(set(self.wanted))]
+        return spread(self.maps, most)
+
+    def found(self, number: int) -> dict[str, float]:
+        """Of a step: the validation loss and the score, where there are any."""
+        metrics = self.metrics[number] if self.metrics else {}
+        return {name: metrics[name] for name in ("loss", self.score) if name in metrics}
+
+    def caption(self, number: int) -> str:
+        """A step and what its validation found."""
+        found = (f"{_name(name)} {_short(name, value)}" for name, value in self.found(number).items())
+        return " · ".join([f"step {self.steps[number]:,}", *found])
+
+    def figure(self) -> Figure:
+        """A film strip over the curves."""
+        from regard.look.formation_figure import draw_formation
+
+        return draw_formation(self)
+
+    def save(self, path: str | Path) -> Path:
+        """By suffix: a figure (.png, .svg), a film (.gif, .html), or all numbers (.json)."""
+        path = Path(path)
+        suffix = path.suffix.lower()
+        if suffix == ".json":
+            return write_json(path, finite(self.data(maps=True)))
+        if suffix == ".html":
+            from regard.look.formation_page import page
+
+            return write_text(path, page(self))
+        if suffix == ".gif":
+            from regard.look.formation_film import film
+
+            return write_bytes(path, film(self))
+        if suffix in (".png", ".svg"):
+            from regard.look.figure import render
+
+            return write_bytes(path, render(self.figure(), suffix[1:]))
+        raise UsageError(f"cannot tell how to write a film to {path.name}; use {', '.join(SUFFIXES)}")
+
+    def data(self, maps: bool = False) -> dict[str, Any]:
+        """The numbers; with `maps`, every head at every step."""
+        numbers = zip(self.steps, self.metrics or [{}] * len(self.steps), self.sharpness, self.alike, strict=True)
+        heads = [
+            {"name": name, "sharpness": self.heads_sharpness[:, k].tolist(), "alike": self.heads_alike[:, k].tolist()}
+            | ({"maps": self.heads[:, k].tolist()} if maps else {})
+            for k, name in enumerate(self.names)
+        ]
+        return {
+            "title": self.title, "sentence": self.sentence, "halfway": self.halfway, "notes": list(self.notes),
+            "steps": [{"step": a, **b, "sharpness": float(c), "alike": float(d)} for a, b, c, d in numbers],
+            "rows": list(self.rows), "columns": list(self.columns), "shown": list(self.shown), "heads": heads,
+        }  # fmt: skip
+
+    def table(self) -> list[tuple[str, ...]]:
+        """Columns and then rows for a terminal: step, validation, sharpness, alike."""
+        known = dict.fromkeys(name for number in range(len(self.steps)) for name in self.found(number))
+        lines = [("step", *map(_name, known), "sharpness", "alike")]
+        for number in self.frames(len(self.steps)):
+            found = self.found(number)
+            values = (_short(name, found[name]) if name in found else "" for name in known)
+            last = (f"{self.sharpness[number]:.3f}", f"{self.alike[number]:.3f}")
+            lines.append((f"{self.steps[number]:,}", *values, *last))
+        return lines
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
+        from rich.table import Column, Table
+
+        columns, *lines = self.table()
+        right = (Column(name, justify="right", no_wrap=True) for name in columns)
+        table = Table(*right, box=None, pad_edge=False, header_style="bold")
+        for line in lines:
+            table.add_row(*line)
+        yield from (table, "", self.map(), self.sentence)
+
+    def _repr_html_(self) -> str:
+        import base64
+        from html import escape
+
+        from regard.look.figure import render
+
+        image = base64.b64encode(render(self.figure(), "png")).decode("ascii")
+        words = escape(f"{self.title}: {self.sentence}", quote=True)
+        return f'<img src="data:image/png;base64,{image}" alt="{words}" style="max-width:100%"/>'
+
+
+def _name(metric: str) -> str:
+    return NAMES.get(metric, metric.replace("_", " "))
+
+
+def _short(metric: str, value: float) -> str:
+    return f"{value:.2f}" if metric in ("loss", "perplexity", "bits_per_byte") else f"{value:.1f}"

@@ -1,0 +1,144 @@
+"""Heads as a figure: for each role of attention a grid of layers and heads, in each cell what the head does, with the number
+that says so, on a colour that tells how much the loss rises without it.
+"""
+
+from __future__ import annotations
+
+import textwrap
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from regard.look.colors import INK, Color, color, hexadecimal, scale_top
+from regard.look.contrast import ink_on
+from regard.look.figure import COLORS, FRAME, MARGIN, TEXT
+from regard.look.heads_report import ROLE_NAMES, Head, HeadReport
+from regard.look.series import QUIET
+from regard.look.sheet import families_of, heading, heading_height, sheet, write_heading
+from regard.look.words_figure import Pen
+
+CELL, TALL = (1.34, 0.74)  # inches
+GUTTER = 0.66  # inches for the names of layers
+WHOLE = 0.86  # inches for what all heads of a layer count
+BETWEEN = 0.34  # inches between grids
+NAME = 17  # letters of a role's name in a line
+PLAIN: Color = (255, 255, 255)
+
+
+def draw_heads(report: HeadReport, words: bool = True) -> Figure:
+    """One page, as large as it must be; without `words` only the grids and their scale."""
+    across = max(head.head for head in report.heads) + 1
+    width = max(6.2, GUTTER + across * CELL + (WHOLE if report.layers else 0.0))
+    families = families_of(report.model, report.on)
+    title = heading(f"What each head does: {report.model}", _caption(report), families, width) if words else []
+    foot = _foot(report, families, width) if words else []
+    grids = sum(_height(report, role) for role in report.roles) + BETWEEN * (len(report.roles) - 1)
+    bar = 0.56 if report.loss is not None else 0.0
+    above, below = (0.1, 0.2 + sum(pen.pitch for pen, _ in foot)) if words else (0.0, 0.0)
+    figure, axes = sheet(width, heading_height(title) + above + grids + bar + below)
+    y, top = write_heading(axes, title) + above, _top(report)
+    for role in report.roles:
+        _draw_grid(axes, report, role, y, top)
+        y += _height(report, role) + BETWEEN
+    y -= BETWEEN
+    if report.loss is not None:
+        _draw_bar(figure, axes, y + 0.2, top, f"nats a {report.unit} by which the loss rises without the head")
+    y += bar + 0.2
+    for pen, line in foot:
+        pen.write(axes, 0.0, y, line)
+        y += pen.pitch
+    return figure
+
+
+def _caption(report: HeadReport) -> str:
+    loss = (
+        "" if report.loss is None else f"; the whole model has a loss of {report.loss.value:.3f} nats a {report.unit}"
+    )
+    return f"{report.texts:,} texts of {report.on}{loss}"
+
+
+def _top(report: HeadReport) -> float:
+    rises = [head.removal.value for head in report.heads if head.removal is not None]
+    return scale_top(np.array([0.0, *rises]))
+
+
+def _height(report: HeadReport, role: str) -> float:
+    layers = len({head.layer for head in report.of(role)})
+    return 0.5 + layers * TALL
+
+
+def _draw_grid(axes: Axes, report: HeadReport, role: str, y: float, top: float) -> None:
+    heads, marked = report.of(role), report.marked()
+    _write(axes, 0.0, y + 0.1, ROLE_NAMES[role], 10.5, weight="bold", ha="left")
+    across, layers = max(head.head for head in heads) + 1, sorted({head.layer for head in heads})
+    for head in range(across):
+        _write(axes, GUTTER + (head + 0.5) * CELL, y + 0.36, f"head {head}", 8.5, QUIET)
+    for row, layer in enumerate(layers):
+        middle = y + 0.5 + (row + 0.5) * TALL
+        _write(axes, GUTTER - 0.1, middle, f"layer {layer}", 8.5, QUIET, ha="right")
+        for each in (head for head in heads if head.layer == layer):
+            box = (GUTTER + each.head * CELL, y + 0.5 + row * TALL)
+            _draw_head(axes, each, box, top, framed=(each.role, each.layer, each.head) in marked)
+        whole = [each for each in report.layers if (each.role, each.layer) == (role, layer)]
+        if whole:
+            x = GUTTER + across * CELL + 0.1
+            _write(axes, x, middle - 0.08, "all of them", 7.5, QUIET, ha="left")
+            _write(axes, x, middle + 0.08, f"{whole[0].removal.value:+.3f}", 8.5, ha="left")
+
+
+def _draw_head(axes: Axes, head: Head, place: tuple[float, float], top: float, framed: bool) -> None:
+    ground = PLAIN if head.removal is None else color(INK, max(0.0, head.removal.value) / top)
+    ink = hexadecimal(ink_on(ground))
+    axes.add_patch(
+        Rectangle(place, CELL, TALL, facecolor=hexadecimal(ground), edgecolor=FRAME, linewidth=0.6, zorder=2)
+    )
+    if framed:
+        inside = (place[0] + 0.025, place[1] + 0.025)
+        axes.add_patch(
+            Rectangle(inside, CELL - 0.05, TALL - 0.05, fill=False, edgecolor="#d55e00", linewidth=2.0, zorder=3)
+        )
+    name = textwrap.wrap(head.rule, NAME)
+    lines = [(line, 8.2, "bold" if head.rules else "normal") for line in name] + [(_number(head), 7.4, "normal")]
+    if head.removal is not None:
+        lines.append((f"{head.removal.value:+.3f} ± {head.removal.error:.3f}", 7.4, "normal"))
+    y = place[1] + TALL / 2 - 0.145 * (len(lines) - 1) / 2
+    for text, size, weight in lines:
+        _write(axes, place[0] + CELL / 2, y, text, size, ink, weight)
+        y += 0.145
+
+
+def _number(head: Head) -> str:
+    """As short as a cell is wide: beside the name of a rule that does not hold there is no room for what is even."""
+    return head.number() if head.rules else head.number().split(" (")[0]
+
+
+def _draw_bar(figure: Figure, axes: Axes, y: float, top: float, label: str) -> None:
+    page = figure.get_size_inches()
+    place = ((MARGIN + GUTTER) / page[0], 1 - (MARGIN + y + 0.12) / page[1], 2.2 / page[0], 0.12 / page[1])
+    bar = figure.add_axes(place)
+    scale = figure.colorbar(ScalarMappable(Normalize(0.0, top), COLORS), cax=bar, orientation="horizontal")
+    scale.set_ticks([0.0, top / 2, top], labels=[f"{tick:g}" for tick in (0.0, top / 2, top)])
+    scale.ax.tick_params(length=2, labelsize=8, labelcolor=TEXT, color=FRAME)
+    scale.outline.set(edgecolor=FRAME, linewidth=0.6)
+    _write(axes, GUTTER + 2.35, y + 0.06, label, 8.5, ha="left")
+
+
+def _foot(report: HeadReport, families: list[str], width: float) -> list[tuple[Pen, str]]:
+    pen = Pen(8.0, families, color=QUIET)
+    lines = report.meaning()
+    if report.marked():
+        lines.append(f"Framed: the {len(report.marked())} heads without which the loss rises most.")
+    return [(pen, line) for text in lines for line in textwrap.wrap(text, int(width / 0.0605))]
+
+
+def _write(
+    axes: Axes, x: float, y: float, text: str, size: float, ink: str = TEXT, weight: str = "normal", ha: str = "center"
+) -> None:
+    """The text with its middle at y."""
+    axes.text(x, y, text, fontsize=size, color=ink, fontweight=weight, ha=ha, va="center", zorder=4).set_parse_math(
+        False
+    )

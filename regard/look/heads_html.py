@@ -1,0 +1,137 @@
+"""The report of heads as one HTML page: the grid as a picture, what each head looks at by distance, and every number."""
+
+from __future__ import annotations
+
+import base64
+
+from regard.look.figure import render
+from regard.look.heads_figure import draw_heads
+from regard.look.heads_findings import Faithfulness, Induction
+from regard.look.heads_offsets import draw_offsets
+from regard.look.heads_report import ROLE_NAMES, Head, HeadReport
+from regard.look.report_page import Group, Page, Picture, Row, Section, Table, html
+from regard.look.role_rules import RULES, rules_for
+
+
+def page(report: HeadReport) -> str:
+    """The whole page."""
+    sections = [
+        Section("All heads", [_picture(report)]),
+        *(_role(report, role) for role in report.roles),
+        *([] if report.induction is None else [_induction(report.induction)]),
+        *([] if report.faithful is None else [_faithful(report.faithful)]),
+        Section("The rules", _rules(report)),
+    ]
+    facts = [("model", report.model), ("task", report.task), ("texts", f"{report.texts:,} of {report.on}")]
+    if report.loss is not None:
+        facts.append(("loss", f"{report.loss.value:.4f} nats a {report.unit}, {report.predictions:,} of them"))
+    return html(Page(f"What each head does: {report.model}", _summary(report), sections, facts))
+
+
+def inline(report: HeadReport) -> str:
+    """The picture alone, for notebooks."""
+    data = base64.b64encode(render(draw_heads(report), "svg")).decode("ascii")
+    return f'<img src="data:image/svg+xml;base64,{data}" alt="{_alt(report)}" style="max-width:100%;background:#fff"/>'
+
+
+def _alt(report: HeadReport) -> str:
+    named = sum(bool(head.rules) for head in report.heads)
+    return f"a grid of {len(report.heads)} heads, of which {named} meet a rule"
+
+
+def _summary(report: HeadReport) -> str:
+    counts: dict[str, int] = {}
+    for head in report.heads:
+        counts[head.rule] = counts.get(head.rule, 0) + 1
+    found = ", ".join(f"{count} {name}" for name, count in sorted(counts.items(), key=lambda item: -item[1]))
+    return f"{len(report.heads)} head{'s' if len(report.heads) > 1 else ''}: {found}."
+
+
+def _picture(report: HeadReport) -> Picture:
+    framed = ["Framed: the heads without which the loss rises most."] if report.marked() else []
+    return Picture(render(draw_heads(report, words=False), "svg"), " ".join([*report.meaning(), *framed]), _alt(report))
+
+
+def _role(report: HeadReport, role: str) -> Section:
+    parts: list[Table | Picture | str] = [_table(report, role)]
+    if any(head.offsets for head in report.of(role)):
+        own = "as far through the source as the query is through the target" if role == "cross" else "the query's own"
+        caption = (
+            f"Mean weight by distance: place 0 (orange) is {own}, to the left is what comes before. One scale for all."
+        )
+        parts.append(
+            Picture(render(draw_offsets(report, role), "svg"), caption, "mean weight by distance, for each head")
+        )
+    return Section(ROLE_NAMES[role], parts)
+
+
+def _columns(report: HeadReport, role: str) -> list[str]:
+    """The rules that get a column: all, but those of two and three places away only where one holds."""
+    heads = report.of(role)
+    known = [rule.name for rule in rules_for(role) if any(rule.name in head.measures for head in heads)]
+    return [name for name in known if not name[0].isdigit() or any(name in head.rules for head in heads)]
+
+
+def _table(report: HeadReport, role: str) -> Table:
+    rules, marked = _columns(report, role), report.marked()
+    layers: dict[int, list[Row]] = {}
+    for head in report.of(role):
+        best = frozenset(place + 1 for place, name in enumerate(rules) if name in head.rules)
+        if (head.role, head.layer, head.head) in marked:
+            best |= {0}
+        layers.setdefault(head.layer, []).append(
+            Row(f"head {head.head}", [_removed(head), *(_value(head, name) for name in rules)], head.rule, best)
+        )
+    return Table(
+        ["loss without it", *rules],
+        [Group(f"layer {layer}", rows) for layer, rows in layers.items()],
+        "Each number is the mean weight on what the rule names (of broad: entropy, of alignment: share of words); bold: the "
+        "rule holds, or the head is among those that matter most.",
+    )
+
+
+def _removed(head: Head) -> str:
+    return "" if head.removal is None else f"{head.removal.value:+.4f} ± {head.removal.error:.4f}"
+
+
+def _value(head: Head, rule: str) -> str:
+    return f"{head.measures[rule].value:.2f}" if rule in head.measures else ""
+
+
+def _rules(report: HeadReport) -> list[Table | Picture | str]:
+    used = [RULES[name] for name in RULES if any(name in head.measures for head in report.heads)]
+    rows = [Row(rule.name, [f"{rule.threshold:g}", _chance(report, rule.name)], rule.keys) for rule in used]
+    reasons: dict[tuple[float, str], list[str]] = {}
+    for rule in used:
+        reasons.setdefault((rule.threshold, rule.why), []).append(rule.name)
+    return [
+        "A rule holds where (value - even) / (1 - even) reaches its threshold, where even is what an even map has. The rule "
+        "that is farthest beyond its threshold, in proportion, names the head.",
+        Table(["threshold", "even map"], [Group("", rows)]),
+        *(f"{threshold:g} ({', '.join(names)}): {why}." for (threshold, why), names in reasons.items()),
+    ]
+
+
+def _chance(report: HeadReport, name: str) -> str:
+    found = sorted({f"{head.measures[name].chance:.2f}" for head in report.heads if name in head.measures})
+    if name == "broad":
+        return "1"
+    return found[0] if len(found) == 1 else f"{found[0]} to {found[-1]}"
+
+
+def _induction(found: Induction) -> Section:
+    rows = []
+    for (layer, head), score in found.scores.items():
+        best = frozenset({0}) if found.holds and (layer, head) in found.heads else frozenset[int]()
+        rows.append(Row(f"head {layer}.{head}", [f"{score:.3f}", f"{found.previous[layer, head]:.3f}"], "", best))
+    columns = ["behind the first occurrence", "token before"]
+    return Section("Induction", [*found.sentences(), Table(columns, [Group("", rows)])])
+
+
+def _faithful(found: Faithfulness) -> Section:
+    rows = []
+    for each in found.maps:
+        interval = f"{each.score.low:.2f} to {each.score.high:.2f}"
+        rows.append(Row(each.name, [f"{each.score.value:.2f}", interval, f"{each.drop:.2f}", f"{each.hits:.0%}"]))
+    columns = ["score", "95% interval", "falls by, nats", "is the best word"]
+    return Section("Faithfulness of maps", [*found.sentences(), Table(columns, [Group("", rows)])])

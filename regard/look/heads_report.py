@@ -1,0 +1,183 @@
+"""What each head of a model does, and whether it matters: the numbers, and every form in which a person may want them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regard.attention import Role
+from regard.errors import UsageError
+from regard.evaluate.ratios import Estimate
+from regard.files import finite, write_bytes, write_json, write_text
+from regard.look.heads_findings import Faithfulness, Induction
+from regard.look.roles import NO_RULE, Measure, names_of, rules_as_data
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SUFFIXES = (".png", ".svg", ".html", ".json")
+MARKED = 3  # heads, at most, and at most a quarter of all, that are marked as those that matter most
+ROLE_NAMES = {
+    "self": "self-attention", "causal": "causal self-attention", "cross": "attention to the source", "pool": "pooling",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Head:
+    """One head: what every rule measured, and how much the loss changes without it."""
+
+    role: Role
+    layer: int
+    head: int
+    path: str
+    measures: dict[str, Measure]
+    offsets: tuple[float, ...] = ()  # mean weight by distance from the query's own place
+    removal: Estimate | None = None  # nats for each prediction; above zero is worse
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """All that hold, the strongest first."""
+        return names_of(self.measures)
+
+    @property
+    def rule(self) -> str:
+        return self.rules[0] if self.rules else NO_RULE
+
+    def number(self, rule: str | None = None) -> str:
+        """The number that made the rule fire; without a rule, that of the one that came nearest."""
+        if not self.measures:
+            return ""
+        rule = rule or (self.rules[0] if self.rules else max(self.measures, key=lambda n: self.measures[n].strength))
+        found = self.measures[rule]
+        name = "" if rule in self.rules else f"{rule} "
+        return f"{name}{found.value:.2f}" + ("" if rule == "broad" else f" (even {found.chance:.2f})")
+
+    def data(self) -> dict[str, Any]:
+        return {
+            "role": self.role,
+            "layer": self.layer,
+            "head": self.head,
+            "path": self.path,
+            "rules": list(self.rules),
+            "measures": {name: each.data() for name, each in self.measures.items()},
+            "offsets": list(self.offsets),
+            "removed": None if self.removal is None else self.removal.data(),
+        }
+
+
+@dataclass(frozen=True)
+class LayerRemoved:
+    """How much the loss changes without all heads of one attention."""
+
+    role: Role
+    layer: int
+    removal: Estimate
+
+
+@dataclass(frozen=True, eq=False)
+class HeadReport:
+    """Heads in the order in which the model has them."""
+
+    model: str
+    task: str
+    on: str
+    texts: int
+    heads: tuple[Head, ...]
+    layers: tuple[LayerRemoved, ...] = ()
+    loss: Estimate | None = None  # of the whole model, nats for each prediction
+    predictions: int = 0
+    aligner: str = ""  # from what it learned
+    induction: Induction | None = None
+    faithful: Faithfulness | None = None
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(head.role for head in self.heads))
+
+    def of(self, role: str) -> tuple[Head, ...]:
+        return tuple(head for head in self.heads if head.role == role)
+
+    @property
+    def unit(self) -> str:
+        """What is predicted, one by one."""
+        return {"classify": "text", "fill": "hidden token"}.get(self.task, "token")
+
+    def marked(self) -> frozenset[tuple[str, int, int]]:
+        """The heads that matter most: the loss rises most without them, and surely (the interval is above zero)."""
+        sure = [head for head in self.heads if head.removal is not None and head.removal.low > 0]
+        most = sorted(sure, key=lambda head: -head.removal.value if head.removal else 0.0)
+        most = most[: min(MARKED, len(self.heads) // 4)]
+        return frozenset((head.role, head.layer, head.head) for head in most)
+
+    def meaning(self) -> list[str]:
+        """In words what the numbers are: for the foot of a table, a figure, a page."""
+        lines = [
+            "Role: the mean weight on the keys that its rule names, beside what an even map has there (of broad: entropy, 1 "
+            "if even). No rule: none reaches its threshold; the nearest is shown. All rules and numbers are in the JSON."
+        ]
+        if self.loss is not None:
+            lines.append(
+                f"Loss without it: how much the loss rises, in nats a {self.unit}, if what the head saw becomes zeros "
+                f"(± a standard error, over {self.texts:,} texts). About 0 means that the others do without it, not that it "
+                "does nothing."
+            )
+        if self.aligner:
+            lines.append(f"Alignment: {self.aligner}")
+        return [*lines, *self.notes]
+
+    def data(self) -> dict[str, Any]:
+        names = {name for head in self.heads for name in head.measures}
+        return {
+            "model": self.model,
+            "task": self.task,
+            "on": self.on,
+            "texts": self.texts,
+            "predictions": self.predictions,
+            "loss": None if self.loss is None else self.loss.data(),
+            "rules": rules_as_data(sorted(names)),
+            "heads": [head.data() for head in self.heads],
+            "layers": [
+                {"role": each.role, "layer": each.layer, "removed": each.removal.data()} for each in self.layers
+            ],
+            "induction": None if self.induction is None else self.induction.data(),
+            "faithfulness": None if self.faithful is None else self.faithful.data(),
+            "meaning": self.meaning(),
+        }
+
+    def figure(self) -> Figure:
+        from regard.look.heads_figure import draw_heads
+
+        return draw_heads(self)
+
+    def html(self) -> str:
+        from regard.look.heads_html import page
+
+        return page(self)
+
+    def save(self, path: str | Path) -> Path:
+        """Write it in the format that the suffix names, whole or not at all."""
+        path = Path(path)
+        suffix = check_suffix(path)
+        if suffix == ".json":
+            return write_json(path, finite(self.data()))
+        if suffix == ".html":
+            return write_text(path, self.html())
+        from regard.look.figure import render
+
+        return write_bytes(path, render(self.figure(), suffix[1:]))
+
+    def _repr_html_(self) -> str:
+        from regard.look.heads_html import inline
+
+        return inline(self)
+
+
+def check_suffix(path: Path, suffixes: Sequence[str] = SUFFIXES) -> str:
+    suffix = path.suffix.lower()
+    if suffix not in suffixes:
+        found = f"ends in {suffix}" if suffix else "has no suffix"
+        raise UsageError(f"cannot tell how to write {path.name}, which {found}; use {', '.join(suffixes)}")
+    return suffix

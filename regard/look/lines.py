@@ -1,0 +1,196 @@
+"""Lines between two sentences: from each word that looks to the words that it looks at, the more weight the stronger.
+
+Words stand in two columns: labels are never turned, never meet, and read in any script; a longer sentence makes the page
+taller, not the letters smaller. Faint lines would cover the others, so weights below a threshold are left out, and the
+legend says which, and how much of all weight they are. Several heads have a colour each; more than eight are averaged.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from regard.errors import RegardError, UsageError
+from regard.files import finite, write_bytes, write_text
+from regard.look.colors import INK, color, hexadecimal, scale_top
+from regard.look.map import AttentionMap
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+SUFFIXES = (".png", ".svg", ".html", ".json", ".csv")
+# One for each head: Okabe & Ito 2008, as in `series`, and an indigo (Tol 2021) that none is near.
+HUES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#4d4d4d", "#332288")
+FAINTEST = 1 / 20  # of the top of the scale: what is fainter can hardly be seen
+MOST = 4000  # lines: more are only ink
+
+
+class Line(NamedTuple):
+    """One line of the picture."""
+
+    head: int
+    row: int  # who looks
+    column: int  # what is looked at
+    weight: float
+
+
+class Stroke(NamedTuple):
+    """How a line looks."""
+
+    color: str
+    width: float  # points
+    opacity: float
+
+
+def number(weight: float) -> str:
+    """A weight as a person reads it: two places, or more of a small one."""
+    return f"{weight:.2f}" if weight >= 0.0995 else f"{weight:.2g}"
+
+
+@dataclass(frozen=True, eq=False)  # arrays have no single answer to ==
+class Lines:
+    """A map as lines. Shows itself in a notebook and on a rich console."""
+
+    map: AttentionMap
+    below: float | None = (
+        None  # what weighs less is not drawn; None: a twentieth of the strongest, or more if that is many
+    )
+
+    def __post_init__(self) -> None:
+        if self.below is not None and not 0 <= self.below < np.inf:
+            raise RegardError(f"lines are drawn from a weight on, 0 or more, not from {self.below:g}")
+
+    @cached_property
+    def weights(self) -> np.ndarray:
+        """What is drawn: (H, T, S), NaN where masked."""
+        whole = self.map.mean().weights if self.map.heads > len(HUES) else self.map.weights
+        return whole if whole.ndim == 3 else whole[None]
+
+    @property
+    def colored(self) -> bool:
+        """Whether each head has a colour of its own."""
+        return len(self.weights) > 1
+
+    @cached_property
+    def top(self) -> float:
+        """The weight of the strongest look."""
+        return scale_top(self.weights)
+
+    @cached_property
+    def threshold(self) -> float:
+        """What weighs less is not drawn."""
+        if self.below is not None:
+            return self.below
+        known = np.sort(self.weights[~np.isnan(self.weights)])[::-1]
+        least = known[MOST - 1] if len(known) > MOST else 0.0
+        if (known >= least).sum() > 2 * MOST:  # all about equal: there is nothing to tell apart
+            least = np.min(known, initial=self.top, where=known > least)
+        return float(f"{max(self.top * FAINTEST, least):.3g}")
+
+    @cached_property
+    def drawn(self) -> tuple[Line, ...]:
+        """Every line, the faintest first, so that the strongest lie on top."""
+        with np.errstate(invalid="ignore"):
+            places = np.argwhere((self.weights >= self.threshold) & (self.weights > 0))  # False for NaN
+        found = [Line(int(h), int(t), int(s), float(self.weights[h, t, s])) for h, t, s in places]
+        return tuple(sorted(found, key=lambda line: line.weight))
+
+    @cached_property
+    def hidden(self) -> float:
+        """Which share of all weight is not drawn, from 0 to 1."""
+        whole = float(np.nansum(np.abs(self.weights)))
+        shown = float(sum(line.weight for line in self.drawn))
+        return max(0.0, 1 - shown / whole) if whole > 0 else 0.0
+
+    def stroke(self, weight: float, head: int | None = None) -> Stroke:
+        """Thicker, darker and less transparent with the weight. Of several heads each has its hue, and None is black."""
+        share = min(max(weight / self.top, 0.0), 1.0)
+        if self.colored:
+            return Stroke("#000000" if head is None else HUES[head], 0.5 + 2.4 * share, 0.12 + 0.83 * share)
+        return Stroke(hexadecimal(color(INK, 0.42 + 0.58 * share)), 0.6 + 3.1 * share, 0.45 + 0.55 * share)
+
+    @cached_property
+    def samples(self) -> tuple[float, ...]:
+        """Weights whose lines the legend shows."""
+        return tuple(sorted({weight for weight in (self.threshold, self.top / 2, self.top) if 0 < weight <= self.top}))
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What the lines do not say."""
+        per_cent = "less than 1%" if 0 < self.hidden < 0.01 else f"{self.hidden:.0%}"
+        left_out = f"weights below {self.threshold:g} are left out: {per_cent} of all weight"
+        notes = [left_out if self.hidden > 1e-9 else "no weight is left out"]
+        notes += ["masked: no line"] if np.isnan(self.weights).any() else []
+        notes += [f"mean of {self.map.heads} heads"] if self.map.heads > len(self.weights) else []
+        return (*notes, *self.map.notes)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the lines in the format that the suffix names, whole or not at all."""
+        path = Path(path)
+        suffix = path.suffix.lower()
+        if suffix in (".png", ".svg"):
+            from regard.look.figure import render
+
+            return write_bytes(path, render(self.figure(), suffix[1:]))
+        texts = {".html": self.html, ".json": self.json, ".csv": self.csv}
+        if suffix in texts:
+            return write_text(path, texts[suffix]())
+        found = f"ends in {suffix}" if suffix else "has no suffix"
+        raise UsageError(f"cannot tell how to write lines to {path.name}, which {found}; use {', '.join(SUFFIXES)}")
+
+    def data(self) -> dict[str, Any]:
+        """Every weight of the map, and what is drawn of it, as strict JSON holds it; a masked cell is null."""
+        map = self.map
+        whole = {"title": map.title, "rows": map.rows, "columns": map.columns, "weights": map.weights.tolist()}
+        lines = [line._asdict() for line in reversed(self.drawn)]
+        drawn = {"below": self.threshold, "left_out": self.hidden, "notes": self.notes, "lines": lines}
+        return finite(whole | drawn)
+
+    def json(self) -> str:
+        return json.dumps(self.data(), ensure_ascii=False, allow_nan=False) + "\n"
+
+    def csv(self) -> str:
+        """A line for each line that is drawn, the strongest first; places count from 0."""
+        file = io.StringIO()
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["head", "row", "column", "looks", "is_looked_at", "weight"])
+        for head, row, column, weight in reversed(self.drawn):
+            writer.writerow([head, row, column, self.map.rows[row], self.map.columns[column], repr(weight)])
+        return file.getvalue()
+
+    def figure(self) -> Figure:
+        """A matplotlib figure: two columns of words, as tall as they need."""
+        from regard.look.lines_figure import draw
+
+        return draw(self)
+
+    def html(self) -> str:
+        """A whole page: nothing is loaded from elsewhere, and without script it is a picture."""
+        from regard.look.lines_html import page
+
+        return page(self)
+
+    def text(self, width: int = 80, color: bool = False) -> str:
+        """For a terminal of that width: each word that looks, and the words that it looks at most."""
+        from regard.look.lines_terminal import draw
+        from regard.look.terminal import ansi
+
+        return ansi(draw(self, width, color)) if color else draw(self, width, color).plain
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from regard.look.lines_terminal import draw
+
+        yield draw(self, options.max_width, console.color_system in ("256", "truecolor") and not console.no_color)
+
+    def _repr_html_(self) -> str:
+        from regard.look.lines_html import fragment
+
+        return fragment(self)

@@ -1,0 +1,80 @@
+"""From scores to weights, the same for every attention: what is masked and why, then exp, sum and quotient."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from regard.look.walk.steps import Line, Numbers, Step, column, number
+from regard.look.walk.sums import capital, counted, quoted
+
+
+def masked(scores: np.ndarray, allowed: np.ndarray | None) -> np.ndarray:
+    """Scores (..., S) with minus infinity where the query must not look."""
+    return scores if allowed is None else np.where(allowed, scores, -np.inf)
+
+
+def softmax(scores: np.ndarray) -> np.ndarray:
+    """Over the last axis; a query that may look nowhere gets zeros."""
+    highest = scores.max(axis=-1, keepdims=True)
+    powers = np.exp(scores - np.where(np.isfinite(highest), highest, 0.0))
+    total = powers.sum(axis=-1, keepdims=True)
+    return powers / np.where(total == 0, 1.0, total)
+
+
+def mask_step(
+    scores: np.ndarray, allowed: np.ndarray | None, reasons: tuple[str, ...], keys: tuple[str, ...], asker: str
+) -> Step:
+    """Which keys the query may see. Scores and allowed (S,)."""
+    title, formula = "Mask: where the query must not look", "masked score = score, or -∞ where it must not look"
+    if allowed is None or bool(allowed.all()):
+        text = f"Nothing is masked here: {asker} may see {_all(len(keys))}, so the scores stay as they are."
+        return Step(title, formula, text, (column("masked scores", scores, keys),))
+    why = Counter(reason for reason in reasons if reason)
+    told = ", ".join(f"{counted(many, 'key')} {reason}" for reason, many in why.items())
+    text = (
+        f"{capital(asker)} must not see {told}. Such scores become -∞, so that the exp of the next step makes them "
+        "exactly 0 and they take nothing from the others (Vaswani et al. 2017, section 3.2.3)."
+    )
+    seen = column("allowed", allowed, keys, kind="plain")
+    return Step(
+        title,
+        formula,
+        text,
+        (seen, column("masked scores", masked(scores, allowed), keys, beside=True, remarks=reasons)),
+    )
+
+
+def softmax_step(scores: np.ndarray, keys: tuple[str, ...], asker: str) -> Step:
+    """Masked scores (S,) -> weights (S,)."""
+    highest, best = float(scores.max()), int(scores.argmax())
+    if not np.isfinite(highest):
+        text = f"{capital(asker)} may look nowhere, so all its weights are 0."
+        return Step(TITLE, FORMULA, text, (column("weights", softmax(scores), keys, kind="weight"),))
+    shifted = scores - highest
+    powers = np.exp(shifted)
+    total, weights = float(powers.sum()), softmax(scores)
+    text = (
+        "exp makes every score positive, and dividing by the sum makes them shares of one. The largest score is taken off "
+        "first: that changes nothing in the quotient, and no exp can grow beyond what a computer holds. "
+        f"Most goes to {quoted(keys[best])}: {weights[best]:.1%}."
+    )
+    arrays: tuple[Numbers, ...] = (
+        number("max", highest),
+        column("shifted", shifted, keys),
+        column("exp", powers, keys, kind="weight", beside=True),
+        column("weights", weights, keys, kind="weight", beside=True, marked=best),
+        number("sum", total),
+    )
+    numbers = (float(scores[best]), highest, total, float(weights[best]))
+    line = Line(f"weight of {quoted(keys[best])} = exp({{}} - {{}}) / {{}} = {{}}", numbers, ("weights", best, 0))
+    return Step(TITLE, FORMULA, text, arrays, (line,))
+
+
+TITLE = "Softmax: exp, sum, quotient"
+FORMULA = "weight_s = exp(score_s - max) / Σ_j exp(score_j - max)"
+
+
+def _all(keys: int) -> str:
+    return "the only key" if keys == 1 else f"all {keys} keys"

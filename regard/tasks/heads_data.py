@@ -1,0 +1,100 @@
+"""On what heads are looked at: texts that a person names or gives, or those that a run was validated on.
+
+material = material_of(user, "runs/translate/3", on=())
+texts = prepare(user, material, 200)          the first 200 that fit
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from regard.data.documents import read_documents
+from regard.data.labelled import load_labelled
+from regard.data.pairs import Pair, load_pairs
+from regard.data.stream import TokenStream
+from regard.errors import RegardError, UsageError
+from regard.runs import CONFIG, read_run
+from regard.tasks.config import ClassifyConfig, FillConfig, GenerateConfig, RunConfig, TranslateConfig, check_run
+from regard.tasks.evaluate import read_test_set
+from regard.tasks.evaluate_labels import read_labelled_test
+from regard.tasks.learn_generate import STREAMS, load_texts
+
+TASKS = ("translate", "generate", "fill", "classify")
+LEARNED = 10_000  # training pairs, at most, for an aligner
+TYPE = {
+    "translate": "--on test.de test.en (two parallel files, one .tsv or .jsonl, or builtin/dates/test)",
+    "generate": "--on book.txt (or builtin/python)",
+    "fill": "--on book.txt (or builtin/python)",
+    "classify": "--on test.tsv (or builtin/names/test)",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Material:
+    """Texts as people have them: pairs, labelled texts, or running texts (of a language model perhaps its ids at once)."""
+
+    items: Sequence[Any] | np.ndarray
+    name: str = "the given texts"  # for the person
+    learned: Sequence[Pair] = ()  # pairs from which an aligner may learn besides
+    context: int | None = None  # tokens of a window in training
+
+
+def check_task(user: Any) -> None:
+    if user.config.task not in TASKS:
+        raise UsageError(f"this looks at models of text; the model is one to {user.config.task}")
+    if user.config.task == "fill" and user.model.head is None:
+        raise UsageError("this model gives vectors only, it has no head that fills gaps: there is no loss to compare")
+
+
+def material_of(user: Any, run: str | Path, on: Sequence[str] = ()) -> Material:
+    """What `--on` names; without it, what the run was validated on."""
+    check_task(user)
+    task, folder = user.config.task, _folder(run)
+    own = _own(user, folder) if folder is not None else None
+    if on:
+        read: dict[str, Callable[[], Sequence[Any]]] = {
+            "translate": lambda: read_test_set(on, folder or run),
+            "classify": lambda: read_labelled_test(on, folder or run),
+        }
+        items = read[task]() if task in read else read_documents(on).texts
+        return replace(own or Material(()), items=items, name=" ".join(on))
+    if own is None or not len(own.items):
+        why = "is no run" if folder is None else "was validated on data that cannot be read now"
+        raise UsageError(f"{run} {why}, so name texts with {TYPE[task]}")
+    return own
+
+
+def _own(user: Any, folder: Path) -> Material:
+    """What a run was validated on, or nothing where that cannot be read any more."""
+    values = read_run(folder)
+    config = check_run(values["config"], f"{folder}")  # type: ignore[arg-type]
+    beside = None if values.get("beside") is None else Path(str(values["beside"]))
+    try:
+        return _validated(user, config, folder, beside)
+    except RegardError:
+        return Material(())
+
+
+def _validated(user: Any, config: RunConfig, folder: Path, beside: Path | None) -> Material:
+    name = "its own validation data"
+    if isinstance(config, TranslateConfig):
+        size = min(LEARNED, config.data.builtin_size)
+        pairs = load_pairs(config.data.model_copy(update={"builtin_size": size}), beside)
+        return Material(pairs.valid, name, pairs.train[:LEARNED])
+    if isinstance(config, ClassifyConfig):
+        return Material(load_labelled(config.data, beside).valid, name)
+    if isinstance(config, GenerateConfig) and (stream := folder / STREAMS[1]).exists():
+        return Material(TokenStream.open(stream).ids, name, context=config.data.context)
+    assert isinstance(config, GenerateConfig | FillConfig)
+    return Material(load_texts(config.data, beside)[1], name, context=config.data.context)
+
+
+def _folder(run: str | Path) -> Path | None:
+    """The run's folder; a bundle may lie in one."""
+    places = (Path(run), Path(run).resolve().parent)
+    return next((place for place in places if (place / CONFIG).exists()), None)

@@ -1,0 +1,50 @@
+"""Which pieces are one word: by hand for every way in which tokenizers write a space, and as a partition for any labels."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.tokens.words import is_special, word_label, words_of
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        (["<s>", "Ein", " Mann", " mit", " orange", "far", "benen", " Hut", ".", "</s>"],
+         ["<s>", "Ein", "Mann", "mit", "orangefarbenen", "Hut", ".", "</s>"]),
+        (["The", "Ġstory", "tell", "er", "'s", "Ġb", "ike", "."], ["The", "storyteller's", "bike", "."]),
+        (["▁un", "believ", "able", "▁story", "<|endoftext|>"], ["unbelievable", "story", "<|endoftext|>"]),
+        (["[CLS]", "embed", "##ding", "##s", "work", "[SEP]"], ["[CLS]", "embeddings", "work", "[SEP]"]),
+        (["the", "old", "king"], ["the", "old", "king"]),  # a tokenizer of words brings no spaces
+        ([" 東", "京", "へ", " go", "ing"], ["東", "京", "へ", "going"]),  # written without spaces
+        ([" black", "-", "and", " white"], ["black", "-", "and", "white"]),
+        ([" dog", "\n", "cat"], ["dog", "\ncat"]),
+        (["##", " a", "b"], ["##", "ab"]),  # a label that only looks like a mark
+        (["[MASK]", "cat", "##s"], ["[MASK]", "cats"]),
+        ([], []),
+    ],
+)  # fmt: skip
+def test_words_by_hand(labels: list[str], words: list[str]) -> None:
+    assert [word_label(labels, word).strip() for word in words_of(labels)] == [word.strip() for word in words]
+
+
+@given(st.lists(st.text(alphabet="ab Ġ▁#.東<>s", max_size=4), max_size=12))
+def test_every_piece_belongs_to_one_word_and_words_are_in_order(labels: list[str]) -> None:
+    words = words_of(labels)
+    assert [place for word in words for place in word] == list(range(len(labels)))
+    assert all(words)
+
+
+def test_special_tokens_are_told_from_text() -> None:
+    for label in ("<s>", "</s>", "[CLS]", "[MASK]", "<|endoftext|>", "<pad>"):
+        assert is_special(label)
+    for label in ("<", "a<b>", "[x]", "< s >", "", "[CLS", " <s> "):
+        assert not is_special(label)
+
+
+def test_a_word_of_spaces_keeps_them() -> None:
+    assert word_label(["Ġ"], [0]) == " "
+    assert word_label(["a", "##b", "##c"], (0, 1, 2)) == "abc"
+    assert word_label(["##b"], [0]) == "##b"  # a text that begins inside a word says so
