@@ -15,15 +15,36 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from regard.attention import Pin, Remove, Temperature, attend, intervene, record
     from regard.tasks import load, train
+    from regard.tasks.faithful import faithfulness
+    from regard.tasks.formation import formation_of
+    from regard.tasks.heads import heads_of
+    from regard.tasks.walk import walk
 
 __version__ = "0.1.0"
-__all__ = ["Pin", "Remove", "Temperature", "attend", "intervene", "load", "record", "train"]
+__all__ = [
+    "Pin",
+    "Remove",
+    "Temperature",
+    "attend",
+    "faithfulness",
+    "formation_of",
+    "heads_of",
+    "intervene",
+    "load",
+    "record",
+    "train",
+    "walk",
+]
 
 _HOME = {
     "load": "regard.tasks",
     "train": "regard.tasks",
     "record": "regard.attention",
     "attend": "regard.attention",
+    "faithfulness": "regard.tasks.faithful",
+    "formation_of": "regard.tasks.formation",
+    "heads_of": "regard.tasks.heads",
+    "walk": "regard.tasks.walk",
     "intervene": "regard.attention",
     "Remove": "regard.attention",
     "Pin": "regard.attention",

@@ -330,7 +330,7 @@ def test_a_key_heads_means_nothing_to_a_model_without_tree_positions(tmp_path: P
     settings = {
         "data": {"train": file},
         "model": {"kind": "bert", "layers": 1, "width": 8, "heads": 2, "feed_forward": 8, "max_length": 64},
-        "train": {"steps": 1, "validate_every": 1, "warmup": 1},
+        "train": {"steps": 2, "validate_every": 2, "warmup": 1},
     }
     run = start_run(run_config("classify", settings), folder=tmp_path / "run")
     assert len(read_labelled_test([file], run.folder)) == 40

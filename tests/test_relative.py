@@ -215,7 +215,7 @@ def test_tables_have_no_rows_that_nothing_reads_and_are_shared_by_heads() -> Non
 
 def test_all_blocks_ask_the_same_positions_which_muon_leaves_alone() -> None:
     for kind in ("shaw", "t5"):
-        model = GPT(LlamaConfig(**GPT_SIZES, positions=kind), V)
+        model = GPT(LlamaConfig(**GPT_SIZES, **placed(kind)), V)
         tables = [name for name, _ in model.named_parameters() if "relative" in name]
         assert tables and all(name.startswith("blocks.0.") for name in tables)
         assert not set(tables) & set(hidden_matrices(model))
@@ -307,7 +307,14 @@ def test_without_a_tree_the_person_is_told_what_to_give() -> None:
 
 # --- Whole models
 
-GPT_SIZES: dict[str, Any] = {"layers": 3, "width": D, "heads": H, "feed_forward": 11, "max_length": 8, "reach": REACH}
+GPT_SIZES: dict[str, Any] = {"layers": 3, "width": D, "heads": H, "feed_forward": 11, "max_length": 8}
+
+
+def placed(kind: str) -> dict[str, Any]:
+    """Positions of a kind, as a configuration has them."""
+    return {"positions": kind} | ({"reach": REACH} if kind in ("shaw", "tree") else {})
+
+
 EVERY = pytest.mark.parametrize("kind", [*KINDS, "none", "sinusoidal"])
 
 
@@ -319,7 +326,7 @@ def ids_of(rows: int, length: int, seed: int = 5) -> Tensor:
 @pytest.mark.parametrize("changes", [{}, {"groups": 1, "band": 4}], ids=["plain", "grouped and banded"])
 @torch.no_grad()
 def test_gpt_writes_step_by_step_what_it_reads_at_once_beyond_its_training(kind: str, changes: dict[str, Any]) -> None:
-    model: GPT = shaken(GPT(LlamaConfig(**GPT_SIZES, positions=kind, **changes), V))
+    model: GPT = shaken(GPT(LlamaConfig(**GPT_SIZES, **placed(kind), **changes), V))
     ids = ids_of(2, 13)
     whole = model.output(model.read(ids))
     logits, state = model.start(None, ids[:, :4])
@@ -334,7 +341,7 @@ def test_gpt_writes_step_by_step_what_it_reads_at_once_beyond_its_training(kind:
 @EACH
 @torch.no_grad()
 def test_reordered_hypotheses_go_on_from_their_own_past(kind: str) -> None:
-    model: GPT = shaken(GPT(LlamaConfig(**GPT_SIZES, positions=kind), V))
+    model: GPT = shaken(GPT(LlamaConfig(**GPT_SIZES, **placed(kind)), V))
     ids = ids_of(3, 6)
     _, state = model.start(None, ids[:, :5])
     chosen = torch.tensor([2, 0])
@@ -345,7 +352,7 @@ def test_reordered_hypotheses_go_on_from_their_own_past(kind: str) -> None:
 @EACH
 @torch.no_grad()
 def test_bert_reads_a_padded_batch_as_one_by_one(kind: str) -> None:
-    model: BertEncoder = shaken(BertEncoder(BertConfig(**GPT_SIZES, positions=kind), V))
+    model: BertEncoder = shaken(BertEncoder(BertConfig(**GPT_SIZES, **placed(kind)), V))
     ids, lengths = ids_of(3, 13), torch.tensor([13, 5, 1])
     together = model(ids, lengths).vectors
     for row, length in enumerate(lengths.tolist()):
@@ -357,7 +364,7 @@ def test_bert_reads_a_padded_batch_as_one_by_one(kind: str) -> None:
 @torch.no_grad()
 def test_the_transformer_translates_a_batch_as_one_by_one_and_step_by_step(kind: str) -> None:
     sizes: dict[str, Any] = {"encoder_layers": 2, "decoder_layers": 2, "width": D, "heads": H, "feed_forward": 11}
-    model: Transformer = shaken(Transformer(TransformerConfig(**sizes, positions=kind, reach=REACH), V, V))
+    model: Transformer = shaken(Transformer(TransformerConfig(**sizes, **placed(kind)), V, V))
     source, lengths, target = ids_of(2, 7), torch.tensor([7, 4]), ids_of(2, 10, seed=6)
     memory = model.encode(source, lengths)
     whole = model.output(model.decode(target[:, :-1], memory))
@@ -377,7 +384,7 @@ def tree_batch(heads: Tensor | None = None) -> LabelBatch:
 
 
 def tree_classifier() -> BertClassifier:
-    return shaken(BertClassifier(BertConfig(**GPT_SIZES, positions="tree"), V, 2))
+    return shaken(BertClassifier(BertConfig(**GPT_SIZES, **placed("tree")), V, 2))
 
 
 @torch.no_grad()

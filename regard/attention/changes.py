@@ -99,7 +99,12 @@ def softness(temperature: float = 1.0, hard: bool = False) -> Iterator[None]:
     No weights are dropped out then.
     """
     change = Temperature("cross", value=temperature, hard=hard)
-    with _active(Intervention((change,) if hard or temperature != 1.0 else (), None)):
+    plain = not hard and temperature == 1.0
+    with (
+        nullcontext()
+        if plain and not channel.interventions.get()
+        else _active(Intervention(() if plain else (change,), None))
+    ):
         yield
 
 
@@ -108,7 +113,8 @@ def _active(intervention: Intervention) -> Iterator[None]:
     """One more. It ends by itself, not by turning back time: blocks of generators may end in any order."""
     channel.interventions.set((*channel.interventions.get(), intervention))
     try:
-        yield
+        with channel.block():
+            yield
     finally:
         intervention.over = True
         channel.interventions.set(tuple(each for each in channel.interventions.get() if not each.over))

@@ -62,7 +62,7 @@ def record(
     seen = Seen(names_of(module), bounds, labels or {}, foreign=is_foreign(module), outer=around)
     channel.recorder.set(seen)
     try:
-        with watching() if seen.foreign else nullcontext():
+        with channel.block(), watching() if seen.foreign else nullcontext():
             yield seen
         if seen.foreign and seen.empty:
             warnings.warn(seen.nothing(), stacklevel=3)
@@ -98,6 +98,8 @@ def attend_seen(
     reused    k and v are buffers that the next step overwrites
     place     of the first query among all queries; `together`: of every query, as of hypotheses of one step
     """
+    if not channel.blocks:
+        return attend(q, k, v, mask=mask, bias=bias, scale=scale, dropout=dropout)
     change, weights = changed(owner, role), None
     if change is not None and change.of_weights:
         scores = attention_scores(q, k, bias=bias, scale=scale)

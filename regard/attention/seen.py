@@ -105,7 +105,7 @@ class Seen:
         return (
             "no attention was seen: the model did not run inside this block, or it multiplies and normalises by itself. "
             "What can be seen calls scaled_dot_product_attention or nn.MultiheadAttention; a Hugging Face model does "
-            'with attn_implementation="sdpa", which is its default'
+            'with attn_implementation="sdpa", the default of most'
         )
 
     def wants(self, path: str, role: Role, q: Tensor, k: Tensor) -> bool:

@@ -8,13 +8,15 @@ from typing import Annotated, Any
 import typer
 
 from regard.cli.heads_show import print_report, timed
-from regard.cli.model import load_model
+from regard.cli.model import load_model, newest_of_any
 from regard.cli.options import AsJson, Device
 from regard.cli.output import print_json, say
 from regard.errors import UsageError
 
 ROLES = ("self", "causal", "cross", "pool")
 SUFFIXES = (".png", ".svg", ".html", ".json")
+
+OTHERWISE = "make one with: regard demo, or name a model: regard heads RUN"
 
 
 def heads(
@@ -53,7 +55,9 @@ def heads(
     And whether it matters: the loss on data with the head removed. For models of text.
     """
     _check(role, reference and not faithful, out)
-    folder = run or str(_newest())
+    folder = run or str(
+        newest_of_any("make one with: regard demo, or name a model: regard heads RUN", "regard heads RUN takes another")
+    )
     user = load_model(folder, device)
     from regard.tasks.heads_data import material_of
 
@@ -95,13 +99,3 @@ def _report(
     with timed("removing words") as advance:
         found = faithfulness(user, material, texts=texts, reference=reference, progress=advance)
     return replace(report, faithful=found)
-
-
-def _newest() -> Path:
-    from regard.runs import all_runs
-
-    found = [run for run in all_runs() if (run.best / "config.json").exists()]
-    if not found:
-        raise UsageError("there is no trained run here; make one with: regard demo, or name a model: regard heads RUN")
-    say(f"model: {found[-1].folder} (the newest run here; regard heads RUN takes another)")
-    return found[-1].folder

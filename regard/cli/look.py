@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.cli.model import load_model
+from regard.cli.model import load_model, newest_of_any
 from regard.cli.options import Device
 from regard.cli.output import results, say
 from regard.errors import UsageError
@@ -61,7 +61,7 @@ def look(
     device: Device = "auto",
 ) -> None:  # fmt: skip
     """Where a model looks: who looks at whom, all heads, words in colours; what a classifier weighs; places of a picture."""
-    user = load_model(model or _newest(), device)
+    user = load_model(model or newest_of_any("make one with: regard demo, or name a model with -m"), device)
     for_text = {
         "--as": form, "--role": role, "--word": word, "--pieces": pieces or None, "--hide-special": None if specials else True
     }  # fmt: skip
@@ -116,13 +116,3 @@ def beside_exact(user: Any, text: str, second: str | None, layer: int | None, he
     from regard.tasks.effective import effective_attention
 
     return effective_attention(user, text, second, layer, head)
-
-
-def _newest() -> Path:
-    from regard.runs import all_runs
-
-    found = [run for run in all_runs() if (run.best / "config.json").exists()]
-    if not found:
-        raise UsageError("there is no trained run here; make one with: regard demo, or name a model with -m")
-    say(f"model: {found[-1].folder} (the newest run here; -m takes another)")
-    return found[-1].folder

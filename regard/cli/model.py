@@ -57,6 +57,17 @@ def load_translator(run: str | Path, device: str) -> Translator:
     return translator
 
 
+def newest_of_any(otherwise: str, another: str = "-m takes another") -> Path:
+    """The newest run of any task in this folder that has a model; says which. `otherwise`: what to type if none has."""
+    from regard.runs import all_runs
+
+    found = [run for run in all_runs() if (run.best / "config.json").exists()]
+    if not found:
+        raise UsageError(f"there is no trained run here; {otherwise}")
+    say(f"model: {found[-1].folder} (the newest run here; {another})")
+    return found[-1].folder
+
+
 def newest_run(task: str) -> Path:
     """The newest run of a task in this folder that has a model; says which."""
     from regard.runs import newest

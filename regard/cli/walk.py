@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.model import load_model
+from regard.cli.model import load_model, newest_of_any
 from regard.cli.options import AsJson, Device, Model
 from regard.cli.output import results, say
 from regard.errors import UsageError
@@ -90,17 +90,7 @@ def model_walk(
         raise UsageError(
             'which text? type: regard walk "A man rides a bike." (or regard walk --toy, a worked example without a model)'
         )
-    user = load_model(model or _newest(), device)
+    user = load_model(model or newest_of_any("name one with -m, or see a worked example: regard walk --toy"), device)
     from regard.tasks.walk import walk
 
     return walk(user, text, target, role=role, layer=layer, head=head, query=query)
-
-
-def _newest() -> Path:
-    from regard.runs import all_runs
-
-    found = [run for run in all_runs() if (run.best / "config.json").exists()]
-    if not found:
-        raise UsageError("there is no trained run here; name one with -m, or see a worked example: regard walk --toy")
-    say(f"model: {found[-1].folder} (the newest run here; -m takes another)")
-    return found[-1].folder

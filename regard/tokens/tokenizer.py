@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +44,7 @@ class Specials:
     unknown: int
     mask: int | None
 
-    @property
+    @cached_property
     def all(self) -> frozenset[int]:
         return frozenset(i for i in (self.pad, self.begin, self.end, self.unknown, self.mask) if i is not None)
 
@@ -104,7 +105,7 @@ class TextTokenizer:
             return token  # an added token
         return bytes(_BYTE_OF[character] for character in token).decode("utf-8", errors="replace")
 
-    @property
+    @cached_property
     def _bytes(self) -> bool:
         """Whether tokens are written with one printable character for each byte."""
         return isinstance(self._tokenizer.decoder, decoders.ByteLevel | decoders.Sequence) and (

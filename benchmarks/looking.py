@@ -1,0 +1,96 @@
+"""What the heads of trained models do, whether they matter, and how it came: the numbers of docs/looking.md.
+
+    REGARD_DATA=... regard train configs/looking/transformer.toml --budget 20m -o runs/transformer     also bahdanau, llama
+    REGARD_DATA=... python benchmarks/looking.py runs/transformer runs/bahdanau runs/llama --texts 500 --out looking.json
+
+For each run: `regard heads` with faithfulness (of translations, which have a source), and what its probes say about when the
+alignment formed. Of a language model, also how much each head looked, at each validation, from a token to what stood behind
+its first occurrence, in a probe text that says everything twice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.files import write_json
+from regard.tasks.conditions import conditions
+from regard.tasks.faithful import faithfulness
+from regard.tasks.formation import formation_of
+from regard.tasks.heads import heads_of
+from regard.tasks.heads_data import material_of
+from regard.tasks.probes import Probes
+from regard.tasks.trained import load_model
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", type=Path)
+    parser.add_argument("--texts", type=int, default=500)
+    parser.add_argument("--probe", type=int, default=1, help="Which probe text tells when the alignment formed.")
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    found: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {}
+    found["conditions"] = conditions("cpu").data()
+    for run in options.runs:
+        if run.name not in found:
+            found[run.name] = looked(run, options.texts, options.probe)
+            write_json(options.out, found)
+        print(run.name, found[run.name]["summary"], flush=True)
+
+
+def looked(run: Path, texts: int, probe: int) -> dict[str, Any]:
+    """Everything that is known of one run's heads."""
+    user = load_model(run, "cpu")
+    material = material_of(user, run)
+    report = heads_of(user, material, texts=texts, name=run.name).data()
+    found = {"summary": summary(report), "heads": slim(report), "induction": report["induction"]}
+    if user.config.task == "translate":
+        found["faithfulness"] = faithfulness(user, material, texts=texts).data()
+        found["formation"] = formation_of(run, text=probe).data()
+    else:
+        found["repetition"] = repetition(run)
+    return found
+
+
+def slim(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """Of each head what names it and what it costs, without the numbers of every distance."""
+    return [{key: value for key, value in head.items() if key != "offsets"} for head in report["heads"]]
+
+
+def summary(report: dict[str, Any]) -> dict[str, Any]:
+    worst = sorted(report["heads"], key=lambda head: -head["removed"]["value"])[:3]
+    return {
+        "loss": report["loss"],
+        "texts": report["texts"],
+        "named": sum(bool(head["rules"]) for head in report["heads"]),
+        "heads": len(report["heads"]),
+        "matter most": [
+            (head["role"], head["layer"], head["head"], head["rules"], head["removed"]["value"]) for head in worst
+        ],
+        "layers": report["layers"],
+    }
+
+
+def repetition(run: Path, text: int = 0) -> dict[str, Any]:
+    """In a text that comes twice, the mean weight of each head, at each step, on what stood behind the first occurrence."""
+    probes = Probes.of(run)
+    labels = probes.labels[text]["text"]
+    once = (len(labels) - 1) // 2  # behind the begin token
+    if labels[1 : 1 + once] != labels[1 + once :]:
+        raise SystemExit(f"probe {text} of {run} does not say everything twice: {labels}")
+    scores: dict[str, list[list[float]]] = {}
+    for step in probes.steps:
+        for name, weights in probes.maps(step, text).items():  # (H, T, T)
+            queries = range(1 + once, 2 * once)  # the last one has nothing behind it
+            seen = [weights[:, query, query - once + 1] for query in queries]
+            scores.setdefault(name, []).append(torch.stack(seen).mean(dim=0).tolist())
+    return {"steps": list(probes.steps), "tokens": once, "heads": scores}
+
+
+if __name__ == "__main__":
+    main()
