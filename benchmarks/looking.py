@@ -5,7 +5,7 @@
 
 For each run: `regard heads` with faithfulness (of translations, which have a source), and what its probes say about when the
 alignment formed. Of a language model, also how much each head looked, at each validation, from a token to what stood behind
-its first occurrence, in a probe text that says everything twice.
+its first occurrence, in a probe text that says everything twice; and which heads a repetition needs.
 """
 
 from __future__ import annotations
@@ -16,13 +16,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
-from regard.files import write_json
+from regard.attention import Remove, intervene
+from regard.files import write_bytes, write_json
+from regard.look.figure import DPI, render
+from regard.look.series import COLORS, tidy
 from regard.tasks.conditions import conditions
 from regard.tasks.faithful import faithfulness
 from regard.tasks.formation import formation_of
 from regard.tasks.heads import heads_of
 from regard.tasks.heads_data import material_of
+from regard.tasks.induction import induction
 from regard.tasks.probes import Probes
 from regard.tasks.trained import load_model
 
@@ -33,6 +39,7 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=500)
     parser.add_argument("--probe", type=int, default=1, help="Which probe text tells when the alignment formed.")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--figure", type=Path, help="Draw how induction formed in the language model among the runs.")
     options = parser.parse_args()
     found: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {}
     found["conditions"] = conditions("cpu").data()
@@ -41,6 +48,8 @@ def main() -> None:
             found[run.name] = looked(run, options.texts, options.probe)
             write_json(options.out, found)
         print(run.name, found[run.name]["summary"], flush=True)
+        if options.figure and "repetition" in found[run.name]:
+            write_bytes(options.figure, render(drawn(found[run.name]["repetition"]), options.figure.suffix[1:]))
 
 
 def looked(run: Path, texts: int, probe: int) -> dict[str, Any]:
@@ -54,6 +63,7 @@ def looked(run: Path, texts: int, probe: int) -> dict[str, Any]:
         found["formation"] = formation_of(run, text=probe).data()
     else:
         found["repetition"] = repetition(run)
+        found["circuit"] = circuit(user)
     return found
 
 
@@ -76,6 +86,21 @@ def summary(report: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def circuit(user: Any) -> list[dict[str, Any]]:
+    """Without each head in turn: what a repetition still helps, and how much the induction head still looks as one."""
+    whole = induction(user)
+    best = max(whole.scores, key=lambda head: whole.scores[head])
+    found: list[dict[str, Any]] = [
+        {"removed": None, "gain": whole.gain.value, "error": whole.gain.error, "induction": whole.scores[best]}
+    ]
+    for layer, head in whole.scores:
+        with intervene(user.model, Remove("causal", layer=layer, head=head)):
+            other = induction(user)
+        gain = {"gain": other.gain.value, "error": other.gain.error, "induction": other.scores[best]}
+        found.append({"removed": [layer, head], **gain})
+    return found
+
+
 def repetition(run: Path, text: int = 0) -> dict[str, Any]:
     """In a text that comes twice, the mean weight of each head, at each step, on what stood behind the first occurrence."""
     probes = Probes.of(run)
@@ -83,13 +108,43 @@ def repetition(run: Path, text: int = 0) -> dict[str, Any]:
     once = (len(labels) - 1) // 2  # behind the begin token
     if labels[1 : 1 + once] != labels[1 + once :]:
         raise SystemExit(f"probe {text} of {run} does not say everything twice: {labels}")
-    scores: dict[str, list[list[float]]] = {}
+    behind: dict[str, list[list[float]]] = {}
+    before: dict[str, list[list[float]]] = {}
     for step in probes.steps:
         for name, weights in probes.maps(step, text).items():  # (H, T, T)
             queries = range(1 + once, 2 * once)  # the last one has nothing behind it
-            seen = [weights[:, query, query - once + 1] for query in queries]
-            scores.setdefault(name, []).append(torch.stack(seen).mean(dim=0).tolist())
-    return {"steps": list(probes.steps), "tokens": once, "heads": scores}
+            behind.setdefault(name, []).append(mean([weights[:, query, query - once + 1] for query in queries]))
+            before.setdefault(name, []).append(mean([weights[:, t, t - 1] for t in range(1, len(labels))]))
+    return {"steps": list(probes.steps), "tokens": once, "behind the first": behind, "previous": before}
+
+
+def mean(seen: list[torch.Tensor]) -> list[float]:
+    """Of each head."""
+    return torch.stack(seen).mean(dim=0).tolist()
+
+
+def drawn(found: dict[str, Any]) -> Figure:
+    """What each head learned to look at, over training: the token behind the first occurrence, and the token before."""
+    figure = Figure(figsize=(8.4, 3.4), dpi=DPI, facecolor="white", layout="constrained")
+    FigureCanvasAgg(figure)
+    titles = {"behind the first": "weight on what stood behind the first occurrence", "previous": "on the token before"}
+    for axes, (which, title) in zip(figure.subplots(1, 2), titles.items(), strict=True):
+        heads = {
+            f"head {layer}.{head}": [row[head] for row in rows]
+            for layer, rows in enumerate(found[which].values())
+            for head in range(len(rows[0]))
+        }
+        best = max(heads, key=lambda name: heads[name][-1])
+        for name, line in heads.items():
+            chosen = name == best
+            color, width = (COLORS[0], 2.2) if chosen else ("#b9c9d6", 0.9)
+            axes.plot(found["steps"], line, color=color, linewidth=width, zorder=2 + chosen)
+        axes.annotate(best, (found["steps"][-1], heads[best][-1]), (0, 14), textcoords="offset points", ha="right")
+        axes.set_title(title, loc="left", fontsize=10)
+        axes.set_xlabel("step")
+        axes.set_ylim(0, 1)
+        tidy(axes)
+    return figure
 
 
 if __name__ == "__main__":

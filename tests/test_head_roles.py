@@ -217,3 +217,14 @@ def test_every_rule_says_what_and_why() -> None:
     rows = rules_as_data(list(RULES))
     assert [row["rule"] for row in rows] == list(RULES)
     assert all(0 < float(row["threshold"]) < 1 and len(str(row["why"])) > 20 and row["keys"] for row in rows)
+
+
+def test_a_copy_of_the_source_is_not_the_source() -> None:
+    """Of a target that reads as its source, the key at the query's own place is another token: the same word."""
+    labels = ("a", " b", " c", " d")
+    tally = Tally("cross", 1)
+    tally.add(Looked(np.eye(4)[None], np.ones((4, 4), dtype=bool), labels, labels))
+    assert tally.measures(0)["same word"].value == 1.0
+    tally = Tally("self", 1)
+    tally.add(Looked(np.eye(4)[None], np.ones((4, 4), dtype=bool), labels, labels))
+    assert "same word" not in tally.measures(0)

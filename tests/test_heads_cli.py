@@ -165,7 +165,7 @@ def test_what_on_names_is_read(tiny_run: RunResult, tmp_path: Path, capsys: Capt
 
 
 def test_a_bundle_alone_must_be_told_on_what(tiny_bundle: Path, capsys: Captured) -> None:
-    assert "is no run, so name texts with --on test.de test.en" in refused(capsys, "heads", str(tiny_bundle))
+    assert "it is no run. Name some with --on test.de test.en" in refused(capsys, "heads", str(tiny_bundle))
     words = ("heads", str(tiny_bundle), "--on", "builtin/dates/test", "--texts", "3", "--no-removal")
     assert typed(capsys, *words)[0] == 0
 
@@ -175,7 +175,7 @@ def test_validation_data_that_went_away(tiny_run: RunResult, monkeypatch: pytest
         raise UsageError("there is no such file")
 
     monkeypatch.setattr("regard.tasks.heads_data.load_pairs", gone)
-    assert "was validated on data that cannot be read now" in refused(capsys, "heads", str(tiny_run.folder))
+    assert "has no texts to look at: there is no such file" in refused(capsys, "heads", str(tiny_run.folder))
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from torch import nn
 
 from regard.attention import Remove
 from regard.bundle import Bundle, BundleConfig
+from regard.errors import UsageError
 from regard.evaluate.ratios import ratios
 from regard.models.table import build
 from regard.tasks.config import run_config
@@ -203,3 +204,12 @@ def test_stretches_are_read_in_order() -> None:
     rows = [np.arange(4, 11), np.arange(5, 12)]
     texts = stretches(user, rows, "made")
     assert [each["text"] for each in texts.ids] == [tuple(range(4, 10)), tuple(range(5, 11))]
+
+
+def test_one_text_has_no_interval_and_texts_alone_are_no_pairs() -> None:
+    """Of one text the bootstrap draws that text only: an error of zero would be sure of everything."""
+    found = ratios(np.array([[3.0]]), np.array([2.0]))[0]
+    assert found.value == 1.5 and np.isnan([found.error, found.low, found.high]).all()
+    assert (found.signed(2), found.interval()) == ("+1.50", "")
+    with pytest.raises(UsageError, match="takes each text with what belongs to it"):
+        prepare(user_of("translate"), Material(["a man"]), 1)

@@ -114,7 +114,7 @@ def test_the_attention_of_a_written_text_is_that_of_its_steps(generator: Generat
 def test_what_does_not_fit_the_context_is_told(generator: Generator) -> None:
     found = generator.generate("ab", attention=True, sample=False, min_length=20, max_length=20).attention
     assert found is not None and len(found.source) == 11
-    assert found.map().notes == ("the first 11 tokens; 12 more do not fit the context",)
+    assert found.map().notes[0] == "the first 11 tokens; 12 more do not fit the context"
 
 
 # recordings of anyone's models

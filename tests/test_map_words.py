@@ -239,3 +239,14 @@ def test_the_terminal_has_every_row_on_one_scale() -> None:
     assert lines[:5] == ["title", "", "'yes' looks at", "ja nein", "██"]
     assert lines[5:9] == ["", "'no' looks at", "ja nein", "░░ ▓▓▓▓"]
     assert lines[9:] == ["", "weight 0 ░▒▓█ 1", "a note", ""]
+
+
+def test_a_row_that_sees_one_key_does_not_stretch_the_scale_and_that_is_said() -> None:
+    """The first row of a causal map weighs 1 whatever the model does; beside it all else would be pale."""
+    weights = np.array([[1.0, np.nan, np.nan], [0.3, 0.7, np.nan], [0.2, 0.2, 0.6]])
+    map = AttentionMap(weights, tuple("abc"), tuple("abc"))
+    assert scale_top(map.weights) == 0.8 and map.notes == (BEYOND,)
+    assert map.words().notes.count(BEYOND) == 1
+    assert scale_top(weights[:1]) == 1.0  # where there are no others, it is the scale
+    sharp = AttentionMap(np.where(np.isnan(weights), np.nan, np.eye(3)), tuple("abc"), tuple("abc"))
+    assert scale_top(sharp.weights) == 1.0 and BEYOND not in sharp.notes

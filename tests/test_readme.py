@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 
 import regard
 from regard.data.pairs import builtin_pairs
@@ -16,11 +17,12 @@ from regard.tasks import train
 
 ROOT = Path(regard.__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 
 
 def test_the_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As it stands, but for the size of model and run: a test cannot train for an hour."""
-    (block,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    (block,) = (block for block in BLOCKS if "regard.train" in block)
     rows = "".join(f"{source}\t{target}\n" for source, target in builtin_pairs("train", 300))
     (tmp_path / "pairs.tsv").write_text(rows, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -36,6 +38,23 @@ def test_the_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.Monke
     exec(block, names)
     assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
     assert names["seen"].check() < 1e-4  # type: ignore[attr-defined]
+
+
+def test_the_python_about_other_models_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it stands, with a smaller model."""
+    import transformers
+
+    (block,) = (block for block in BLOCKS if "transformers" in block)
+    small = partial(
+        transformers.GPT2Config, n_layer=4, n_head=4, n_embd=16, vocab_size=50, bos_token_id=0, eos_token_id=0
+    )
+    monkeypatch.setattr(transformers, "GPT2Config", small)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"input_ids": torch.arange(12)[None]}
+    exec(block, names)
+    seen = names["seen"]
+    assert len(seen.calls) == 4 and seen.check() < 1e-5  # type: ignore[attr-defined]
+    assert (tmp_path / "map.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
 
 
 @pytest.mark.parametrize("verb", sorted(set(re.findall(r"regard ((?:bench )?[a-z]+)", README))))

@@ -511,3 +511,15 @@ def test_the_front_door_leads_here() -> None:
     with regard.record(layer, only="self") as seen:
         layer[0](x, x)
     assert [call.path for call in seen.calls] == ["0"]
+
+
+def test_steps_are_labelled_by_where_they_stand_behind_a_cache() -> None:
+    heads = MultiHead(12, 3, role="causal").eval()
+    x = torch.randn(1, 5, 12)
+    past = heads.start(1, x)
+    with torch.inference_mode(), record(heads, labels={"text": [list("abcde")]}) as seen:
+        heads.read(x[:, :2], past)
+        heads.read(x[:, 2:4], past)
+        heads.step(x[:, 4:], past)
+    found = [tuple(map("".join, seen.labelled(call))) for call in seen.calls]
+    assert found == [("ab", "ab"), ("cd", "abcd"), ("e", "abcde")]

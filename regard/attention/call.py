@@ -89,5 +89,8 @@ class AttentionCall:
         return out if self.finish is None else self.finish(out)
 
     def check(self) -> float:
-        """The largest difference between the output rebuilt from the weights and what the module really gave."""
+        """The largest difference between the output rebuilt from the weights and what the module really gave.
+
+        Weights are those before dropout: while a model trains with it, they do not rebuild what it gave.
+        """
         return float((self.rebuilt() - self.out).abs().max()) if self.out.numel() else 0.0

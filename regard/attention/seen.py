@@ -9,6 +9,7 @@ from torch import Tensor
 
 from regard.attention.bounds import Bounds
 from regard.attention.call import AttentionCall, Role
+from regard.attention.masks import Causal
 from regard.attention.paths import Numbers
 from regard.errors import UsageError
 
@@ -64,7 +65,8 @@ class Seen:
     def labelled(self, call: AttentionCall, text: int = 0) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The labels of the rows and the columns of a call's map, for a text of those that were kept."""
         rows, columns = self.axes(call)
-        places = range(call.q.size(-2)) if call.rows is None else call.rows
+        before = _before(call)
+        places = range(before, before + call.q.size(-2)) if call.rows is None else call.rows
         every = self.tokens(rows, max(places, default=-1) + 1, text)
         return tuple(every[place] for place in places), self.tokens(columns, call.k.size(-2), text)
 
@@ -139,3 +141,10 @@ class Seen:
         if not self._found:
             return f"Seen({self.nothing()})"
         return f"Seen({len(self._found)} attentions; {self.numbers.sentence()})"
+
+
+def _before(call: AttentionCall) -> int:
+    """How many tokens stood before the first query: those that a step of a decoder finds in its cache."""
+    if call.role != "causal":
+        return 0
+    return call.mask.offset if isinstance(call.mask, Causal) else max(0, call.k.size(-2) - call.q.size(-2))

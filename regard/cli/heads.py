@@ -15,7 +15,6 @@ from regard.errors import UsageError
 
 ROLES = ("self", "causal", "cross", "pool")
 SUFFIXES = (".png", ".svg", ".html", ".json")
-
 OTHERWISE = "make one with: regard demo, or name a model: regard heads RUN"
 
 
@@ -55,9 +54,7 @@ def heads(
     And whether it matters: the loss on data with the head removed. For models of text.
     """
     _check(role, reference and not faithful, out)
-    folder = run or str(
-        newest_of_any("make one with: regard demo, or name a model: regard heads RUN", "regard heads RUN takes another")
-    )
+    folder = run or str(newest_of_any(OTHERWISE, "regard heads RUN takes another"))
     user = load_model(folder, device)
     from regard.tasks.heads_data import material_of
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from regard.look.heads_report import Head, HeadReport
 
 COLUMNS = ("attention", "layer", "head", "what it does", "number", "also", "loss without it", " ")
+NARROW = ("head", "what it does", "number", "loss without it", " ")  # where a terminal has no room for all
 MARK = "◀"
 
 
@@ -36,36 +37,64 @@ def print_report(report: HeadReport) -> None:
         last = here
     rows += _layer(whole, last) if last is not None else []
     shown = COLUMNS if report.loss is not None else COLUMNS[:6]
-    print_table(shown, [row[: len(shown)] for row in rows], right=("layer", "head", "loss without it"), fold=("also",))
+    rows = [row[: len(shown)] for row in rows]
+    if _fits(shown, rows):
+        print_table(shown, rows, right=("layer", "head", "loss without it"))
+    else:
+        print_table(
+            NARROW[: len(shown) - 3], _narrow(rows), right=("loss without it",), fold=("what it does", "number")
+        )
     _print_rest(report)
 
 
 def _cells(head: Head) -> list[str]:
-    removed = "" if head.removal is None else f"{head.removal.value:+.4f} ± {head.removal.error:.4f}"
+    removed = "" if head.removal is None else head.removal.signed(4)
     return [str(head.head), head.rule, head.number(), ", ".join(head.rules[1:]), removed]
 
 
 def _layer(whole: dict[tuple[Role, int], Estimate], layer: tuple[Role, int]) -> list[list[str]]:
     if layer not in whole:
         return []
-    found = whole[layer]
-    return [["", "", "all", "", "", "", f"{found.value:+.4f} ± {found.error:.4f}", ""]]
+    return [["", "", "all", "", "", "", whole[layer].signed(4), ""]]
+
+
+def _fits(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Whether the table has room where it goes; a file has."""
+    console = results()
+    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+    return not console.is_terminal or sum(widths) + 2 * (len(widths) - 1) <= console.width
+
+
+def _narrow(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Attention, layer and head in one column, as in cross 2.1; what else holds of a head is left to the files."""
+    found, role, layer = [], "", ""
+    for row in rows:
+        role, layer = row[0] or role, row[1] or layer
+        whole = row[2] == "all"
+        place, what = (f"{role} {layer}", "all its heads") if whole else (f"{role} {layer}.{row[2]}", row[3])
+        found.append([place, what, row[4], *row[6:]])
+    return found
+
+
+def _tell(line: str, style: str = "") -> None:
+    """A line, broken between words where a terminal shows it."""
+    console = results()
+    console.print(line, style=style, markup=False, soft_wrap=not console.is_terminal)
 
 
 def _print_rest(report: HeadReport) -> None:
-    console = results()
     loss = (
         "" if report.loss is None else f"; loss {report.loss.value:.4f} nats a {report.unit} ({report.predictions:,})"
     )
-    console.print(f"{report.texts:,} texts of {report.on}{loss}", markup=False, soft_wrap=True)
+    _tell(f"{report.texts:,} texts of {report.on}{loss}")
     if report.marked():
-        console.print(f"{MARK} the heads without which the loss rises most", markup=False)
+        _tell(f"{MARK} the heads without which the loss rises most")
     for line in [] if report.induction is None else report.induction.sentences():
-        console.print(line, markup=False, soft_wrap=True)
+        _tell(line)
     if report.faithful is not None:
         print_faithful(report.faithful)
     for line in report.meaning():
-        console.print(line, style="dim", markup=False, soft_wrap=True)
+        _tell(line, "dim")
 
 
 def print_faithful(found: Faithfulness) -> None:
@@ -76,12 +105,11 @@ def print_faithful(found: Faithfulness) -> None:
     shown += [(f"{each.name} (worst)", each) for each in heads[1:][-1:]]
     rows = []
     for name, each in shown:
-        interval = f"{each.score.low:.2f} to {each.score.high:.2f}"
-        rows.append([name, f"{each.score.value:.2f}", interval, f"{each.drop:.2f}", f"{each.hits:.0%}"])
+        rows.append([name, f"{each.score.value:.2f}", each.score.interval(), f"{each.drop:.2f}", f"{each.hits:.0%}"])
     columns = ("map", "faithful", "95% interval", "falls by", "is the best word")
-    print_table(columns, rows, right=columns[1:])
+    print_table(columns, rows, right=columns[1:], fold=("map",))
     for line in found.sentences():
-        results().print(line, markup=False, soft_wrap=True)
+        _tell(line)
 
 
 @contextmanager

@@ -42,14 +42,14 @@ def look(
     word: Annotated[
         str | None,
         typer.Option(metavar="WORD", help="With --as words: whose look, by its text or its number from 0.",
-                     show_default="each in turn"),
+                     show_default="each in turn; in a file the mean"),
     ] = None,
     pieces: Annotated[bool, typer.Option("--pieces", help="Keep the pieces of words apart.")] = False,
     specials: Annotated[
         bool, typer.Option("--show-special/--hide-special", help="Show <s>, </s> and the like.")
     ] = True,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Save it (.png .svg .html .json .csv).")
+        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Save it (.png .svg .html .json; but for a grid .csv).")
     ] = None,
     channels: Annotated[
         bool, typer.Option("--channels", help="Of a picture: how much of each channel is let through.")
@@ -61,6 +61,8 @@ def look(
     device: Device = "auto",
 ) -> None:  # fmt: skip
     """Where a model looks: who looks at whom, all heads, words in colours; what a classifier weighs; places of a picture."""
+    if not text.strip():
+        raise UsageError('the text is empty; type one, as in: regard look "A man rides a bike."')
     user = load_model(model or newest_of_any("make one with: regard demo, or name a model with -m"), device)
     for_text = {
         "--as": form, "--role": role, "--word": word, "--pieces": pieces or None, "--hide-special": None if specials else True

@@ -6,6 +6,7 @@ whole texts: tokens of one text are not independent. Differences are taken text 
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -17,7 +18,7 @@ RESAMPLES, SEED = 1000, 12345
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number, its standard error, and its 95% interval."""
+    """A number, its standard error, and its 95% interval; NaN where one text alone cannot tell."""
 
     value: float
     error: float
@@ -26,6 +27,15 @@ class Estimate:
 
     def data(self) -> dict[str, float]:
         return asdict(self)
+
+    def signed(self, digits: int) -> str:
+        """As in "+0.031 ± 0.012"."""
+        told = f"{self.value:+.{digits}f}"
+        return told if math.isnan(self.error) else f"{told} ± {self.error:.{digits}f}"
+
+    def interval(self) -> str:
+        """As in "0.12 to 0.34"; nothing where it is not known."""
+        return "" if math.isnan(self.low) else f"{self.low:.2f} to {self.high:.2f}"
 
 
 def ratios(tops: np.ndarray, bottoms: np.ndarray) -> list[Estimate]:
@@ -36,7 +46,7 @@ def ratios(tops: np.ndarray, bottoms: np.ndarray) -> list[Estimate]:
     values = _divided(tops.sum(axis=0), bottoms.sum(axis=0))  # (K,)
     again = _divided(drawn @ tops, drawn @ bottoms)  # (resamples, K)
     return [
-        Estimate(float(value), float(column.std()), *interval(column)) if np.isfinite(column).all()
+        Estimate(float(value), float(column.std()), *interval(column)) if texts > 1 and np.isfinite(column).all()
         else Estimate(float(value), float("nan"), float("nan"), float("nan"))
         for value, column in zip(values, again.T, strict=True)
     ]  # fmt: skip

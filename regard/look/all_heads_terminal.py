@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from regard.look.all_heads import AllHeads
 
 GAP = 2  # letters between two heads
+NAMED = len("layer 1, head 2")  # letters; narrower maps have numbers alone above them
 GREY = "#808080"  # of a masked cell
 UPPER = "▀"  # its letter is the cell above, its ground the one below
 
@@ -33,7 +34,9 @@ def draw(heads: AllHeads, width: int, colored: bool) -> Text:
             lines += [Text(), *_side_by_side(number, start, layer[start : start + across] / top, colored)]
     legend = scale(top, colored)
     legend.append(f"   {MASKED} masked" if np.isnan(everything).any() else "", style="dim")
-    lines += [Text(), legend, Text(f"each of {len(heads.rows)} rows looks at {len(heads.columns)} columns")]
+    said = f"each of {len(heads.rows)} rows looks at {len(heads.columns)} columns"
+    said += "; 1.2 is layer 1, head 2" if len(heads.columns) < NAMED else ""
+    lines += [Text(), legend, Text(said)]
     return Text("\n", no_wrap=True, overflow="ignore").join(lines + told(heads.notes, width))
 
 
@@ -41,7 +44,7 @@ def _side_by_side(layer: int, first: int, maps: np.ndarray, colored: bool) -> li
     """Names, then the maps (heads, T, S) of shares."""
     columns = maps.shape[-1]
     names = [f"layer {layer}, head {first + each}" for each in range(len(maps))]
-    if columns < len(max(names, key=len)):
+    if columns < max(NAMED, len(max(names, key=len))):
         names = [f"{layer}.{first + each}" for each in range(len(maps))]
     drawn = [_colored(each) if colored else _shaded(each) for each in maps]
     heading = Text((" " * GAP).join(name.ljust(columns)[: max(columns, 4)] for name in names), style="italic")

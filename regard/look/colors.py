@@ -55,13 +55,26 @@ def hexadecimal(rgb: Color) -> str:
 STEPS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 
 
+def only_key(weights: np.ndarray) -> np.ndarray:
+    """Where a cell is the only one that its row may see, as the first of a causal map: its weight is 1 whatever happens.
+
+    Such cells do not stretch the scale, unless there are no others. Booleans, as weights (..., T, S).
+    """
+    weights = np.asarray(weights)
+    free = np.isfinite(weights)
+    if weights.ndim < 2 or free.all():
+        return np.zeros(weights.shape, dtype=bool)
+    alone = free & (free.sum(axis=-1, keepdims=True) == 1)
+    return alone if (free & ~alone).any() else np.zeros(weights.shape, dtype=bool)
+
+
 def scale_top(weights: np.ndarray) -> float:
     """The weight that gets the last colour: the smallest round number that no weight exceeds.
 
     A fixed 1 would leave averages over heads and long sentences nearly blank. A round number keeps maps of one kind
     mostly on one scale, and the legend always says it.
     """
-    highest = float(np.max(weights, initial=0.0, where=np.isfinite(weights)))
+    highest = float(np.max(weights, initial=0.0, where=np.isfinite(weights) & ~only_key(weights)))
     if highest <= 0.0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(highest))

@@ -166,23 +166,21 @@ class Formation:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
         from rich.table import Column, Table
+        from rich.text import Text
 
         columns, *lines = self.table()
         right = (Column(name, justify="right", no_wrap=True) for name in columns)
         table = Table(*right, box=None, pad_edge=False, header_style="bold")
         for line in lines:
             table.add_row(*line)
-        yield from (table, "", self.map(), self.sentence)
+        meaning = "sharpness: the greatest weight of a row, on average; alike: to the last map, 1 where equal"
+        yield from (table, Text(meaning, style="dim"), "", self.map(self.frames()[-1]), self.sentence)
 
     def _repr_html_(self) -> str:
-        import base64
-        from html import escape
-
         from regard.look.figure import render
+        from regard.look.html import picture
 
-        image = base64.b64encode(render(self.figure(), "png")).decode("ascii")
-        words = escape(f"{self.title}: {self.sentence}", quote=True)
-        return f'<img src="data:image/png;base64,{image}" alt="{words}" style="max-width:100%"/>'
+        return picture(render(self.figure(), "png"), f"{self.title}: {self.sentence}", self.notes)
 
 
 def _name(metric: str) -> str:

@@ -16,7 +16,7 @@ p { margin: .2rem 0; color: var(--quiet); }
 .bar { display: flex; flex-wrap: wrap; gap: .6rem 1rem; align-items: center; margin: 1.2rem 0 .4rem; }
 .bar[hidden] { display: none; }
 .bar input { flex: 1 1 16rem; accent-color: var(--shown); }
-button, select { max-width: 22rem; font: inherit; padding: .25rem .8rem; color: inherit; background: var(--ground);
+button, select { max-width: min(30rem, 100%); font: inherit; padding: .25rem .8rem; color: inherit; background: var(--ground);
   border: 1px solid var(--quiet); border-radius: 6px; }
 button { min-width: 5.5rem; cursor: pointer; }
 #state { color: var(--text); font-variant-numeric: tabular-nums; min-height: 1.5em; margin-bottom: 1rem; }

@@ -6,9 +6,10 @@ import csv
 import io
 import json
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
+
+from regard.files import finite
 
 
 def as_json(
@@ -16,8 +17,7 @@ def as_json(
 ) -> str:
     """One object with title, notes, columns, rows and weights, nested as the map is; a masked cell is null."""
     value = {"title": title, "notes": notes, "columns": columns, "rows": rows}
-    value["weights"] = _without_nan(weights.tolist())
-    return json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(finite({**value, "weights": weights.tolist()}), ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def as_csv(weights: np.ndarray, columns: Sequence[str], rows: Sequence[str], notes: Sequence[str] = ()) -> str:
@@ -40,9 +40,3 @@ def as_csv(weights: np.ndarray, columns: Sequence[str], rows: Sequence[str], not
 
 def _cells(line: np.ndarray) -> list[str]:
     return ["" if np.isnan(weight) else repr(float(weight)) for weight in line]
-
-
-def _without_nan(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_without_nan(item) for item in value]
-    return None if value != value else value  # only NaN differs from itself

@@ -104,7 +104,7 @@ def _draw_head(axes: Axes, head: Head, place: tuple[float, float], top: float, f
     name = textwrap.wrap(head.rule, NAME)
     lines = [(line, 8.2, "bold" if head.rules else "normal") for line in name] + [(_number(head), 7.4, "normal")]
     if head.removal is not None:
-        lines.append((f"{head.removal.value:+.3f} ± {head.removal.error:.3f}", 7.4, "normal"))
+        lines.append((head.removal.signed(3), 7.4, "normal"))
     y = place[1] + TALL / 2 - 0.145 * (len(lines) - 1) / 2
     for text, size, weight in lines:
         _write(axes, place[0] + CELL / 2, y, text, size, ink, weight)

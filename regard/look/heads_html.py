@@ -73,17 +73,22 @@ def _columns(report: HeadReport, role: str) -> list[str]:
 
 
 def _table(report: HeadReport, role: str) -> Table:
-    rules, marked = _columns(report, role), report.marked()
+    rules, marked, removed = _columns(report, role), report.marked(), report.loss is not None
     layers: dict[int, list[Row]] = {}
     for head in report.of(role):
-        best = frozenset(place + 1 for place, name in enumerate(rules) if name in head.rules)
+        best = frozenset(place + removed for place, name in enumerate(rules) if name in head.rules)
         if (head.role, head.layer, head.head) in marked:
             best |= {0}
         layers.setdefault(head.layer, []).append(
-            Row(f"head {head.head}", [_removed(head), *(_value(head, name) for name in rules)], head.rule, best)
+            Row(
+                f"head {head.head}",
+                [_removed(head)][:removed] + [_value(head, name) for name in rules],
+                head.rule,
+                best,
+            )
         )
     return Table(
-        ["loss without it", *rules],
+        [*["loss without it"][:removed], *rules],
         [Group(f"layer {layer}", rows) for layer, rows in layers.items()],
         "Each number is the mean weight on what the rule names (of broad: entropy, of alignment: share of words); bold: the "
         "rule holds, or the head is among those that matter most.",
@@ -91,7 +96,7 @@ def _table(report: HeadReport, role: str) -> Table:
 
 
 def _removed(head: Head) -> str:
-    return "" if head.removal is None else f"{head.removal.value:+.4f} ± {head.removal.error:.4f}"
+    return "" if head.removal is None else head.removal.signed(4)
 
 
 def _value(head: Head, rule: str) -> str:
@@ -131,7 +136,7 @@ def _induction(found: Induction) -> Section:
 def _faithful(found: Faithfulness) -> Section:
     rows = []
     for each in found.maps:
-        interval = f"{each.score.low:.2f} to {each.score.high:.2f}"
-        rows.append(Row(each.name, [f"{each.score.value:.2f}", interval, f"{each.drop:.2f}", f"{each.hits:.0%}"]))
+        numbers = [f"{each.score.value:.2f}", each.score.interval(), f"{each.drop:.2f}", f"{each.hits:.0%}"]
+        rows.append(Row(each.name, numbers))
     columns = ["score", "95% interval", "falls by, nats", "is the best word"]
     return Section("Faithfulness of maps", [*found.sentences(), Table(columns, [Group("", rows)])])

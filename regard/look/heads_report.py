@@ -23,6 +23,8 @@ ROLE_NAMES = {
     "self": "self-attention", "causal": "causal self-attention", "cross": "attention to the source", "pool": "pooling",
 }  # fmt: skip
 
+FEW = 20  # texts below which the report warns
+
 
 @dataclass(frozen=True)
 class Head:
@@ -126,6 +128,8 @@ class HeadReport:
             )
         if self.aligner:
             lines.append(f"Alignment: {self.aligner}")
+        if self.texts < FEW:
+            lines.append(f"{self.texts} texts are few: a rule may hold by luck. --texts says how many are looked at.")
         return [*lines, *self.notes]
 
     def data(self) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import numpy as np
 from regard.errors import RegardError, UsageError
 from regard.files import write_bytes, write_text
 from regard.look import formats
+from regard.look.colors import only_key, scale_top
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from regard.look.lines import Lines
 
+BEYOND = "a row that may see one key only gives it all its weight, which is beyond the scale"
 SUFFIXES = (".png", ".svg", ".json", ".csv", ".html")
 
 
@@ -43,6 +45,13 @@ class AttentionMap:
         for name in ("columns", "rows", "notes"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         self._check()
+        told = tuple(note for note in self.notes if note != BEYOND)
+        object.__setattr__(self, "notes", (*told, BEYOND) if self._beyond() else told)
+
+    def _beyond(self) -> bool:
+        """Whether a row that sees one key only has more weight there than the scale of colours reaches."""
+        alone = only_key(self.weights)
+        return bool(alone.any() and self.weights[alone].max() > scale_top(self.weights) * (1 + 1e-6))
 
     def _check(self) -> None:
         if self.weights.ndim not in (2, 3):

@@ -30,6 +30,8 @@ def map_of(seen: Seen, call: AttentionCall, text: int = 0) -> AttentionMap:
     Labels are those given to `regard.record(model, labels=...)`, numbers where none were: {"text": [tokens]} for a model
     that reads one text, {"source": ..., "target": ..., "prefix": ...} for one that reads and writes.
     """
+    if not 0 <= text < len(call.q):
+        raise UsageError(f"no text {text}; {len(call.q)} were recorded, numbered from 0")
     weights = masked_weights(call, text)
     rows, columns = seen.labelled(call, text)
     title = f"{NAMES.get(call.role, call.role)}, layer {call.layer}, {call.path}".rstrip(", ")

@@ -34,16 +34,12 @@ class Looked:
     rows: Sequence[str]
     columns: Sequence[str]
     links: WordLinks | None = None
+    crosses: bool = False  # rows are of another text than columns, even one that reads the same
 
     @property
     def places(self) -> tuple[np.ndarray, np.ndarray]:
         """The place of each query (T, 1) and of each key (1, S)."""
         return np.arange(len(self.rows))[:, None], np.arange(len(self.columns))[None]
-
-    @property
-    def crosses(self) -> bool:
-        """Whether rows are of another text than columns."""
-        return tuple(self.rows) != tuple(self.columns)
 
 
 def on_keys(keys: Callable[[Looked], np.ndarray], looked: Looked) -> Sums | None:

@@ -13,7 +13,7 @@ are special tokens, or that can see but one key, are left out; special keys coun
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from regard.look.role_measures import Looked, offsets_of
 from regard.look.role_rules import RULES, Rule, rules_for
 
 NO_RULE = "no rule"
+CROSSING = ("cross", "pool")  # roles that look from one text, or from none, at another
 IMPLIED = ("nearby",)  # by each rule of one place within its reach
 
 
@@ -61,6 +62,7 @@ class Tally:
 
     def add(self, looked: Looked) -> None:
         """One text more."""
+        looked = replace(looked, crosses=self.role in CROSSING)
         for rule in rules_for(self.role):
             found = rule.measure(looked)
             if found is not None:

@@ -38,7 +38,11 @@ class RowTexts:
     def mean(self) -> WeighedText:
         """The mean of all rows, masked cells counting as zero."""
         weights = np.nan_to_num(self.map.weights).mean(axis=0)
-        return self._weighed(weights, f"mean of {len(self.map.rows)} rows: how much each word is looked at")
+        caption = f"mean of {len(self.map.rows)} rows: how much each word is looked at"
+        masked = bool(np.isnan(self.map.weights).any())
+        return self._weighed(
+            weights, f"{caption} (what is masked counts as 0, so early words get more)" if masked else caption
+        )
 
     def save(self, path: str | Path) -> Path:
         return self.mean().save(path)

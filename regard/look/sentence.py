@@ -57,7 +57,7 @@ class SentenceAttention:
     def map(self, layer: int | None = None, head: int | None = None) -> AttentionMap:
         heads = self._heads()
         if layer is None and head is not None:
-            raise UsageError(f"head {head} of which layer? name one from 0 to {len(heads) - 1}")
+            raise UsageError(f"head {head} of which layer? name one from 0 to {len(heads) - 1} with --layer (layer=)")
         if layer is None:
             return self._named(np.concatenate(heads), self._all()).mean()
         if not 0 <= layer < len(heads):
@@ -72,7 +72,10 @@ class SentenceAttention:
         """Every layer and head, small, on one scale."""
         from regard.look.all_heads import AllHeads
 
-        title = f"{self._name}, {len(self._heads())} layers x {len(self._heads()[0])} heads"
+        layers, heads = len(self._heads()), len(self._heads()[0])
+        title = (
+            f"{self._name}, {layers} layers x {heads} heads" if layers * heads > 1 else f"{self._name}, its one head"
+        )
         return AllHeads(self.layers, self.source, self.target, title, self.notes)
 
     def rollout(self) -> AttentionMap:
@@ -146,7 +149,7 @@ class SentenceAttention:
         if not self.layers and self.others:
             raise UsageError(f"there is no {self._name} here; choose a role that there is: {', '.join(self.others)}")
         if not self.layers:
-            raise UsageError("this model has no attention to look at")
+            raise UsageError("this model has no attention to look at; regard summary shows what it is made of")
         return list(self.layers.values())  # each (H, T, S)
 
     def _named(self, weights: np.ndarray, which: str) -> AttentionMap:

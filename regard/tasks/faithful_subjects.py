@@ -11,6 +11,7 @@ import torch
 from regard.attention import record
 from regard.data.labelled import Labelled
 from regard.errors import UsageError
+from regard.look.rollout import rollout
 from regard.tasks.heads_prepare import TOGETHER, pair_texts
 from regard.tasks.heads_texts import Map, Texts
 from regard.tasks.rows import Row, as_row, label_batches
@@ -79,16 +80,14 @@ def _own(read: Texts) -> Texts:
 def _of_source(maps: Sequence[Map]) -> Maps:
     """Of all heads, of each layer, of each head; and of all, through what the encoder mixed before.
 
-    Attention rollout (Abnar & Zuidema 2020, section 3): R_l = (½ A_l + ½ I) R_{l-1}, A_l the mean of a layer's heads.
+    The last is the mean of all times the encoder's rollout; `SentenceAttention.rollout` takes the last layer's look.
     """
     cross = [each for each in maps if each.role == "cross"]
     mean = np.mean([each.weights.mean(axis=0) for each in cross], axis=0)  # (T, S)
     own = [each for each in maps if each.role == "self"]
-    mixed = np.eye(mean.shape[1])
-    for each in own:
-        mixed = (each.weights.mean(axis=0) @ mixed + mixed) / 2  # (S, S)
+    through = {THROUGH: mean @ rollout([each.weights for each in own])} if own else {}
     name = MEAN if sum(len(each.weights) for each in cross) > 1 else ONLY
-    return {name: mean, **({THROUGH: mean @ mixed} if own else {}), **_parts(cross)}
+    return {name: mean, **through, **_parts(cross)}
 
 
 def _parts(maps: Sequence[Map], role: bool = False) -> Maps:

@@ -12,17 +12,11 @@ from regard.errors import RegardError, UsageError, nearest
 from regard.look.formation import Formation
 from regard.look.formation_numbers import sharpness
 from regard.look.map import AttentionMap
+from regard.look.sentence import NAMES
 from regard.runs import CONFIG, read_run
+from regard.tasks.looking import LETTERS
 from regard.tasks.probes import ROLES, Probes
 from regard.training.history import read_history
-
-NAMES = {
-    "self": "self-attention",
-    "causal": "causal self-attention",
-    "cross": "cross-attention",
-    "pool": "attention pooling",
-}
-LETTERS = ("character", "byte")  # kinds of tokenizers whose tokens are left as they are
 
 
 def formation_of(

@@ -28,6 +28,8 @@ from regard.tasks.heads_texts import ROLES, Texts, tokenizer_of
 from regard.tasks.induction import induction
 from regard.tokens.words import Words, is_special, word_label, words_of
 
+FEW = 500  # pairs, from which an aligner learns little: many words come once
+
 
 def heads_of(
     user: Any,
@@ -74,11 +76,8 @@ def _roles(texts: Texts, material: Material, roles: Sequence[Role]) -> tuple[lis
         tally = tallies.setdefault(key, Tally(each.role, len(each.weights)))
         paths[key] = each.path
         rows, columns = (labels[each.text].get(axis, ("",)) for axis in each.axes)
-        tally.add(
-            Looked(
-                each.weights, each.allowed, rows, columns, links[each.text] if each.role == "cross" and links else None
-            )
-        )
+        linked = links[each.text] if each.role == "cross" and links else None
+        tally.add(Looked(each.weights, each.allowed, rows, columns, linked))
     heads = [
         Head(*key, head, paths[key], tally.measures(head), () if key[0] == "pool" else tally.offsets(head))
         for key, tally in sorted(tallies.items(), key=lambda item: (ROLES.index(item[0][0]), item[0][1]))
@@ -104,7 +103,7 @@ def _links(texts: Texts, material: Material) -> tuple[list[WordLinks], str]:
     ]
     return found, (
         f"the share of target words whose most attended source word is the one that IBM Model 1 links it to "
-        f"(both directions agree; learned from {aligner.pairs:,} pairs)."
+        f"(both directions agree; learned from {aligner.pairs:,} pairs{', too few to be trusted' * (aligner.pairs < FEW)})."
     )
 
 

@@ -55,29 +55,28 @@ def material_of(user: Any, run: str | Path, on: Sequence[str] = ()) -> Material:
     """What `--on` names; without it, what the run was validated on."""
     check_task(user)
     task, folder = user.config.task, _folder(run)
-    own = _own(user, folder) if folder is not None else None
+    own, missing = (Material(()), "it is no run") if folder is None else _own(user, folder)
     if on:
         read: dict[str, Callable[[], Sequence[Any]]] = {
             "translate": lambda: read_test_set(on, folder or run),
             "classify": lambda: read_labelled_test(on, folder or run),
         }
         items = read[task]() if task in read else read_documents(on).texts
-        return replace(own or Material(()), items=items, name=" ".join(on))
-    if own is None or not len(own.items):
-        why = "is no run" if folder is None else "was validated on data that cannot be read now"
-        raise UsageError(f"{run} {why}, so name texts with {TYPE[task]}")
+        return replace(own, items=items, name=" ".join(on))
+    if not len(own.items):
+        raise UsageError(f"{run} has no texts to look at: {missing}. Name some with {TYPE[task]}")
     return own
 
 
-def _own(user: Any, folder: Path) -> Material:
-    """What a run was validated on, or nothing where that cannot be read any more."""
+def _own(user: Any, folder: Path) -> tuple[Material, str]:
+    """What a run was validated on, or nothing where that cannot be read any more; and then why."""
     values = read_run(folder)
     config = check_run(values["config"], f"{folder}")  # type: ignore[arg-type]
     beside = None if values.get("beside") is None else Path(str(values["beside"]))
     try:
-        return _validated(user, config, folder, beside)
-    except RegardError:
-        return Material(())
+        return _validated(user, config, folder, beside), "it was validated on none"
+    except RegardError as error:
+        return Material(()), str(error)
 
 
 def _validated(user: Any, config: RunConfig, folder: Path, beside: Path | None) -> Material:

@@ -23,6 +23,7 @@ from regard.tokens import PAD, as_arrays
 TOGETHER = 4096  # tokens of a batch, or one text
 LONGEST = 256  # tokens of a pair's longer side, or of a labelled text: what is longer does not fit
 WINDOW = 128  # tokens of a window of running text, at most
+PAIRED = {"translate": '[("ein Mann", "a man"), ...]', "classify": '[("a good film", "positive"), ...]'}
 
 
 def prepare(user: Any, material: Material, count: int, longest: int = LONGEST) -> Texts:
@@ -30,6 +31,10 @@ def prepare(user: Any, material: Material, count: int, longest: int = LONGEST) -
     check_task(user)
     if count < 1:
         raise UsageError(f"{count} texts are none; give 1 or more")
+    if user.config.task in PAIRED and isinstance(next(iter(material.items), None), str):
+        raise UsageError(
+            f"a model to {user.config.task} takes each text with what belongs to it: {PAIRED[user.config.task]}"
+        )
     ways: dict[str, Callable[[Any, Material, int, int], Texts]] = {
         "translate": _pairs, "generate": _windows, "fill": _gaps, "classify": _labelled,
     }  # fmt: skip

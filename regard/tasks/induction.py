@@ -52,7 +52,7 @@ def induction(user: Any, stream: np.ndarray | None = None) -> Induction:
 
 
 def repeated(user: Any, ordinary: np.ndarray, length: int) -> Texts:
-    """Begin token, `length` different random tokens, and the same again."""
+    """Begin token, `length` random tokens, all different if there are enough kinds, and the same again."""
     draw = np.random.default_rng(SEED)
     rows = []
     for _ in range(SEQUENCES):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from regard.errors import UsageError, nearest
@@ -44,6 +44,8 @@ def look_at(user: Any, text: str, second: str | None = None, view: View | None =
     """What `regard look` shows: an object with `save`, and for most forms a picture in the terminal."""
     view = view or View()
     task = user.config.task
+    if not text.strip():
+        raise UsageError('there is no text to look at; give one: regard look "a sentence"')
     if second is not None and task not in ("classify", "translate"):
         raise UsageError(f"--second is for classifiers of pairs, and for translations; this is a model to {task}")
     if task == "classify" and view == View(view.form) and view.form in (None, "words"):
@@ -66,7 +68,8 @@ def attention_of(user: Any, text: str, second: str | None = None) -> SentenceAtt
         return of_text
     reading = read_text(user, text, second)
     seen = reading.look()
-    return sentence_of(seen, reading.role if seen.only(reading.role) else None)
+    found = sentence_of(seen, reading.role if seen.only(reading.role) else None)
+    return replace(found, notes=(*found.notes, *reading.notes))
 
 
 def shown(found: SentenceAttention, view: View, pieces: bool) -> Any:

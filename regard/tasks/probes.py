@@ -112,15 +112,11 @@ def _read(user: Any, text: str, second: str | None, number: int) -> Reading:
             f"{name}: of a translation model it is a source, a tab and its translation; {text!r} has no tab"
         )
     reading = read_text(user, text, second)
-    if user.config.task == "translate":
-        count = read = _size(reading)
-    else:
-        count = sum(len(user.tokenizer.encode(each)) for each in (text, second) if each is not None)
-        marks = {"generate": 1, "fill": 2}.get(user.config.task, 2 if second is None else 3)  # begin, and ends
-        read = len(reading.ids["text"]) - marks
+    read = _size(reading)
+    count = read + reading.left_out
     if count > MOST_TOKENS:
         raise UsageError(f"{name} has {count} tokens; of at most {MOST_TOKENS} attention is kept: shorten it")
-    if count > read:
+    if reading.left_out:
         raise UsageError(f"{name} has {count} tokens, of which the model reads {read}; shorten it")
     return reading
 

@@ -38,6 +38,7 @@ class Reading:
     labels: dict[str, tuple[str, ...]]
     run: Callable[[], Tensor]  # one pass: the last vectors (1, T, D), or a classifier's logits (1, labels)
     predicted: tuple[int, ...] = ()  # what the vectors are to predict, where the task says it
+    left_out: int = 0  # tokens at the end of the text that the model cannot read
 
     def look(self, **bounds: Any) -> Seen:
         """Every attention of one pass, or those within the bounds (see `regard.record`)."""
@@ -45,6 +46,12 @@ class Reading:
         with torch.inference_mode(), record(self.user.model, labels=labels, **bounds) as seen:
             self.run()
         return seen
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person must know of what is shown."""
+        kept = len(self.ids.get("text", ()))
+        return (f"the first {kept:,} tokens; the model cannot read {self.left_out:,} more",) if self.left_out else ()
 
     @torch.inference_mode()
     def log_probabilities(self) -> np.ndarray:
@@ -86,24 +93,31 @@ def _one(user: Any, text: Sequence[int]) -> Reading:
     if user.config.task != "generate":
         raise UsageError(f"a model to {user.config.task} reads texts, not ids")
     ids = tuple([user.tokenizer.specials.begin, *text][: user.context])
-    return _alike(user, ids, lambda: user.model.read(_row(user, ids)), ids[1:])
+    return _alike(user, ids, lambda: user.model.read(_row(user, ids)), 1 + len(text), ids[1:])
 
 
 def _fill(user: Any, text: str, second: str | None) -> Reading:
     special = user.tokenizer.specials
-    ids = (special.begin, *user.tokenizer.encode_gaps(text)[: user.longest - 2], special.end)
+    inside = user.tokenizer.encode_gaps(text)
+    ids = (special.begin, *inside[: user.longest - 2], special.end)
     lengths = torch.tensor([len(ids)], device=user.device)
-    return _alike(user, ids, lambda: user.model.encoder(_row(user, ids), lengths).vectors)
+    return _alike(user, ids, lambda: user.model.encoder(_row(user, ids), lengths).vectors, 2 + len(inside))
 
 
 def _classify(user: Any, text: str, second: str | None) -> Reading:
     row = as_row(user.tokenizer, text, second, user.longest)
     batch = label_batches([row], np.zeros(1, dtype=np.int64), user.tokenizer, max(1, len(row[0])), seed=0).take([0])
-    return _alike(user, tuple(row[0].tolist()), lambda: user.model.logits(batch.to(user.device)))
+    texts = [text] if second is None else [text, second]
+    whole = 1 + sum(len(user.tokenizer.encode(each)) + 1 for each in texts)  # begin, and an end behind each
+    return _alike(user, tuple(row[0].tolist()), lambda: user.model.logits(batch.to(user.device)), whole)
 
 
-def _alike(user: Any, ids: tuple[int, ...], run: Callable[[], Tensor], predicted: tuple[int, ...] = ()) -> Reading:
-    return Reading(user, {"text": ids}, {"text": tuple(user.tokenizer.labels(ids))}, run, predicted)
+def _alike(
+    user: Any, ids: tuple[int, ...], run: Callable[[], Tensor], whole: int, predicted: tuple[int, ...] = ()
+) -> Reading:
+    """`whole`: how many tokens there are with those that the model cannot read."""
+    labels = {"text": tuple(user.tokenizer.labels(ids))}
+    return Reading(user, {"text": ids}, labels, run, predicted, whole - len(ids))
 
 
 def _translate(user: Any, text: str, second: str | None) -> Reading:

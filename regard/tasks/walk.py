@@ -72,7 +72,8 @@ def walk(
         "token": rows[place],
     }
     about |= {"path": call.path, "queries": list(rows), "keys": list(keys), "task": user.config.task}
-    return Walk(_title(call, rows[place]), _summary(seen, call, number), steps, about, differences)
+    summary = " ".join([_summary(seen, call, number), *(f"Only {note}." for note in reading.notes)])
+    return Walk(_title(call, rows[place]), summary, steps, about, differences)
 
 
 def query_place(labels: tuple[str, ...], query: int | str | None) -> int:
