@@ -19,6 +19,7 @@ from rich.console import Console
 from regard.errors import UsageError
 from regard.look import AttentionMap
 from regard.look.colors import INK, color, scale_top
+from regard.look.map import BEYOND
 from regard.look.row_text import RowTexts
 
 ROWS = ("<s>", " sto", "ry", "tell", "ers", " go", ".", "</s>")

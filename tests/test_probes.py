@@ -207,7 +207,7 @@ def test_a_tab_makes_two_texts_only_where_there_are_two(tmp_path: Path) -> None:
         ),
         ("translate", ["a " * 301 + "\tb"], rf"probe 0 has \d+ tokens; of at most {MOST_TOKENS} attention is kept"),
         ("generate", ["the cat", "  "], "probe 1 is empty"),
-        ("generate", ["Q" * 250], rf"probe 0 has 251 tokens; of at most {MOST_TOKENS} attention is kept: shorten it"),
+        ("generate", ["Q" * 250], rf"probe 0 has 252 tokens; of at most {MOST_TOKENS} attention is kept: shorten it"),
         ("generate", ["Q" * 47], "probe 0 has 49 tokens, of which the model reads 48; shorten it"),
         ("fill", ["Q" * 46], "probe 0 has 49 tokens, of which the model reads 48; shorten it"),
         ("classify", ["Q" * 46], "probe 0 has 49 tokens, of which the model reads 48; shorten it"),
