@@ -52,7 +52,13 @@ _HOME = {
 }
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "look"})
+
+
 def __getattr__(name: str) -> Any:
+    if name == "look":
+        return import_module("regard.look")
     if name not in _HOME:
         raise AttributeError(f"regard has no {name}; it has {', '.join(__all__)}")
     return getattr(import_module(_HOME[name]), name)

@@ -50,6 +50,12 @@ class AttentionCall:
     def heads(self) -> int:
         return self.q.size(1)
 
+    def __repr__(self) -> str:
+        size = f"{self.q.size(-2)} x {self.k.size(-2)}"
+        return (
+            f"AttentionCall({self.path}, {self.role}, layer {self.layer}, {self.heads} heads, {len(self.q)} x {size})"
+        )
+
     @torch.no_grad()
     def weights(self) -> Tensor:
         """Where each query looked: (B, H, T, S); rows sum to one, unless `sums_to_one` says otherwise."""

@@ -12,7 +12,7 @@ threads that record at once do not see each other. Other people's modules are se
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -27,6 +27,7 @@ from regard.attention.foreign import is_foreign, watching
 from regard.attention.masks import Mask, as_mask
 from regard.attention.paths import holds, names_of
 from regard.attention.seen import Labels, Seen
+from regard.errors import UsageError
 
 __all__ = ["AttentionCall", "Labels", "Role", "Seen", "attend_seen", "is_recorded", "record", "tell", "tell_nothing"]
 
@@ -57,6 +58,10 @@ def record(
     gets a warning that says why.
     """
     module: nn.Module = model if isinstance(model, nn.Module) else model.model
+    if labels is not None and not isinstance(labels, Mapping):
+        raise UsageError(
+            'labels name their axis, with a list for each text: {"text": [["a", "man"]]}, or source and target'
+        )
     bounds = Bounds.of(only, layers, texts, rows, most_tokens)
     around = channel.recorder.get()
     seen = Seen(names_of(module), bounds, labels or {}, foreign=is_foreign(module), outer=around)

@@ -35,7 +35,7 @@ def draw(heads: AllHeads, width: int, colored: bool) -> Text:
     legend = scale(top, colored)
     legend.append(f"   {MASKED} masked" if np.isnan(everything).any() else "", style="dim")
     said = f"each of {len(heads.rows)} rows looks at {len(heads.columns)} columns"
-    said += "; 1.2 is layer 1, head 2" if len(heads.columns) < NAMED else ""
+    said += "; 1.2 is layer 1, head 2" if len(heads.columns) < NAMED and len(heads.layers) * heads.heads > 1 else ""
     lines += [Text(), legend, Text(said)]
     return Text("\n", no_wrap=True, overflow="ignore").join(lines + told(heads.notes, width))
 

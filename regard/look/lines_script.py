@@ -4,7 +4,7 @@ The script has no < and no ampersand, so that the page is also well-formed XML.
 """
 
 STYLE = (
-    ".regard-lines{display:block;max-width:100%;min-width:480px;height:auto;margin-top:.5em}"
+    ".regard-lines{display:block;max-width:100%;height:auto;margin-top:.5em}"
     ".regard-lines text{font:15px system-ui,'Segoe UI',Roboto,'Noto Sans',sans-serif;fill:#222}"
     ".regard-lines .n,.regard-lines .c{font-size:12px;fill:#5b646c;font-variant-numeric:tabular-nums}"
     ".regard-lines path{fill:none}"

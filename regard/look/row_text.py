@@ -10,7 +10,7 @@ import numpy as np
 
 from regard.errors import UsageError, nearest
 from regard.look.labels import visible, visible_title
-from regard.look.map import AttentionMap
+from regard.look.map import BEYOND, AttentionMap
 from regard.look.words import WeighedText
 from regard.look.words_row import running
 from regard.tokens.words import word_label, words_of
@@ -59,12 +59,17 @@ class RowTexts:
         near = near if "did you mean" in near else ""
         raise UsageError(f"no row {which}{near}; there are {told}{' ...' if len(names) > MOST_NAMES else ''}")
 
+    @property
+    def _notes(self) -> tuple[str, ...]:
+        """Of the map, but for what is true of its own scale alone."""
+        return tuple(note for note in self.map.notes if note != BEYOND)
+
     def _weighed(self, weights: np.ndarray, caption: str) -> WeighedText:
         text, spans = running(self.map.columns)
         groups = words_of(self.map.columns) if self.words else [(n,) for n in range(len(spans))]
         places = tuple((spans[group[0]][0], spans[group[-1]][1]) for group in groups)
         totals = tuple(_total(weights[list(group)]) for group in groups)
-        return WeighedText(text, places, totals, self.map.title, "; ".join([caption, *self.map.notes]))
+        return WeighedText(text, places, totals, self.map.title, "; ".join([caption, *self._notes]))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield self._drawn(options.max_width, console.color_system in ("256", "truecolor") and not console.no_color)
@@ -83,7 +88,7 @@ class RowTexts:
             lines += [Text(), Text(row.caption.partition(";")[0], style="italic")]
             same = _OnScale(row.text, row.spans, row.weights, last=top)
             lines += draw(same, width, colored).split("\n")[:-2]  # one legend is enough
-        lines += [Text(), scale(top, colored), *told(self.map.notes, width)]
+        lines += [Text(), scale(top, colored), *told(self._notes, width)]
         return Text("\n", no_wrap=True, overflow="ignore").join(lines)
 
 

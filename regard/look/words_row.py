@@ -21,12 +21,15 @@ OPENING = "([{«“‘¿¡"
 
 def weighed_row(map: AttentionMap, row: int) -> WeighedText:
     """What the row looks at, as colours behind its words; of several heads the mean."""
+    from regard.look.map import BEYOND
+
     if not 0 <= row < len(map.rows):
         raise UsageError(f"no row {row}; this map has {len(map.rows)}, numbered from 0 to {len(map.rows) - 1}")
     text, spans = running(map.columns)
     heads = [f"mean of {map.heads} heads"] if map.heads > 1 else []
     who = _written(map.rows[row]).strip() or map.rows[row]
-    caption = "; ".join([f"where “{visible(who)}” looks", *heads, *map.notes])
+    notes = [note for note in map.notes if note != BEYOND]  # a row has a scale of its own
+    caption = "; ".join([f"where “{visible(who)}” looks", *heads, *notes])
     return WeighedText(text, tuple(spans), tuple(map.mean().weights[row]), map.title, caption)
 
 

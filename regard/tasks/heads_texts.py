@@ -86,7 +86,7 @@ class Texts:
         for numbers, batch in self.batches:
             with record(self.user.model, only=roles or ROLES) as seen:
                 predictions(self.user, batch.to(self.user.device))
-            for call in seen.calls:
+            for call in (each for each in seen.calls if each.has_exact):  # others have no heads that look
                 yield from self._cut(call, numbers, seen.axes(call))
 
     def _cut(self, call: AttentionCall, numbers: np.ndarray, axes: tuple[str, str]) -> Iterator[Map]:

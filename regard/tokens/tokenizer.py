@@ -94,16 +94,30 @@ class TextTokenizer:
         return self._tokenizer.decode([int(i) for i in ids if int(i) not in hidden], skip_special_tokens=False)
 
     def labels(self, ids: Iterable[int]) -> list[str]:
-        """What a person reads for each id: its text, or its name if it is special."""
-        return [self._label(int(i)) for i in ids]
+        """What a person reads for each id: its text, or its name if it is special.
 
-    def _label(self, index: int) -> str:
+        Of a letter that is split over several ids, the first has the letter and the others have nothing.
+        """
+        known = [self._label(int(i)) for i in ids]
+        shown: list[str] = []
+        for place, label in enumerate(known):
+            if len(shown) > place:  # a part of the letter before
+                continue
+            shown += [label] if isinstance(label, str) else _letters(known[place:])
+        return shown
+
+    def _label(self, index: int) -> str | bytes:
+        """The text of an id, or its bytes where they are not yet letters."""
         token = self._tokenizer.id_to_token(index) or ""
         if index in self.specials.all or not self._bytes:
             return token
         if not all(character in _BYTE_OF for character in token):
             return token  # an added token
-        return bytes(_BYTE_OF[character] for character in token).decode("utf-8", errors="replace")
+        data = bytes(_BYTE_OF[character] for character in token)
+        try:
+            return data.decode("utf-8")
+        except UnicodeDecodeError:
+            return data
 
     @cached_property
     def _bytes(self) -> bool:
@@ -123,6 +137,20 @@ class TextTokenizer:
             raise RegardError(f"there is no {path}; the bundle is not whole, copy it again") from error
         except Exception as error:  # the library raises a bare Exception for any malformed file
             raise RegardError(f"{path} is not a tokenizer ({error}); copy the bundle again") from error
+
+
+def _letters(pieces: Sequence[str | bytes]) -> list[str]:
+    """The labels of the first pieces that together are whole letters: the letters, then nothing for each of the others."""
+    data = b""
+    for count, piece in enumerate(pieces, start=1):
+        data += piece.encode() if isinstance(piece, str) else piece
+        try:
+            return [data.decode("utf-8"), *[""] * (count - 1)]
+        except UnicodeDecodeError as error:
+            if error.reason != "unexpected end of data":
+                break
+    first = pieces[0]
+    return [first if isinstance(first, str) else first.decode("utf-8", errors="replace")]
 
 
 def train_tokenizer(texts: Iterable[str], config: TokensConfig, *, mask: bool = False) -> TextTokenizer:

@@ -37,7 +37,7 @@ def words_of(labels: Sequence[str]) -> Words:
     words: Words = []
     for place, label in enumerate(labels):
         alone = place > 0 and (_alone(label) or _alone(labels[place - 1]))
-        if place == 0 or starts[place] or alone:
+        if place == 0 or (label and (starts[place] or alone)):  # one without text is a part of the letter before
             words.append((place,))
         else:
             words[-1] = (*words[-1], place)
