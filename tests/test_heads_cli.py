@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from regard.cli import main
+from regard.cli.heads_show import _narrow
 from regard.errors import UsageError
 from regard.evaluate.ratios import Estimate
 from regard.look.heads_report import Head, HeadReport, LayerRemoved
@@ -140,7 +141,7 @@ def test_a_page_is_whole_and_loads_nothing(tiny_run: RunResult, tmp_path: Path, 
     text = path.read_text()
     ElementTree.fromstring(text.removeprefix("<!DOCTYPE html>\n"))  # well-formed
     assert "<script" not in text and "http" not in text and "src=" in text
-    assert all(word in text for word in ("attention to the source", "late alignment", "The rules", "loss without it"))
+    assert all(word in text for word in ("cross-attention", "late alignment", "The rules", "loss without it"))
 
 
 def test_names_are_escaped(tmp_path: Path) -> None:
@@ -233,3 +234,19 @@ def test_figures_hold_every_head_with_its_number() -> None:
     assert {f"head {n}" for n in range(5)} <= drawn and {"layer 0", "itself", "0.90 (even 0.10)"} <= drawn
     assert {f"+{0.1 * n:.3f} ± 0.010" for n in range(5)} <= drawn and "+0.500" in drawn
     assert report(5)._repr_html_().startswith('<img src="data:image/svg+xml;base64,')
+
+
+def test_a_narrow_table_loses_no_head_and_no_number() -> None:
+    """In 80 columns place and head are one word; a row for a whole layer says so."""
+    rows = [
+        ["cross", "0", "0", "alignment", "0.61 (even 0.08)", "same word", "+0.0126 ± 0.0335", "◀"],
+        ["", "", "1", "no rule", "broad 0.65", "", "-0.0010 ± 0.0002", ""],
+        ["", "", "all", "", "", "", "+0.1000 ± 0.0100", ""],
+        ["", "1", "0", "broad", "0.91", "", "+0.0001 ± 0.0001", ""],
+    ]
+    assert _narrow(rows) == [
+        ["cross 0.0", "alignment", "0.61 (even 0.08)", "+0.0126 ± 0.0335", "◀"],
+        ["cross 0.1", "no rule", "broad 0.65", "-0.0010 ± 0.0002", ""],
+        ["cross 0", "all its heads", "", "+0.1000 ± 0.0100", ""],
+        ["cross 1.0", "broad", "0.91", "+0.0001 ± 0.0001", ""],
+    ]

@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.tokens import train_tokenizer
+from regard.tokens.config import TokensConfig
 from regard.tokens.words import is_special, word_label, words_of
 
 
@@ -48,3 +50,16 @@ def test_a_word_of_spaces_keeps_them() -> None:
     assert word_label(["Ġ"], [0]) == " "
     assert word_label(["a", "##b", "##c"], (0, 1, 2)) == "abc"
     assert word_label(["##b"], [0]) == "##b"  # a text that begins inside a word says so
+
+
+def test_of_a_letter_that_is_split_over_ids_the_first_has_it_and_its_word_has_all() -> None:
+    """Bytes of Chinese or Arabic are no letters by themselves, and nobody reads replacement signs."""
+    tokenizer = train_tokenizer([], TokensConfig(kind="byte"))
+    ids = tokenizer.encode("aé中\nь")
+    labels = tokenizer.labels(ids)
+    assert labels == ["a", "é", "", "中", "", "", "\n", "ь", ""]
+    assert [word_label(labels, word) for word in words_of(labels)][-1] == "ь"
+    assert [place for word in words_of(labels) for place in word] == list(range(len(ids)))
+    assert all(word[0] == 0 or labels[word[0]] for word in words_of(labels))  # none begins inside a letter
+    broken = tokenizer.labels([ids[3], ids[0]])  # the beginning of a letter that does not go on
+    assert broken == ["\ufffd", "a"]

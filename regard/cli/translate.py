@@ -50,7 +50,7 @@ def translate(
     attention: Annotated[bool, typer.Option("--attention", help="Show where the model looked.")] = False,
     out: Annotated[
         Path | None,
-        typer.Option("-o", "--out", metavar="FILE", help="Save the attention map (.png .svg .json .csv)."),
+        typer.Option("-o", "--out", metavar="FILE", help="Save the attention map (.png .svg .html .json .csv)."),
     ] = None,
     scores: Annotated[bool, typer.Option("--scores", help="Put score and log-probability before each text.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
@@ -77,10 +77,21 @@ def translate(
                 continue
             for line in as_lines(each, number, scores):
                 print(line)
-            if attention and each.attention is not None:
-                results().print(each.attention.map())
-            if out is not None and each.attention is not None:
-                say(f"wrote {each.attention.save(out)}")
+            if looks:
+                _show(translator, each, attention, out)
+
+
+def _show(translator: Translator, found: Translation, attention: bool, out: Path | None) -> None:
+    """Where the model looked, in words as `regard look` shows it; JSON has every layer and head, in pieces."""
+    from regard.tasks.looking import View, has_pieces, shown
+
+    if found.attention is None:
+        return
+    map = shown(found.attention, View(), has_pieces(translator)) if found.attention.layers else found.attention.map()
+    if attention:
+        results().print(map)
+    if out is not None:
+        say(f"wrote {(found.attention if out.suffix.lower() == '.json' else map).save(out)}")
 
 
 def as_lines(found: Translation, number: int, scores: bool) -> list[str]:

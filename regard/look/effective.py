@@ -21,13 +21,13 @@ from regard.attention import AttentionCall
 from regard.errors import UsageError
 from regard.files import finite, write_bytes, write_json
 from regard.look.map import AttentionMap
+from regard.look.sentence import NAMES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Console, ConsoleOptions
 
 NO_EXACT = "a state-space layer has no queries and keys, so there is no exact map beside its own"
-NAMES = {"self": "self-attention", "causal": "causal self-attention", "cross": "cross-attention"}
 SAME = "this attention computes all pairs: what it mixes is the exact map"
 
 

@@ -16,7 +16,8 @@ from matplotlib.patches import Rectangle
 from regard.look.colors import INK, Color, color, hexadecimal, scale_top
 from regard.look.contrast import ink_on
 from regard.look.figure import COLORS, FRAME, MARGIN, TEXT
-from regard.look.heads_report import ROLE_NAMES, Head, HeadReport
+from regard.look.heads_report import Head, HeadReport
+from regard.look.sentence import NAMES
 from regard.look.series import QUIET
 from regard.look.sheet import families_of, heading, heading_height, sheet, write_heading
 from regard.look.words_figure import Pen
@@ -73,7 +74,7 @@ def _height(report: HeadReport, role: str) -> float:
 
 def _draw_grid(axes: Axes, report: HeadReport, role: str, y: float, top: float) -> None:
     heads, marked = report.of(role), report.marked()
-    _write(axes, 0.0, y + 0.1, ROLE_NAMES[role], 10.5, weight="bold", ha="left")
+    _write(axes, 0.0, y + 0.1, NAMES[role], 10.5, weight="bold", ha="left")
     across, layers = max(head.head for head in heads) + 1, sorted({head.layer for head in heads})
     for head in range(across):
         _write(axes, GUTTER + (head + 0.5) * CELL, y + 0.36, f"head {head}", 8.5, QUIET)

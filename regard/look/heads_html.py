@@ -8,9 +8,10 @@ from regard.look.figure import render
 from regard.look.heads_figure import draw_heads
 from regard.look.heads_findings import Faithfulness, Induction
 from regard.look.heads_offsets import draw_offsets
-from regard.look.heads_report import ROLE_NAMES, Head, HeadReport
+from regard.look.heads_report import Head, HeadReport
 from regard.look.report_page import Group, Page, Picture, Row, Section, Table, html
 from regard.look.role_rules import RULES, rules_for
+from regard.look.sentence import NAMES
 
 
 def page(report: HeadReport) -> str:
@@ -62,7 +63,7 @@ def _role(report: HeadReport, role: str) -> Section:
         parts.append(
             Picture(render(draw_offsets(report, role), "svg"), caption, "mean weight by distance, for each head")
         )
-    return Section(ROLE_NAMES[role], parts)
+    return Section(NAMES[role], parts)
 
 
 def _columns(report: HeadReport, role: str) -> list[str]:

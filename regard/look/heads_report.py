@@ -19,10 +19,6 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".png", ".svg", ".html", ".json")
 MARKED = 3  # heads, at most, and at most a quarter of all, that are marked as those that matter most
-ROLE_NAMES = {
-    "self": "self-attention", "causal": "causal self-attention", "cross": "attention to the source", "pool": "pooling",
-}  # fmt: skip
-
 FEW = 20  # texts below which the report warns
 
 

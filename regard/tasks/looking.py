@@ -55,7 +55,7 @@ def look_at(user: Any, text: str, second: str | None = None, view: View | None =
             "a classifier shows what each word counted for the label; leave out --layer and --head (and --role, --pieces, "
             "--hide-special), or look at its attention: --as map"
         )
-    return shown(attention_of(user, text, second).of(view.role), view, _has_pieces(user))
+    return shown(attention_of(user, text, second).of(view.role), view, has_pieces(user))
 
 
 def attention_of(user: Any, text: str, second: str | None = None) -> SentenceAttention:
@@ -93,6 +93,6 @@ def _words(found: SentenceAttention, view: View, joins: bool) -> Any:
     return texts if view.word is None else texts.row(view.word)
 
 
-def _has_pieces(user: Any) -> bool:
+def has_pieces(user: Any) -> bool:
     """Whether tokens may be pieces of words."""
     return user.config.tokens.kind not in LETTERS
