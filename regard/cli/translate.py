@@ -128,7 +128,7 @@ def _check(texts: list[str], attention: bool, out: Path | None) -> None:
         return
     if len(texts) > 1:
         raise UsageError(f"-o saves the map of one text, and there are {len(texts)}; a text with spaces needs quotes")
-    from regard.look.map import SUFFIXES
+    from regard.look.saving import SUFFIXES
 
     if out.suffix.lower() not in SUFFIXES:
         raise UsageError(f"-o {out}: a map is saved as {', '.join(SUFFIXES)}")

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from regard.errors import RegardError, UsageError
-from regard.files import finite, write_bytes, write_text
+from regard.errors import RegardError
+from regard.files import finite
 from regard.look.map import AttentionMap
+from regard.look.saving import save_as
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Console, ConsoleOptions, RenderResult
-
-SUFFIXES = (".png", ".svg", ".html", ".json")
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,17 +64,7 @@ class AllHeads:
 
     def save(self, path: str | Path) -> Path:
         """Write the heads in the format that the suffix names, whole or not at all."""
-        path = Path(path)
-        suffix = path.suffix.lower()
-        if suffix in (".png", ".svg"):
-            from regard.look.figure import render
-
-            return write_bytes(path, render(self.figure(), suffix[1:]))
-        texts = {".html": self.html, ".json": self.json}
-        if suffix in texts:
-            return write_text(path, texts[suffix]())
-        found = f"ends in {suffix}" if suffix else "has no suffix"
-        raise UsageError(f"cannot tell how to write heads to {path.name}, which {found}; use {', '.join(SUFFIXES)}")
+        return save_as(path, "heads", self.figure, {".html": self.html, ".json": self.json})
 
     def data(self) -> dict[str, Any]:
         """Everything as strict JSON holds it; a masked cell is null."""

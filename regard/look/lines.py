@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from regard.errors import RegardError, UsageError
-from regard.files import finite, write_bytes, write_text
+from regard.errors import RegardError
+from regard.files import finite
 from regard.look.colors import INK, color, hexadecimal, scale_top
 from regard.look.map import AttentionMap
+from regard.look.saving import save_as
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Console, ConsoleOptions, RenderResult
 
-SUFFIXES = (".png", ".svg", ".html", ".json", ".csv")
 # One for each head: Okabe & Ito 2008, as in `series`, and an indigo (Tol 2021) that none is near.
 HUES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#4d4d4d", "#332288")
 FAINTEST = 1 / 20  # of the top of the scale: what is fainter can hardly be seen
@@ -134,17 +134,7 @@ class Lines:
 
     def save(self, path: str | Path) -> Path:
         """Write the lines in the format that the suffix names, whole or not at all."""
-        path = Path(path)
-        suffix = path.suffix.lower()
-        if suffix in (".png", ".svg"):
-            from regard.look.figure import render
-
-            return write_bytes(path, render(self.figure(), suffix[1:]))
-        texts = {".html": self.html, ".json": self.json, ".csv": self.csv}
-        if suffix in texts:
-            return write_text(path, texts[suffix]())
-        found = f"ends in {suffix}" if suffix else "has no suffix"
-        raise UsageError(f"cannot tell how to write lines to {path.name}, which {found}; use {', '.join(SUFFIXES)}")
+        return save_as(path, "lines", self.figure, {".html": self.html, ".json": self.json, ".csv": self.csv})
 
     def data(self) -> dict[str, Any]:
         """Every weight of the map, and what is drawn of it, as strict JSON holds it; a masked cell is null."""

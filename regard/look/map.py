@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from regard.errors import RegardError, UsageError
-from regard.files import write_bytes, write_text
+from regard.files import write_bytes
 from regard.look import formats
 from regard.look.colors import only_key, scale_top
+from regard.look.saving import save_as
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from regard.look.lines import Lines
 
 BEYOND = "a row that may see one key only gives it all its weight, which is beyond the scale"
-SUFFIXES = (".png", ".svg", ".json", ".csv", ".html")
 
 
 @dataclass(frozen=True, eq=False)  # arrays have no single answer to ==
@@ -109,17 +109,7 @@ class AttentionMap:
 
     def save(self, path: str | Path) -> Path:
         """Write the map in the format that the suffix names, whole or not at all."""
-        path = Path(path)
-        suffix = path.suffix.lower()
-        if suffix in (".png", ".svg"):
-            from regard.look.figure import render
-
-            return write_bytes(path, render(self.figure(), suffix[1:]))
-        texts = {".json": self.json, ".csv": self.csv, ".html": self.html}
-        if suffix in texts:
-            return write_text(path, texts[suffix]())
-        found = f"ends in {suffix}" if suffix else "has no suffix"
-        raise UsageError(f"cannot tell how to write a map to {path.name}, which {found}; use {', '.join(SUFFIXES)}")
+        return save_as(path, "a map", self.figure, {".json": self.json, ".csv": self.csv, ".html": self.html})
 
     def png(self, path: str | Path) -> Path:
         """Write the figure as PNG, whatever the file is called."""

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from regard.errors import RegardError, UsageError
-from regard.files import finite, write_bytes, write_text
+from regard.errors import RegardError
+from regard.files import finite, write_bytes
 from regard.look.colors import scale_top
+from regard.look.saving import save_as
 from regard.look.wrapping import one_word
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
     from regard.look.map import AttentionMap
-
-SUFFIXES = (".png", ".svg", ".html", ".json", ".csv")
 
 
 @dataclass(frozen=True, eq=False)  # NaN equals nothing, so that == would have no use
@@ -123,17 +122,7 @@ class WeighedText:
 
     def save(self, path: str | Path) -> Path:
         """Write the text in the format that the suffix names, whole or not at all."""
-        path = Path(path)
-        suffix = path.suffix.lower()
-        if suffix in (".png", ".svg"):
-            from regard.look.figure import render
-
-            return write_bytes(path, render(self.figure(), suffix[1:]))
-        texts = {".html": self.html, ".json": self.json, ".csv": self.csv}
-        if suffix in texts:
-            return write_text(path, texts[suffix]())
-        found = f"ends in {suffix}" if suffix else "has no suffix"
-        raise UsageError(f"cannot tell how to write a text to {path.name}, which {found}; use {', '.join(SUFFIXES)}")
+        return save_as(path, "a text", self.figure, {".html": self.html, ".json": self.json, ".csv": self.csv})
 
     def png(self, path: str | Path) -> Path:
         """Write the figure as PNG, whatever the file is called."""
