@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import re
@@ -102,8 +103,21 @@ def test_json_has_every_number(tmp_path: Path) -> None:
     assert (found["title"], found["columns"][0], found["rows"][-1]) == ("all of them", "k0", "q4")
     for name, weights in heads.layers.items():
         np.testing.assert_array_equal(np.array(found["layers"][name], dtype=float), weights)
-    with pytest.raises(UsageError, match=r"ends in \.csv; use \.png, \.svg, \.html, \.json"):
-        heads.save(tmp_path / "a.csv")
+    with pytest.raises(UsageError, match=r"ends in \.gif; use \.png, \.svg, \.html, \.json, \.csv"):
+        heads.save(tmp_path / "a.gif")
+
+
+def test_csv_has_every_number_behind_its_layer_and_head(tmp_path: Path) -> None:
+    heads = heads_of(L, H, T, S)
+    heads.layers["layer.1"][0, 2, 3] = NAN
+    with heads.save(tmp_path / "a.csv").open(newline="", encoding="utf-8") as file:
+        header, *lines = list(csv.reader(file))
+    assert header == ["layer", "head", "; ".join(heads.notes), *heads.columns]
+    assert len(lines) == L * H * T
+    for line, (layer, head, row) in zip(lines, np.ndindex(L, H, T), strict=True):
+        assert line[:3] == [str(layer), str(head), heads.rows[row]]
+        wanted = list(heads.layers.values())[layer][head, row]
+        np.testing.assert_array_equal([float(cell or "nan") for cell in line[3:]], wanted)
 
 
 def test_the_terminal_shows_as_many_heads_as_fit() -> None:

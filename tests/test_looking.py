@@ -208,6 +208,7 @@ def test_look_writes_every_form(tiny_run: RunResult, capsys: Captured, tmp_path:
         "map.csv": (),
         "map.html": ("--role", "self", "--layer", "0", "--head", "1"),
         "grid.json": ("--as", "grid", "--hide-special"),
+        "grid.csv": ("--as", "grid"),
         "roll.json": ("--as", "rollout"),
         "words.json": ("--as", "words"),
         "one.html": ("--as", "words", "--word", "0"),
@@ -229,7 +230,7 @@ def test_look_says_what_to_type(tiny_run: RunResult, capsys: Captured) -> None:
         (("--as", "pie"), "nothing is shown as pie; there is grid, lines, map, rollout, words"),
         (("--role", "pool"), "choose a role that there is"),
         (("--exact", "--as", "grid"), "--exact has a form of its own; leave out --as"),
-        (("--as", "grid", "-o", "a.csv"), "use .png, .svg, .html, .json"),
+        (("--as", "grid", "-o", "a.gif"), "use .png, .svg, .html, .json, .csv"),
         (("what?",), "a question is for models that answer"),
         (("--smooth",), "--smooth is for models that see pictures"),
     ]:

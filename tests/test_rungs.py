@@ -98,7 +98,7 @@ def softmax(scores: list[float]) -> list[float]:
     return [each / sum(exponents) for each in exponents]
 
 
-def same_as_one_by_one(model: Any, by_hand: Any) -> None:
+def assert_same_one_by_one(model: Any, by_hand: Any) -> None:
     """`by_hand(text)` gives a text's vector and what each token counted for it."""
     weights = looked(model, BATCH)
     for row, text in enumerate(TEXTS):
@@ -131,7 +131,7 @@ def test_tfidf_is_logistic_regression_on_the_published_formula() -> None:
         return dense @ table, [idf / sum(idfs) for idf in idfs]
 
     assert any(count > 1 for text in TEXTS for count in Counter(text.tolist()).values())
-    same_as_one_by_one(model, by_hand)
+    assert_same_one_by_one(model, by_hand)
     assert_same(model.logits(BATCH), model.features(BATCH) + model.head.bias)
     assert len(list(model.parameters())) == 3 and not model.idf.requires_grad
 
@@ -158,7 +158,7 @@ def test_token_weights_by_hand() -> None:
         rows = [weight * model.tokens.table.weight[word] for weight, word in zip(weights, text, strict=True)]
         return torch.stack(rows).sum(dim=0), weights
 
-    same_as_one_by_one(model, by_hand)
+    assert_same_one_by_one(model, by_hand)
 
 
 def test_plain_attention_by_hand() -> None:
@@ -170,7 +170,7 @@ def test_plain_attention_by_hand() -> None:
         y = [sum(weights[i, j] * x[j] for j in range(len(x))) for i in range(len(x))]
         return sum(y) / len(y), sum(weights) / len(x)
 
-    same_as_one_by_one(model, by_hand)
+    assert_same_one_by_one(model, by_hand)
 
 
 def test_plain_attention_begins_far_from_saturation() -> None:
@@ -201,7 +201,7 @@ def test_additive_pooling_by_hand(cell: str) -> None:
         weights = softmax([(score.value.weight[0] @ u_i).item() for u_i in u])
         return torch.stack([weight * h_i for weight, h_i in zip(weights, h, strict=True)]).sum(dim=0), weights
 
-    same_as_one_by_one(model, by_hand)
+    assert_same_one_by_one(model, by_hand)
 
 
 def test_self_attention_against_torch() -> None:
@@ -223,7 +223,7 @@ def test_self_attention_against_torch() -> None:
         out, weights = twin(x, x, x)  # weights are the mean of the heads
         return out[0].mean(dim=0), weights[0].mean(dim=0)
 
-    same_as_one_by_one(model, by_hand)
+    assert_same_one_by_one(model, by_hand)
 
 
 def rolled_out(model: Any, text: Tensor) -> Tensor:
@@ -249,7 +249,7 @@ def test_bert_reads_the_first_token() -> None:
         pooler: Any = model.encoder.pooler
         return torch.tanh(pooler.weight @ vectors[0, 0] + pooler.bias), rolled_out(model, text)[0]
 
-    same_as_one_by_one(model, by_hand)
+    assert_same_one_by_one(model, by_hand)
 
 
 def test_bert_reads_the_mean_of_all_tokens_if_asked() -> None:
@@ -271,7 +271,7 @@ def test_bert_without_a_pooler() -> None:
 @pytest.mark.parametrize("kind", ["gpt1", "gpt2", "gpt3", "llama"])
 def test_gpt_reads_the_last_token(kind: str) -> None:
     model: GPTClassifier = build(kind)
-    same_as_one_by_one(model, lambda text: (model.body.read(text[None])[0, -1], rolled_out(model, text)[-1]))
+    assert_same_one_by_one(model, lambda text: (model.body.read(text[None])[0, -1], rolled_out(model, text)[-1]))
 
 
 # --- What holds of all

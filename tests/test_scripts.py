@@ -25,8 +25,9 @@ from regard.look.bidi import MARK, levels, marked, turned, visual
 from regard.look.fonts import drawable
 from regard.look.lines import Lines
 from regard.look.map import AttentionMap
+from regard.look.row_text import RowTexts
+from regard.look.running import running
 from regard.look.words import WeighedText
-from regard.look.words_row import running
 from regard.look.wrapping import right_to_left
 
 layout: Callable[..., Any] | None = getattr(get_font(findfont("DejaVu Sans")), "_layout", None)
@@ -267,11 +268,12 @@ def test_a_row_of_a_map_as_colours_behind_its_words() -> None:
     map = AttentionMap(
         np.stack([weights, weights[:, [1, 0, 2]]]), (" ein", " Rad", "."), (" a", " bike"), "T", ("noted",)
     )
-    found = WeighedText.from_map_row(map, 0)
+    rows = RowTexts(map.mean(), words=False)
+    found = rows.row(0)
     assert (found.text, found.title) == (" ein Rad.", "T")
-    assert found.caption == "where “a” looks; mean of 2 heads; noted"
+    assert "'a' looks at" in found.caption and "noted" in found.caption
     assert found.weights == pytest.approx((0.45, 0.45, 0.1))
-    assert np.isnan(WeighedText.from_map_row(map, 1).weights[2])
+    assert np.isnan(rows.row(1).weights[2])
     for wrong in (-1, 2):
-        with pytest.raises(UsageError, match="numbered from 0 to 1"):
-            WeighedText.from_map_row(map, wrong)
+        with pytest.raises(UsageError, match="there are 0 a, 1 bike"):
+            rows.row(wrong)

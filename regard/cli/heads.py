@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.cli.heads_show import print_report, timed
+from regard.cli.heads_show import print_report
 from regard.cli.model import load_model, newest_of_any
 from regard.cli.options import AsJson, Device
-from regard.cli.output import print_json, say
+from regard.cli.output import print_json, progress, say
 from regard.errors import UsageError
 
 ROLES = ("self", "causal", "cross", "pool")
@@ -89,10 +89,10 @@ def _report(
 
     if faithful:
         check_faithful(user)
-    with timed("removing heads") as advance:
+    with progress("removing heads") as advance:
         report = heads_of(user, material, texts=texts, role=role, removal=removal, name=folder, progress=advance)
     if not faithful:
         return report
-    with timed("removing words") as advance:
+    with progress("removing words") as advance:
         found = faithfulness(user, material, texts=texts, reference=reference, progress=advance)
     return replace(report, faithful=found)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
-from regard.cli.output import Advance, print_table, results
+from regard.cli.output import print_table, results
 
 if TYPE_CHECKING:
     from regard.attention import Role
@@ -110,20 +106,3 @@ def print_faithful(found: Faithfulness) -> None:
     print_table(columns, rows, right=columns[1:], fold=("map",))
     for line in found.sentences():
         _tell(line)
-
-
-@contextmanager
-def timed(what: str) -> Iterator[Advance]:
-    """A line on the terminal: how many of how many, how fast, and how long it will take; nothing where there is none."""
-    console = Console(stderr=True, highlight=False)
-    if not console.is_terminal:
-        yield lambda done, total: None
-        return
-    started = time.monotonic()
-    with console.status("reading …") as status:
-
-        def advance(done: int, total: int) -> None:
-            rate = done / max(1e-9, time.monotonic() - started)
-            status.update(f"{what}: {done:,} of {total:,}, {rate:.1f} a second, {(total - done) / rate:.0f} s left")
-
-        yield advance

@@ -49,7 +49,7 @@ def look(
         bool, typer.Option("--show-special/--hide-special", help="Show <s>, </s> and the like.")
     ] = True,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Save it (.png .svg .html .json; but for a grid .csv).")
+        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Save it (.png .svg .html .json .csv).")
     ] = None,
     channels: Annotated[
         bool, typer.Option("--channels", help="Of a picture: how much of each channel is let through.")

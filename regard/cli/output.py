@@ -65,7 +65,7 @@ Advance = Callable[[int, int], None]
 
 @contextmanager
 def progress(what: str) -> Iterator[Advance]:
-    """A line on the terminal that says how many of how many are done; nothing where stderr is no terminal."""
+    """A line on the terminal: how many of how many, how fast, how long it will take; nothing where stderr is none."""
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
         yield lambda done, total: None
@@ -74,8 +74,8 @@ def progress(what: str) -> Iterator[Advance]:
     with console.status(f"{what} …") as status:
 
         def advance(done: int, total: int) -> None:
-            rate = done / max(1e-9, time.monotonic() - started)
-            of = f" of {total:,}" if total else ""
-            status.update(f"{what}: {done:,}{of}, {rate:,.0f} a second")
+            rate = max(done, 1e-9) / max(1e-9, time.monotonic() - started)
+            of, left = (f" of {total:,}", f", {(total - done) / rate:,.0f} s left") if total else ("", "")
+            status.update(f"{what}: {done:,}{of}, {rate:,.{0 if rate >= 10 else 1}f} a second{left}")
 
         yield advance

@@ -12,6 +12,7 @@ import numpy as np
 
 from regard.errors import RegardError
 from regard.files import finite
+from regard.look.formats import layers_as_csv
 from regard.look.map import AttentionMap
 from regard.look.saving import save_as
 
@@ -64,7 +65,7 @@ class AllHeads:
 
     def save(self, path: str | Path) -> Path:
         """Write the heads in the format that the suffix names, whole or not at all."""
-        return save_as(path, "heads", self.figure, {".html": self.html, ".json": self.json})
+        return save_as(path, "heads", self.figure, {".html": self.html, ".json": self.json, ".csv": self.csv})
 
     def data(self) -> dict[str, Any]:
         """Everything as strict JSON holds it; a masked cell is null."""
@@ -75,6 +76,9 @@ class AllHeads:
 
     def json(self) -> str:
         return json.dumps(self.data(), ensure_ascii=False, allow_nan=False) + "\n"
+
+    def csv(self) -> str:
+        return layers_as_csv(list(self.layers.values()), self.columns, self.rows, self.notes)
 
     def html(self) -> str:
         """A whole page: all heads small, and the one that is clicked large, with every number under the pointer."""

@@ -25,16 +25,32 @@ def as_csv(weights: np.ndarray, columns: Sequence[str], rows: Sequence[str], not
 
     Notes stand in the corner, above the row labels, where no program reads a number.
     """
+    heads: list[tuple[tuple[int, ...], np.ndarray]] = [((), weights)]
+    if weights.ndim == 3:
+        heads = [((number,), head) for number, head in enumerate(weights)]
+    return _as_csv(["head"] if weights.ndim == 3 else [], heads, columns, rows, notes)
+
+
+def layers_as_csv(
+    layers: Sequence[np.ndarray], columns: Sequence[str], rows: Sequence[str], notes: Sequence[str] = ()
+) -> str:
+    """As `as_csv`, of layers (H, T, S) each; layer and head have their numbers in front."""
+    heads = [((layer, head), weights) for layer, each in enumerate(layers) for head, weights in enumerate(each)]
+    return _as_csv(["layer", "head"], heads, columns, rows, notes)
+
+
+def _as_csv(
+    numbered: Sequence[str],
+    heads: Sequence[tuple[tuple[int, ...], np.ndarray]],
+    columns: Sequence[str],
+    rows: Sequence[str],
+    notes: Sequence[str],
+) -> str:
     text = io.StringIO()
-    corner = "; ".join(notes)
     writer = csv.writer(text, lineterminator="\n")
-    if weights.ndim == 2:
-        writer.writerow([corner, *columns])
-        writer.writerows([label, *_cells(line)] for label, line in zip(rows, weights, strict=True))
-    else:
-        writer.writerow(["head", corner, *columns])
-        for index, head in enumerate(weights):
-            writer.writerows([index, label, *_cells(line)] for label, line in zip(rows, head, strict=True))
+    writer.writerow([*numbered, "; ".join(notes), *columns])
+    for numbers, weights in heads:
+        writer.writerows([*numbers, label, *_cells(line)] for label, line in zip(rows, weights, strict=True))
     return text.getvalue()
 
 

@@ -11,8 +11,8 @@ import numpy as np
 from regard.errors import UsageError, nearest
 from regard.look.labels import visible, visible_title
 from regard.look.map import BEYOND, AttentionMap
+from regard.look.running import running
 from regard.look.words import WeighedText
-from regard.look.words_row import running
 from regard.tokens.words import word_label, words_of
 
 if TYPE_CHECKING:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Console, ConsoleOptions, RenderResult
 
-    from regard.look.map import AttentionMap
-
 
 @dataclass(frozen=True, eq=False)  # NaN equals nothing, so that == would have no use
 class WeighedText:
@@ -64,13 +62,6 @@ class WeighedText:
                     "give the pieces in order, and add up those that share a character"
                 )
             before = end if start < end else before
-
-    @classmethod
-    def from_map_row(cls, map: AttentionMap, row: int) -> WeighedText:
-        """Where one row of a map looks, as colours behind the words of its columns. Rows count from 0."""
-        from regard.look.words_row import weighed_row
-
-        return weighed_row(map, row)
 
     @property
     def top(self) -> float:

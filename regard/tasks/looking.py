@@ -44,8 +44,6 @@ def look_at(user: Any, text: str, second: str | None = None, view: View | None =
     """What `regard look` shows: an object with `save`, and for most forms a picture in the terminal."""
     view = view or View()
     task = user.config.task
-    if not text.strip():
-        raise UsageError('there is no text to look at; give one: regard look "a sentence"')
     if second is not None and task not in ("classify", "translate"):
         raise UsageError(f"--second is for classifiers of pairs, and for translations; this is a model to {task}")
     if task == "classify" and view == View(view.form) and view.form in (None, "words"):

@@ -1,36 +1,15 @@
-"""A row of an attention map as running text: the labels of its columns, joined as people write them."""
+"""Labels of tokens as running text, joined as people write them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from regard.errors import UsageError
-from regard.look.labels import visible
-from regard.look.words import WeighedText
 from regard.look.wrapping import SPACELESS
 from regard.tokens.words import GOES_ON, is_special
-
-if TYPE_CHECKING:
-    from regard.look.map import AttentionMap
 
 WRITTEN = {"Ġ": " ", "▁": " ", "Ċ": "\n"}  # what tokenizers write for a space and for a new line
 CLOSING = ".,;:!?)]}%»”’…،؛؟"
 OPENING = "([{«“‘¿¡"
-
-
-def weighed_row(map: AttentionMap, row: int) -> WeighedText:
-    """What the row looks at, as colours behind its words; of several heads the mean."""
-    from regard.look.map import BEYOND
-
-    if not 0 <= row < len(map.rows):
-        raise UsageError(f"no row {row}; this map has {len(map.rows)}, numbered from 0 to {len(map.rows) - 1}")
-    text, spans = running(map.columns)
-    heads = [f"mean of {map.heads} heads"] if map.heads > 1 else []
-    who = _written(map.rows[row]).strip() or map.rows[row]
-    notes = [note for note in map.notes if note != BEYOND]  # a row has a scale of its own
-    caption = "; ".join([f"where “{visible(who)}” looks", *heads, *notes])
-    return WeighedText(text, tuple(spans), tuple(map.mean().weights[row]), map.title, caption)
 
 
 def running(labels: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
