@@ -97,7 +97,7 @@ def next_commands(run: str) -> Padding:
     table.add_column(no_wrap=True)
     for command, why in (
         ('regard translate "3 mai 2004" --attention', "read your own date"),
-        ('regard walk "3 mai 2004" -o walk.html', "every number of where it looks"),
+        ('regard walk "3 mai 2004" -o walk.html', "every number behind it"),
         (f"regard formation {run} -o formation.gif", "how it came to look there"),
         (f"regard heads {run}", "what each head does"),
         (f"regard eval {run} --on builtin/dates/test", "BLEU, chrF, TER"),
