@@ -181,13 +181,16 @@ def test_the_demo_and_what_it_tells_to_type_next(
     assert all(source in out for source, _ in demo.EXAMPLES)
     assert "run: runs/translate/1" in err and "learns to read dates" in err
     assert main.run(["translate", "3 mai 2004", "--attention"]) == 0
-    ('regard walk "3 mai 2004" -o walk.html',)
-    ("regard formation runs/translate/1 -o formation.gif",)
-    ("regard heads runs/translate/1",)
+    assert main.run(["walk", "3 mai 2004", "-o", "walk.html"]) == 0
+    assert main.run(["formation", "runs/translate/1", "-o", "formation.gif"]) == 0
+    assert main.run(["heads", "runs/translate/1", "--texts", "3"]) == 0
     assert main.run(["eval", "runs/translate/1", "--on", "builtin/dates/test", "--beam=1"]) == 0
     printed = [line.strip() for line in out.splitlines() if line.startswith("regard ")]
     assert [line.split("  ")[0] for line in printed] == [
         'regard translate "3 mai 2004" --attention',
+        'regard walk "3 mai 2004" -o walk.html',
+        "regard formation runs/translate/1 -o formation.gif",
+        "regard heads runs/translate/1",
         "regard eval runs/translate/1 --on builtin/dates/test",
         "regard train translate --data pairs.tsv",
         "regard runs",
