@@ -12,6 +12,10 @@ class RegardError(ValueError):
     exit_code = 1
 
 
+class ModelError(RegardError):
+    """The model fails whatever it is asked, as one whose weights are no numbers: going on with other inputs is no use."""
+
+
 class UsageError(RegardError):
     """The request itself is wrong (unknown name, contradictory options). The command line exits 2."""
 

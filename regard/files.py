@@ -13,6 +13,7 @@ import math
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -21,23 +22,54 @@ from regard.errors import RegardError
 
 
 @contextlib.contextmanager
-def writing(path: str | Path, advice: str = "nothing was changed") -> Iterator[IO[bytes]]:
-    """A file to write a whole file into, or nothing: temporary name, sync, rename. `advice` ends the error of a full disk."""
+def writing(path: str | Path, advice: str = "nothing was changed", *, keep_part: bool = False) -> Iterator[IO[bytes]]:
+    """A file to write a whole file into, or nothing: temporary name, sync, rename. `advice` ends the error of a full disk.
+
+    Behind a symbolic link its target is replaced, and a pipe or a device is written to as it is. With `keep_part`, what
+    was written before something went wrong stays beside `path`, as `path.part`.
+    """
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    if _is_stream(path):
+        with _errors_of(path, advice), open(path, "ab") as stream:
+            yield stream
+        return
+    target = Path(os.path.realpath(path)) if path.is_symlink() else path
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        with _errors_of(path, advice):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with open(temporary, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+    finally:  # it is still there only if something went wrong
+        with contextlib.suppress(OSError):
+            if keep_part and temporary.stat().st_size:
+                os.replace(temporary, target.with_name(f"{target.name}.part"))
+            temporary.unlink(missing_ok=True)
+    sync_folder(target.parent)
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether a path is a pipe, a device, or a name of an open file such as /dev/stdout: nothing that can be replaced."""
+    if os.path.abspath(path).startswith(("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/")):
+        return True
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+@contextlib.contextmanager
+def _errors_of(path: Path, advice: str) -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:  # whoever read a pipe has gone: not our error
+        raise
     except OSError as error:
         raise RegardError(f"cannot write {path}: {error.strerror or error}; {advice}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)  # it is still there only if something went wrong
-    sync_folder(path.parent)
 
 
 def write_bytes(path: str | Path, data: bytes) -> Path:

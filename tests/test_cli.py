@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import math
+import os
 import sys
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import redirect_stdout
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +19,10 @@ import pytest
 import sacrebleu
 
 import regard.verify
-from regard.cli import main, translate
-from regard.cli.output import finite, one_line, size_on_disk
+from regard.cli import inputs, main, translate
+from regard.cli.output import finite, one_line, progress, size_on_disk
 from regard.data.dates import as_pairs, date_pairs
+from regard.errors import ModelError
 from regard.tasks import load, run_config
 from regard.tasks.run import start_run
 from regard.tasks.translate import Translator
@@ -114,8 +119,13 @@ def model(home: Path) -> Translator:
         ("translate x --temperature 0.5", 2, "set sample = true"),
         ("translate x --length-penalty long", 2, "'gnmt', 'power' or 'none'"),
         ("translate --attention", 2, "attention needs a TEXT"),
-        ("translate x -o map.gif", 2, "saved as .png, .svg, .json, .csv"),
-        ("translate x y -o map.png", 2, "there are 2"),
+        ("translate x --attention -o map.gif", 2, "saved as .png, .svg, .json, .csv"),
+        ("translate x y --attention -o map.png", 2, "there are 2"),
+        ("translate x -o map.png", 2, "add --attention"),
+        ("translate nowhere.en", 2, "there is no file nowhere.en; check its name, or add --text"),
+        ("translate runs/nowhere", 2, "there is no file runs/nowhere"),
+        ("translate runs/translate", 2, "runs/translate is a folder"),
+        ("translate test.tsv x", 2, "test.tsv is a file and 'x' is a text"),
     ],
 )
 def test_a_mistake_is_one_line_on_stderr(type_: Type, words: str, code: int, message: str) -> None:
@@ -198,21 +208,168 @@ def test_each_chunk_is_sampled_with_its_own_numbers(type_: Type, monkeypatch: py
     assert type_(*words, "3 mars").out.splitlines() == [first]
 
 
-def test_standard_input_that_is_not_utf8(type_: Type) -> None:
-    done = type_("translate", stdin=b"ok\nb\xe9d\n")
-    assert (done.code, done.out) == (1, "") and "stdin, line 2: byte 2 (0xe9)" in done.err
+def test_a_bad_line_costs_itself(type_: Type, model: Translator) -> None:
+    """The bug: one line that was too long, or not UTF-8, ended the job, and the answers of its chunk were lost."""
+    lines = [b"3 mai 2004", b"b\xe9d", b"4 mai 2004", b"x" * 100_001, b"5 mai 2004", b"6 mai 2004", b"\xff"]
+    good = {place: line.decode() for place, line in enumerate(lines) if place in (0, 2, 4, 5)}
+    expected = [model.translate(good[place]).text if place in good else "" for place in range(len(lines))]
+    done = type_("translate", "-m", "runs/translate/1", stdin=b"\n".join(lines))
+    assert (done.code, done.out.split("\n")) == (1, [*expected, ""])
+    first, second, third, last = done.err.splitlines()
+    assert first.startswith("stdin, line 2: byte 2 (0xe9) is not UTF-8")
+    assert second.startswith("stdin, line 4: a text of 100,001 characters") and third.startswith(
+        "stdin, line 7: byte 1"
+    )
+    assert last.startswith("regard: 3 of 7 got no answer")
+    rows = [json.loads(line) for line in type_("translate", "--json", stdin=b"\n".join(lines)).out.splitlines()]
+    assert ["error" in row for row in rows] == [place not in good for place in range(len(lines))]
+    assert rows[4]["text"] == expected[4] and "100,001" in rows[3]["error"]
+    words = ("translate", "--sample", "--seed", "5", "--max-length", "10", "--json")
+    drawn = [json.loads(line).get("text") for line in type_(*words, stdin=b"\n".join(lines)).out.splitlines()]
+    whole = type_(*words, stdin=b"\n".join(line if place in good else b"" for place, line in enumerate(lines)))
+    assert [json.loads(whole.out.splitlines()[place])["text"] for place in good] == [drawn[place] for place in good]
+
+
+def test_what_is_wrong_with_the_model_ends_the_job(type_: Type, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Translator, texts: list[str], **options: Any) -> list[Any]:
+        raise ModelError("the model gave NaN")
+
+    monkeypatch.setattr(Translator, "translate", broken)
+    done = type_("translate", "-m", "runs/translate/1", stdin=b"a\nb\n")
+    assert (done.code, done.out, done.err) == (1, "", "regard: the model gave NaN\n")
+
+
+class Told(io.StringIO):
+    """A stdout that tells when a line was written to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = threading.Event()
+
+    def write(self, text: str) -> int:
+        if "\n" in text:
+            self.line.set()
+        return super().write(text)
+
+
+def test_an_input_that_pauses_is_answered(type_: Type, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bug: nothing was printed before 256 lines had come, or the end."""
+    reading, writing = os.pipe()
+    told, in_time = Told(), []
+
+    def write() -> None:
+        with open(writing, "wb", buffering=0) as pipe:
+            for line in (b"3 mai 2004\n", b"4 mai 2004\n", b"5 mai 2004"):
+                told.line.clear()
+                pipe.write(line)
+                in_time.append(line.endswith(b"\n") and told.line.wait(20))
+
+    with open(reading, encoding="utf-8") as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        monkeypatch.setattr(sys, "stdout", told)
+        writer = threading.Thread(target=write)
+        writer.start()
+        code = main.run(["translate", "-m", "runs/translate/1"])
+        writer.join()
+    assert code == 0 and in_time == [True, True, False] and told.getvalue().count("\n") == 3
+
+
+def test_the_first_answers_come_first() -> None:
+    items = inputs.arguments(["x"] * 700)
+    chunks = list(items.chunks(256))
+    assert [len(chunk) for chunk in chunks] == [1, 4, 16, 64, 256, 256, 103]
+    assert [item.place for chunk in chunks for item in chunk] == list(range(700))
+
+
+def test_a_pipe_is_cut_into_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks end anywhere: within a line, a letter, a line end."""
+    text = "\ufeffdrei\r\nMärz\n\n日本\n" + "lang" * 50_000 + "\nend"
+    reading, writing = os.pipe()
+    threading.Thread(target=lambda: os.fdopen(writing, "wb").write(text.encode())).start()
+    with open(reading, encoding="utf-8") as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        monkeypatch.setattr(inputs, "BLOCK", 7)
+        found = [item.value for chunk in inputs.lines_of_stdin("").chunks(3) for item in chunk]
+    assert found == ["drei", "März", "", "日本", "lang" * 50_000, "end"]
+
+
+@pytest.mark.parametrize("name", ["dates.en", "dates.txt.gz"])
+def test_a_file_is_translated_line_by_line(type_: Type, tmp_path: Path, name: str) -> None:
+    data = "".join(f"{line}\n" for line in LINES).encode()
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    expected = type_("translate", stdin=data).out
+    done = type_("translate", str(tmp_path / name), "-m", "runs/translate/1", "-o", str(tmp_path / "dates.de"))
+    assert (done.code, done.out, (tmp_path / "dates.de").read_text()) == (0, "", expected)
+    assert done.err == (
+        f"reading {tmp_path / name} line by line (--text takes its name for the text)\nwrote {tmp_path / 'dates.de'}\n"
+    )
+    assert type_("translate", str(tmp_path / name), "--text").out.count("\n") == 1
+    (tmp_path / name).write_bytes(b"\x89PNG\0\0" if name.endswith(".en") else gzip.compress(b"\0"))
+    assert "is not UTF-8 text" in type_("translate", str(tmp_path / name)).err
+
+
+def test_what_was_translated_before_an_interrupt_stays(
+    type_: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = Translator.translate
+
+    def interrupted(self: Translator, texts: list[str], **options: Any) -> Any:
+        if len(texts) > 1:
+            raise KeyboardInterrupt
+        return told(self, texts, **options)
+
+    monkeypatch.setattr(Translator, "translate", interrupted)
+    done = type_("translate", "-o", str(tmp_path / "out.txt"), stdin=b"3 mai 2004\n4 mai 2004\n5 mai\n")
+    assert done.code == 130 and "is in" in done.err and [path.name for path in tmp_path.iterdir()] == ["out.txt.part"]
+    assert (tmp_path / "out.txt.part").read_text().count("\n") == 1
+
+
+def test_bad_lines_do_not_cost_the_file(type_: Type, tmp_path: Path) -> None:
+    done = type_("translate", "-o", str(tmp_path / "out.txt"), stdin=b"3 mai 2004\n\xff\n")
+    assert done.code == 1 and (tmp_path / "out.txt").read_text().count("\n") == 2
+
+
+@pytest.mark.parametrize("text", ["3/4/2004", "and/or", "</s>", "3.5.2004", "..", "U.S.A", "a\0b"])
+def test_what_only_looks_like_a_path_is_a_text(type_: Type, text: str) -> None:
+    assert type_("translate", text).out.count("\n") == 1
+
+
+def test_words_without_quotes_are_told_to_be_several_texts(type_: Type) -> None:
+    done = type_("translate", "3", "mai")
+    assert done.out.count("\n") == 2 and '2 texts, one for each argument; quotes make them one: "3 mai"' in done.err
+    assert "quotes" not in type_("translate", "3 mai", "mai").err
+
+
+def test_results_go_to_their_file_past_a_progress_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The bug: with stderr on a terminal, rich took what was printed meanwhile to the terminal; the file stayed empty."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with (tmp_path / "out").open("w") as file, redirect_stdout(file), progress("translating") as advance:
+        advance(1, 2)
+        print("a result")
+    assert (tmp_path / "out").read_text() == "a result\n" and "translating" in sys.stderr.getvalue()  # type: ignore[attr-defined]
 
 
 def test_a_wrong_option_is_told_before_anything_is_read(type_: Type) -> None:
     assert "n_best 9 is more than beam 2" in type_("translate", "--n-best", "9", "--beam", "2", stdin=b"\xff").err
 
 
-def test_scores_and_alternatives(type_: Type, model: Translator) -> None:
+def test_scores_and_alternatives(type_: Type, model: Translator, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     best = model.translate("3 mars 1998", n_best=3, beam=4)
     rows = [line.split("\t") for line in type_("translate", "3 mars 1998", "--n-best=3", "--beam=4").out.splitlines()]
     assert [row[0] for row in rows] == ["1", "1", "1"]
     assert [row[3] for row in rows] == [each.text for each in (best, *best.alternatives)]
     assert [float(row[1]) for row in rows] == pytest.approx([a.score for a in (best, *best.alternatives)], abs=1e-4)
+    monkeypatch.setattr(Translator, "translate", lambda *_, **__: [replace(best, alternatives=())])
+    alone = type_("translate", "3 mars 1998", "--n-best=3", "--beam=4").out.rstrip("\n").split("\t")
+    assert (alone[0], alone[3]) == ("1", best.text)  # the others were not found; it stays a list of numbered rows
+    monkeypatch.undo()
+    monkeypatch.chdir(home)
     row = type_("translate", "3 mars 1998", "--scores", "--beam=4").out.strip().split("\t")
     assert [float(cell) for cell in row[:2]] == pytest.approx([best.score, best.log_probability], abs=1e-4)
 
@@ -230,14 +387,27 @@ def test_json_is_one_object_a_line(type_: Type, model: Translator) -> None:
 def test_attention_is_shown_and_saved(type_: Type, model: Translator, tmp_path: Path) -> None:
     expected = model.translate("3 mai 2004", attention=True)
     assert expected.attention is not None
+    shown = type_("translate", "3 mai 2004", "--attention").out
+    assert shown == f"{expected.text}\n{expected.attention.map().text(width=80)}\n"
     done = type_("translate", "3 mai 2004", "--attention", "-o", str(tmp_path / "map.json"))
-    assert done.out == f"{expected.text}\n{expected.attention.map().text(width=80)}\n"
+    assert done.out == f"{expected.text}\n"  # the map is in its file, and not here as well
     assert json.loads((tmp_path / "map.json").read_text()) == expected.attention.data()
     assert str(tmp_path / "map.json") in done.err
-    done = type_("translate", "3 mai 2004", "-o", str(tmp_path / "map.png"))
-    assert done.out == f"{expected.text}\n" and (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
-    shown = type_("translate", "3 mai 2004", "--attention", "--json").json()
-    assert shown["attention"] == expected.attention.data()
+    done = type_("translate", "3 mai 2004", "--attention", "--json", "-o", str(tmp_path / "map.png"))
+    assert done.json()["text"] == expected.text and (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
+    assert type_("translate", "3 mai 2004", "--attention", "--json").json()["attention"] == expected.attention.data()
+
+
+def test_a_map_is_saved_also_if_nobody_reads_the_text(
+    type_: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*words: Any, **options: Any) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(translate, "print", gone, raising=False)
+    monkeypatch.setattr(main, "_leave_pipe", lambda: 1)
+    assert type_("translate", "3 mai 2004", "--attention", "-o", str(tmp_path / "map.csv")).code == 1
+    assert (tmp_path / "map.csv").stat().st_size > 99
 
 
 # --- eval, score, compare

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import stat
 import threading
 from pathlib import Path
 
@@ -51,6 +52,43 @@ def test_a_write_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.
         with pytest.raises(raised):
             write_bytes(tmp_path / "file", b"bad")
         assert (tmp_path / "file").read_bytes() == b"good" and listing(tmp_path) == ["file"]
+
+
+def test_a_pipe_is_written_into_and_stays_a_pipe(tmp_path: Path) -> None:
+    """The bug: the pipe was replaced by a file, and whoever read it waited for ever."""
+    pipe, read = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    write_bytes(pipe, b"one")
+    reader.join(10)
+    assert read == [b"one"] and pipe.is_fifo() and listing(tmp_path) == ["pipe"]
+
+
+def test_a_device_is_written_to_and_stays_one() -> None:
+    before = os.stat(os.devnull)
+    write_bytes(os.devnull, b"gone")
+    after = os.stat(os.devnull)
+    assert stat.S_ISCHR(after.st_mode) and after.st_ino == before.st_ino
+
+
+def test_standard_output_that_is_a_file_is_not_replaced(tmp_path: Path) -> None:
+    with (tmp_path / "file").open("wb") as file:
+        write_bytes(f"/dev/fd/{file.fileno()}", b"one")
+        write_bytes(f"/dev/fd/{file.fileno()}", b"two")
+        assert os.fstat(file.fileno()).st_ino == (tmp_path / "file").stat().st_ino
+    assert (tmp_path / "file").read_bytes() == b"onetwo"
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_behind_a_symbolic_link_its_target_is_replaced(tmp_path: Path, there: bool) -> None:
+    (tmp_path / "far").mkdir()
+    if there:
+        (tmp_path / "far" / "file").write_bytes(b"old")
+    (tmp_path / "link").symlink_to("far/file")
+    write_bytes(tmp_path / "link", b"new")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "far" / "file").read_bytes() == b"new"
+    assert listing(tmp_path) == ["far", "far/file", "link"]
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:

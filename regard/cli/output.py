@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
+from rich.live import Live
+from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
@@ -71,11 +73,13 @@ def progress(what: str) -> Iterator[Advance]:
         yield lambda done, total: None
         return
     started = time.monotonic()
-    with console.status(f"{what} …") as status:
+    spinner = Spinner("dots", f"{what} …")
+    # What is printed goes where it should meanwhile: rich would take stdout to the terminal, past a file that it was sent to.
+    with Live(spinner, console=console, transient=True, redirect_stdout=False):
 
         def advance(done: int, total: int) -> None:
             rate = max(done, 1e-9) / max(1e-9, time.monotonic() - started)
             of, left = (f" of {total:,}", f", {(total - done) / rate:,.0f} s left") if total else ("", "")
-            status.update(f"{what}: {done:,}{of}, {rate:,.{0 if rate >= 10 else 1}f} a second{left}")
+            spinner.update(text=f"{what}: {done:,}{of}, {rate:,.{0 if rate >= 10 else 1}f} a second{left}")
 
         yield advance

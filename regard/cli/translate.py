@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.inputs import Answered, AsText, Inputs, Item, answers, output_to, texts_or_lines
 from regard.cli.model import load_translator, newest_run
 from regard.cli.options import Beam, Device, Removals, Softness, given, removing
-from regard.cli.output import finite, one_line, progress, results, say
+from regard.cli.output import finite, one_line, results, say
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
     from regard.tasks.translate import Translation, Translator
 
 CHUNK = 256  # lines translated together
+DRAWN = (".png", ".svg", ".html")  # what no translation is written to
 
 
 def translate(
     texts: Annotated[
-        list[str] | None, typer.Argument(metavar="TEXT", help="Texts; without, the lines of standard input.")
+        list[str] | None, typer.Argument(metavar="TEXT", help="Texts, or a file of lines; without, standard input.")
     ] = None,
     model: Annotated[
         str | None,
@@ -34,7 +34,7 @@ def translate(
     n_best: Annotated[int | None, typer.Option(metavar="N", help="Print the N best of the beam, or N samples.")] = None,
     sample: Annotated[bool, typer.Option("--sample", help="Draw at random instead of searching for the best.")] = False,
     temperature: Annotated[
-        float | None, typer.Option(metavar="X", help="Of samples: under 1 is more cautious.")
+        float | None, typer.Option(metavar="X", help="Of samples: under 1 is more cautious, 0 is greedy.")
     ] = None,
     top_k: Annotated[int | None, typer.Option(metavar="N", help="Sample among the N most likely tokens.")] = None,
     top_p: Annotated[
@@ -50,55 +50,75 @@ def translate(
     attention: Annotated[bool, typer.Option("--attention", help="Show where the model looked.")] = False,
     out: Annotated[
         Path | None,
-        typer.Option("-o", "--out", metavar="FILE", help="Save the attention map (.png .svg .html .json .csv)."),
+        typer.Option(
+            "-o", "--out", metavar="FILE",
+            help="Write the translation there; with --attention the map (.png .svg .html .json .csv).",
+        ),
     ] = None,
+    as_text: AsText = False,
     scores: Annotated[bool, typer.Option("--scores", help="Put score and log-probability before each text.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
     device: Device = "auto",
-) -> None:
-    """Translate texts, or the lines of standard input: text in, text out.
+) -> None:  # fmt: skip
+    """Translate texts, a file line by line, or standard input as it comes: text in, text out.
 
-    Line n of the output translates line n of the input; whatever else there is to say goes to stderr.
+    Line n of the output translates line n of the input; what cannot be translated is named on stderr and leaves its line
+    empty, and the exit code is 1. Whatever else there is to say goes to stderr.
     """
     _check(texts or [], attention, out)
+    asked = texts_or_lines(texts, as_text=as_text, what="a sentence")
+    _check_map(asked, attention, out)
     decode = given(
         beam=beam, n_best=n_best, sample=sample or None, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed,
         length_penalty=length_penalty, alpha=alpha, min_length=min_length, max_length=max_length,
         softness=softness,
     )  # fmt: skip
     translator = load_translator(model or newest_run("translate"), device)
-    translator.options(decode)  # a wrong option is told before anything is read
-    looks = attention or out is not None
-    with removing(translator, remove or ()):
-        found = _from_texts(translator, texts, decode, looks) if texts else _from_stdin(translator, decode)
-        for number, each in enumerate(found, start=1):
-            if as_json:
-                print(json.dumps(finite(as_data(each)), ensure_ascii=False))
-                continue
-            for line in as_lines(each, number, scores):
+    several = translator.options(decode).n_best > 1  # a wrong option is told before anything is read
+
+    def ask(items: list[Item]) -> Sequence[Translation]:
+        places = [item.place for item in items]
+        return translator.translate([item.value for item in items], attention=attention, places=places, **decode)
+
+    with output_to(None if attention else out), removing(translator, remove or ()):
+        for each in answers(asked, ask, CHUNK, "translating"):
+            map = _map(translator, each.found) if attention else None
+            if each.found is not None and map is not None and out is not None:
+                _save(each.found, map, out)  # before anything is printed: the reader of stdout may have gone
+            for line in as_json_lines(each) if as_json else as_lines(each, several, scores):
                 print(line)
-            if looks:
-                _show(translator, each, attention, out)
+            if map is not None and out is None and not as_json:
+                results().print(map)
 
 
-def _show(translator: Translator, found: Translation, attention: bool, out: Path | None) -> None:
-    """Where the model looked, in words as `regard look` shows it; JSON has every layer and head, in pieces."""
+def _map(translator: Translator, found: Translation | None) -> Any:
+    """Where the model looked, in words as `regard look` shows it."""
     from regard.tasks.looking import View, has_pieces, shown
 
-    if found.attention is None:
-        return
-    map = shown(found.attention, View(), has_pieces(translator)) if found.attention.layers else found.attention.map()
-    if attention:
-        results().print(map)
-    if out is not None:
-        say(f"wrote {(found.attention if out.suffix.lower() == '.json' else map).save(out)}")
+    if found is None or found.attention is None:
+        return None
+    return shown(found.attention, View(), has_pieces(translator)) if found.attention.layers else found.attention.map()
 
 
-def as_lines(found: Translation, number: int, scores: bool) -> list[str]:
+def _save(found: Translation, map: Any, out: Path) -> None:
+    """Save the map; JSON has every layer and head, in pieces."""
+    shown: Any = found.attention if out.suffix.lower() == ".json" else map
+    say(f"wrote {shown.save(out)}")
+
+
+def as_lines(each: Answered[Translation], several: bool, scores: bool) -> list[str]:
     """The text alone; with its scores before it; or all alternatives, each with the number of its source as well."""
-    if found.alternatives:
-        return [f"{number}\t{_scored(each)}" for each in (found, *found.alternatives)]
+    number, found = each.item.place + 1, each.found
+    if found is None:
+        return [f"{number}\t\t\t" if several else "\t\t" if scores else ""]
+    if several:
+        return [f"{number}\t{_scored(one)}" for one in (found, *found.alternatives)]
     return [_scored(found) if scores else one_line(found.text)]
+
+
+def as_json_lines(each: Answered[Translation]) -> list[str]:
+    data = {"source": each.item.value, "error": str(each.error)} if each.found is None else as_data(each.found)
+    return [json.dumps(finite(data), ensure_ascii=False)]
 
 
 def as_data(found: Translation) -> dict[str, Any]:
@@ -122,44 +142,18 @@ def _scored(found: Translation) -> str:
 
 
 def _check(texts: list[str], attention: bool, out: Path | None) -> None:
-    if (attention or out is not None) and not texts:
+    if attention and not texts:
         raise UsageError('attention needs a TEXT, not standard input: regard translate "a sentence" --attention')
     if out is None:
         return
-    if len(texts) > 1:
-        raise UsageError(f"-o saves the map of one text, and there are {len(texts)}; a text with spaces needs quotes")
+    if not attention and out.suffix.lower() in DRAWN:
+        raise UsageError(f"-o {out}: a {out.suffix} file holds an attention map; add --attention, or name a text file")
     from regard.look.saving import SUFFIXES
 
-    if out.suffix.lower() not in SUFFIXES:
+    if attention and out.suffix.lower() not in SUFFIXES:
         raise UsageError(f"-o {out}: a map is saved as {', '.join(SUFFIXES)}")
 
 
-def _from_texts(translator: Translator, texts: list[str], decode: dict[str, Any], attention: bool) -> list[Translation]:
-    return translator.translate(texts, attention=attention, **decode)
-
-
-def _from_stdin(translator: Translator, decode: dict[str, Any]) -> Iterator[Translation]:
-    """Translations of the lines of standard input, in order, as soon as a chunk of them is done."""
-    from regard.data.lines import decode_lines
-
-    typed = sys.stdin.isatty()
-    if typed:
-        say("type a sentence and press Enter; Ctrl-D ends")
-    lines = decode_lines(sys.stdin.buffer, "stdin")
-    if typed or sys.stdout.isatty():
-        yield from _in_chunks(translator, lines, decode, 1 if typed else CHUNK)
-        return
-    with progress("translating") as advance:
-        for done, each in enumerate(_in_chunks(translator, lines, decode, CHUNK), start=1):
-            yield each
-            advance(done, 0)
-
-
-def _in_chunks(
-    translator: Translator, lines: Iterable[str], decode: dict[str, Any], size: int
-) -> Iterator[Translation]:
-    lines, done = iter(lines), 0
-    while chunk := list(islice(lines, size)):
-        yield from translator.translate(chunk, first=done, **decode)
-        done += len(chunk)
-        sys.stdout.flush()
+def _check_map(asked: Inputs, attention: bool, out: Path | None) -> None:
+    if attention and out is not None and not asked.alone:
+        raise UsageError(f"-o saves the map of one text, and there are {asked.total}; a text with spaces needs quotes")

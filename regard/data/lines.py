@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -29,20 +29,25 @@ def read_text(path: Path, data: bytes, encoding: str = "utf-8") -> str:
     return "\n".join(decode_lines(io.BytesIO(data), str(path), encoding)) + ("\n" if data.endswith(b"\n") else "")
 
 
-def decode_lines(file: IO[bytes], name: str, encoding: str = "utf-8") -> Iterator[str]:
+def decode_lines(file: Iterable[bytes], name: str, encoding: str = "utf-8") -> Iterator[str]:
     """Lines without their line ends; a byte order mark at the start and a carriage return at the end go."""
     for number, raw in enumerate(file, start=1):
-        try:
-            line = raw.decode(encoding)
-        except UnicodeDecodeError as error:
-            likely = "utf-16" if raw.startswith((b"\xff\xfe", b"\xfe\xff")) else "latin1"
-            raise RegardError(
-                f"{name}, line {number}: byte {error.start + 1} ({raw[error.start]:#04x}) is not {encoding.upper()}; "
-                f"convert it first, for example with: iconv -f {likely} -t utf-8{'' if name == 'stdin' else ' ' + name}"
-            ) from error
-        if number == 1:
-            line = line.removeprefix("\ufeff")
-        yield line.removesuffix("\n").removesuffix("\r")
+        yield decode_line(raw, number, name, encoding)
+
+
+def decode_line(raw: bytes, number: int, name: str, encoding: str = "utf-8") -> str:
+    """Line `number` of a file as text, or an error that says which byte is wrong."""
+    try:
+        line = raw.decode(encoding)
+    except UnicodeDecodeError as error:
+        likely = "utf-16" if raw.startswith((b"\xff\xfe", b"\xfe\xff")) else "latin1"
+        raise RegardError(
+            f"{name}, line {number}: byte {error.start + 1} ({raw[error.start]:#04x}) is not {encoding.upper()}; "
+            f"convert it first, for example with: iconv -f {likely} -t utf-8{'' if name == 'stdin' else ' ' + name}"
+        ) from error
+    if number == 1:
+        line = line.removeprefix("\ufeff")
+    return line.removesuffix("\n").removesuffix("\r")
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from regard.decode.hypothesis import Bools, Hypothesis, Ints, Live
 from regard.decode.ranking import Ranking
 from regard.decode.stepper import S, Stepper
 from regard.decode.top import log_norm
-from regard.errors import RegardError
+from regard.errors import ModelError, RegardError
 
 Stops = Callable[[list[int]], bool]
 
@@ -118,7 +118,7 @@ class _Search:
         wrong = np.isnan(found.log_probs).any(axis=1)  # (B,) NaN or +inf anywhere in a row makes its norm NaN
         if wrong.any():
             source = self.live.sources[wrong][0]
-            raise RegardError(
+            raise ModelError(
                 f"the model gave NaN (or infinite) logits at step {self.live.length + 1}, for source {source}; "
                 "the weights may have diverged in training, or half precision overflows: try float32"
             )

@@ -85,16 +85,16 @@ class Translator:
         *,
         attention: bool = False,
         progress: Callable[[int, int], None] | None = None,
-        first: int = 0,
+        places: Sequence[int] | None = None,
         **options: Any,
     ) -> Translation | list[Translation]:
         """Translate a text, or several; `options` are those of decoding (beam, n_best, sample, seed, ...).
 
-        `first` is the place of the first text in a longer input that comes in parts: samples depend on the place.
+        `places` are those of the texts in a longer input that comes in parts: samples depend on the place.
         """
         texts = [text] if isinstance(text, str) else list(text)
         decode = self.options(options)
-        found = self._search(texts, decode, progress, first)
+        found = self._search(texts, decode, progress, range(len(texts)) if places is None else places)
         out = [self._translation(source, hypotheses) for source, hypotheses in zip(texts, found, strict=True)]
         if attention:
             out = [replace(each, attention=self.attention(each.source, each.ids, decode.softness)) for each in out]
@@ -126,7 +126,11 @@ class Translator:
         return sentence_of(seen, "cross")
 
     def _search(
-        self, texts: Sequence[str], options: DecodeConfig, progress: Callable[[int, int], None] | None, first: int
+        self,
+        texts: Sequence[str],
+        options: DecodeConfig,
+        progress: Callable[[int, int], None] | None,
+        places: Sequence[int],
     ) -> list[list[Hypothesis]]:
         ids = as_arrays(self.tokenizers.source.encode_all([check_text(text) for text in texts]), begin=False)
         found: list[list[Hypothesis]] = [[] for _ in texts]
@@ -142,7 +146,7 @@ class Translator:
                     limits=[options.limit_for(int(length)) for length in lengths],
                     options=options,
                     forbidden=(PAD, BEGIN, UNKNOWN),
-                    streams=[first + place for place in group],
+                    streams=[places[row] for row in group],
                 )
             for place, hypotheses in zip(group, results, strict=True):
                 found[place] = hypotheses
