@@ -37,6 +37,7 @@ class BundleConfig(StrictConfig):
     task: Literal["translate", "generate", "fill", "classify", "classify-pictures", "caption", "answer"] = "translate"
     languages: tuple[str, str] | None = None
     labels: tuple[str, ...] = ()  # what a classifier tells apart
+    pairs: bool | None = None  # whether a classifier was trained on pairs of texts; None: on both, or nobody noted it
     longest: int | None = None  # tokens of a text that a classifier reads; longer ones are cut
     pictures: PictureFormat | None = None  # what a model that sees is shown
     tokens: TokensConfig | None = None  # None: it neither reads nor writes text

@@ -142,7 +142,7 @@ def test_generate_beyond_the_context(folder: Path, capsys: Captured) -> None:
     ("words", "message"),
     [
         (["--greedy", "--temperature", "2"], "--temperature shape random draws, which --greedy and --beam do not make"),
-        (["--temperature", "0"], "type --greedy instead"),
+        (["--temperature", "0", "--beam", "2"], "--temperature shape random draws"),
         (["--beam", "0"], "'--beam'"),
         (["-n", "-3"], "max_length"),
         (["--stop", ""], "an empty stop string"),

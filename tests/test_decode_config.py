@@ -18,7 +18,7 @@ from regard.errors import UsageError
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"sample": True, "temperature": 0.0}, "temperature 0 is under 0.01; .* use greedy search: .* beam = 1"),
+        ({"sample": True, "temperature": 0.001}, "temperature 0.001 is under 0.01; .* use greedy search: .* beam = 1"),
         ({"temperature": 0.7}, "set sample = true"),
         ({"top_k": 5}, "set sample = true"),
         ({"top_p": 0.9}, "set sample = true"),

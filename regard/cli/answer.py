@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from regard.cli.inputs import Answered, Inputs, Item, answers, arguments, pictures
 from regard.cli.model import load_model, newest_run
 from regard.cli.options import Device, Model
 from regard.cli.output import finite, results, say
 from regard.errors import UsageError
 
+CHUNK = 64  # questions answered together
+
 
 def answer(
-    picture: Annotated[str, typer.Argument(metavar="PICTURE", help="A picture file.", show_default=False)],
+    picture: Annotated[
+        str,
+        typer.Argument(
+            metavar="PICTURE", help="A picture file; - asks all that standard input names.", show_default=False
+        ),
+    ],
     questions: Annotated[
         list[str], typer.Argument(metavar="QUESTION", help="One or more questions about it.", show_default=False)
     ],
@@ -34,16 +44,62 @@ def answer(
         bool, typer.Option("--json", help="Print JSON with every answer, one line for each question.")
     ] = False,
 ) -> None:
-    """The answer to each question, one a line."""
-    if out is not None and len(questions) != 1:
-        raise UsageError("-o draws one question; ask one QUESTION")
-    user = load_model(model or newest_run("answer"), device, "answer")
-    for each in user.answer(picture, list(questions)):
-        if as_json:
-            print(json.dumps(finite(asdict(each)), ensure_ascii=False))
-        else:
-            print(f"{each.answer}\t{each.probability:.4f}" if scores else each.answer)
-        if attention:
-            results().print(user.look(picture, each.question))
-    if out is not None:
-        say(f"wrote {user.look(picture, questions[0]).save(out)}")
+    """The answer to each question, one a line; of several pictures, with the picture's name before it.
+
+    A picture that cannot be read is named on stderr and gets empty answers; the exit code is 1.
+    """
+    several = picture == "-"
+    if out is not None and (several or len(questions) != 1):
+        raise UsageError("-o draws one question about one picture; ask one QUESTION")
+    run = model or newest_run("answer")
+    asked = _of_each(pictures(None, "answer"), questions) if several else arguments([(picture, q) for q in questions])
+    user = load_model(run, device, "answer")
+    if not several:
+        _check_picture(user, picture)
+
+    def ask(items: list[Item]) -> list[Any]:
+        grouped = groupby((item.value for item in items), key=lambda value: value[0])
+        return [found for file, values in grouped for found in user.answer(file, [question for _, question in values])]
+
+    with answers(asked, ask, CHUNK, "answering") as answered:
+        for each in answered:
+            look = user.look(*each.item.value) if each.found is not None and (attention or out is not None) else None
+            if look is not None and out is not None:  # before what is printed: the reader of stdout may have gone
+                say(f"wrote {look.save(out)}")
+            columns = each.item.value[: 1 + (len(questions) > 1)] if several else ()
+            print(_as_json(each) if as_json else "\t".join([*columns, *_answer(each, scores)]))
+            if look is not None and out is None:
+                results().print(look)
+
+
+def _of_each(files: Inputs, questions: Sequence[str]) -> Inputs:
+    """Every question about every picture."""
+
+    def chunks(most: int) -> Iterator[list[Item]]:
+        for chunk in files.chunks(max(1, most // len(questions))):
+            yield [
+                Item(each.place * len(questions) + number, each.where, (each.value or each.where, question), each.error)
+                for each in chunk
+                for number, question in enumerate(questions)
+            ]
+
+    return Inputs(chunks, files.total * len(questions))
+
+
+def _check_picture(user: Any, picture: str) -> None:
+    """What is wrong with the one picture is told once, and not for each question."""
+    from regard.tasks.see import see
+
+    see(picture, user.format)
+
+
+def _answer(each: Answered[Any], scores: bool) -> list[str]:
+    if each.found is None:
+        return ["", ""] if scores else [""]
+    return [each.found.answer, f"{each.found.probability:.4f}"] if scores else [each.found.answer]
+
+
+def _as_json(each: Answered[Any]) -> str:
+    picture, question = each.item.value
+    bad = {"picture": picture, "question": question, "error": str(each.error)}
+    return json.dumps(finite(bad if each.found is None else asdict(each.found)), ensure_ascii=False)

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from regard.cli.inputs import Answered, answers, pictures
 from regard.cli.model import load_model, newest_run
 from regard.cli.options import Beam, Device, Model, given
-from regard.cli.output import progress, results, say
+from regard.cli.output import one_line, results, say
 from regard.errors import UsageError
+
+CHUNK = 64  # pictures captioned together
 
 
 def caption(
-    pictures: Annotated[list[str], typer.Argument(metavar="PICTURE", help="Picture files.", show_default=False)],
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="PICTURE", help="Picture files; without, those that standard input names, one a line."),
+    ] = None,
     model: Model = None,
     out: Annotated[
         Path | None,
@@ -32,23 +38,37 @@ def caption(
     device: Device = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line for each picture.")] = False,
 ) -> None:
-    """What is in each picture, one line for each."""
-    if out is not None and len(pictures) != 1:
+    """What is in each picture, one line for each; of several, with its name before it.
+
+    A picture that cannot be read is named on stderr and gets an empty caption; the exit code is 1.
+    """
+    if out is not None and len(files or []) != 1:
         raise UsageError("-o draws one picture; name one PICTURE")
-    captioner = load_model(model or newest_run("caption"), device, "caption")
+    run = model or newest_run("caption")
+    asked = pictures(files, "caption")
+    captioner = load_model(run, device, "caption")
     options = given(beam=beam, n_best=n_best)
     if n_best is not None and beam is None:
         options["beam"] = max(n_best, captioner.config.decode.beam)
-    with progress("captioning") as advance:
-        found = captioner.caption(pictures, attention=attention or out is not None, progress=advance, **options)
-    for each in found:
-        for one in (each, *each.alternatives):
-            if as_json:
-                told = {"picture": one.picture, "caption": one.text, "log_probability": one.log_probability}
-                print(json.dumps(told, ensure_ascii=False))
-            else:
-                print(one.text)
-        if attention:
-            results().print(each.attention)
-    if out is not None:
-        say(f"wrote {found[0].attention.save(out, smooth=smooth)}")
+    options["attention"] = attention or out is not None
+    ask = lambda items: captioner.caption([item.value for item in items], **options)  # noqa: E731
+    with answers(asked, ask, CHUNK, "captioning") as answered:
+        for each in answered:
+            if out is not None and each.found is not None:  # before what is printed: the reader of stdout may have gone
+                say(f"wrote {each.found.attention.save(out, smooth=smooth)}")
+            for line in _as_lines(each, names=not asked.alone, as_json=as_json):
+                print(line)
+            if attention and out is None and each.found is not None:
+                results().print(each.found.attention)
+
+
+def _as_lines(each: Answered[Any], *, names: bool, as_json: bool) -> list[str]:
+    """Every caption of a picture, the best first."""
+    name = f"{each.item.where}\t" if names else ""
+    if each.found is None:
+        return [json.dumps({"picture": each.item.value, "error": str(each.error)}) if as_json else name]
+    every = (each.found, *each.found.alternatives)
+    if not as_json:
+        return [f"{name}{one_line(one.text)}" for one in every]
+    rows = [{"picture": one.picture, "caption": one.text, "log_probability": one.log_probability} for one in every]
+    return [json.dumps(row, ensure_ascii=False) for row in rows]

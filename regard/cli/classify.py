@@ -3,82 +3,99 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
+from regard.cli.inputs import Answered, AsText, Item, OutFile, answers, output_to, pictures, texts_or_lines
 from regard.cli.model import load_model, newest_run
 from regard.cli.options import Device, Model
 from regard.cli.output import finite, say
-from regard.errors import UsageError
+from regard.errors import RegardError, UsageError
 
-if TYPE_CHECKING:
-    from regard.tasks.classify import Classified
-
-CHUNK = 512  # lines classified together
+CHUNK = 512  # texts classified together
+PICTURES = 64
 
 
 def classify(
     texts: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TEXT", help="Texts or picture files; without, the lines of standard input."),
+        typer.Argument(
+            metavar="TEXT", help="Texts, a file of lines, or picture files; without, the lines of standard input."
+        ),
     ] = None,
     model: Model = None,
     second: Annotated[
         str | None, typer.Option(metavar="TEXT", help="The second text, where labels are of pairs.")
     ] = None,
     scores: Annotated[bool, typer.Option("--scores", help="Put the probability behind each label.")] = False,
+    out: OutFile = None,
+    as_text: AsText = False,
     device: Device = "auto",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON with every label, one line for each text.")
     ] = False,
 ) -> None:
-    """The label of each text or picture, one a line.
+    """The label of each text or picture, one a line; of several pictures, their names before their labels.
 
-    Line n of the output is the label of line n of the input (a pair has a tab in it).
+    Line n of the output is the label of line n of the input. Where the model was trained on pairs, a line has both texts
+    with a tab between them. What cannot be read is named on stderr and leaves its line empty; the exit code is 1.
     """
     if second is not None and len(texts or []) != 1:
         raise UsageError("--second belongs to one TEXT; pairs in a file have a tab between them")
-    classifier = load_model(model or newest_run("classify"), device, "classify")
-    if classifier.config.task == "classify-pictures":
-        _pictures(classifier, texts, second, scores, as_json)
-        return
-    found = [classifier.classify(texts[0], second)] if texts and second is not None else None
-    for each in found or _each(classifier, texts):
-        if as_json:
-            print(json.dumps(finite(asdict(each)), ensure_ascii=False))
-        else:
-            print(f"{each.label}\t{each.probability:.4f}" if scores else each.label)
-
-
-def _pictures(classifier: Any, files: list[str] | None, second: str | None, scores: bool, as_json: bool) -> None:
-    if not files:
-        raise UsageError("this model classifies pictures; name their files, as regard classify photo.jpg")
-    if second is not None:
+    run = model or newest_run("classify")
+    sees = _task_of(run) == "classify-pictures"
+    if sees and second is not None:
         raise UsageError("--second is for classifiers of pairs of texts; this model classifies pictures")
-    for each in classifier.classify(list(files)):
-        if as_json:
-            print(json.dumps(finite(asdict(each)), ensure_ascii=False))
-        else:
-            print(f"{each.label}\t{each.probability:.4f}" if scores else each.label)
+    asked = pictures(texts, "classify") if sees else texts_or_lines(texts, as_text=as_text or second is not None)
+    classifier = load_model(run, device, "classify")
+    ask = (lambda items: classifier.classify([item.value for item in items])) if sees else _texts(classifier, second)
+    names = sees and not asked.alone
+    with output_to(out), answers(asked, ask, PICTURES if sees else CHUNK, "classifying") as answered:
+        for each in answered:
+            print(_as_json(each, sees) if as_json else _as_line(each, names, scores))
 
 
-def _each(classifier: Any, texts: list[str] | None) -> Iterator[Classified]:
-    if texts:
-        yield from classifier.classify(texts)
-        return
-    from regard.data.lines import decode_lines
+def _task_of(run: str | Path) -> str:
+    """What a model does, from its bundle's config.json: that is known before torch is there."""
+    from regard.files import read_json
+    from regard.runs import bundle_folder
 
-    typed = sys.stdin.isatty()
-    if typed:
-        say("type a text and press Enter; Ctrl-D ends")
-    lines = decode_lines(sys.stdin.buffer, "stdin")
-    while chunk := list(islice(lines, 1 if typed else CHUNK)):
-        pairs = [line.partition("\t") for line in chunk]
-        seconds = [other for _, tab, other in pairs] if any(tab for _, tab, _ in pairs) else None
-        yield from classifier.classify([first for first, _, _ in pairs], seconds)
-        sys.stdout.flush()
+    settings = bundle_folder(run) / "config.json"
+    return str(read_json(settings).get("task", "")) if settings.exists() else ""
+
+
+def _texts(classifier: Any, second: str | None) -> Callable[[list[Item]], Sequence[Any]]:
+    """How texts are asked. Whether a tab is between two texts or part of one is for the bundle to say."""
+    pairs, told = classifier.config.pairs, False
+    if second is not None:
+        classifier.check_pair(True)
+        return lambda items: [classifier.classify(items[0].value, second)]
+
+    def ask(items: list[Item]) -> Sequence[Any]:
+        nonlocal told
+        if pairs is False:
+            return classifier.classify([item.value for item in items])
+        halves = [item.value.partition("\t") for item in items]
+        if pairs and not all(tab for _, tab, _ in halves):
+            raise RegardError("no tab, and this model was trained on pairs: type both texts with a tab between them")
+        if pairs is None and not told and any(tab for _, tab, _ in halves):
+            say("this bundle does not say whether its texts are pairs; a text with a tab in it is taken for one")
+            told = True
+        return classifier.classify([one for one, _, _ in halves], [other if tab else None for _, tab, other in halves])
+
+    return ask
+
+
+def _as_line(each: Answered[Any], names: bool, scores: bool) -> str:
+    label = [""] if each.found is None else [each.found.label]
+    share = [] if not scores else [""] if each.found is None else [f"{each.found.probability:.4f}"]
+    return "\t".join([*([each.item.where] if names else []), *label, *share])
+
+
+def _as_json(each: Answered[Any], sees: bool) -> str:
+    bad = {"picture" if sees else "text": each.item.value, "error": str(each.error)}
+    return json.dumps(finite(bad if each.found is None else asdict(each.found)), ensure_ascii=False)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import sys
 import unicodedata
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.inputs import Answered, AsText, Inputs, Item, answers, arguments, texts_or_lines
 from regard.cli.model import load_model, newest_run
 from regard.cli.options import Device, Model, Removals, given, removing
 from regard.cli.output import finite, say
@@ -17,17 +19,22 @@ from regard.errors import UsageError
 if TYPE_CHECKING:
     from regard.tasks.generate import Generated, Generator
 
+CHUNK = 16  # texts written together
+
 
 def generate(
     prompts: Annotated[
-        list[str] | None, typer.Argument(metavar="TEXT", help="How the text begins; - reads standard input.")
+        list[str] | None,
+        typer.Argument(
+            metavar="TEXT", help="How the text begins, or a file of such lines; - is standard input as one."
+        ),
     ] = None,
     model: Model = None,
     length: Annotated[
         int | None, typer.Option("-n", "--length", metavar="N", help="Most tokens to write.", show_default="200")
     ] = None,
     temperature: Annotated[
-        float | None, typer.Option(metavar="X", help="Under 1 is more cautious, over 1 more daring.")
+        float | None, typer.Option(metavar="X", help="Under 1 is more cautious, over 1 more daring, 0 is greedy.")
     ] = None,
     top_k: Annotated[int | None, typer.Option(metavar="N", help="Draw among the N most likely tokens.")] = None,
     top_p: Annotated[
@@ -47,6 +54,7 @@ def generate(
     ] = None,
     min_length: Annotated[int | None, typer.Option(metavar="N", help="Fewest tokens.")] = None,
     remove: Removals = None,
+    as_text: AsText = False,
     device: Device = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line for each text.")] = False,
 ) -> None:
@@ -55,27 +63,41 @@ def generate(
     The text is printed as it is written, whole letters only; whatever else there is to say goes to stderr.
     """
     decode = _decode(locals())
-    texts = [_read(text) for text in prompts or [""]]
+    asked = _asked(prompts or [""], as_text)
     generator: Generator = load_model(model or newest_run("generate"), device, "generate")
     from regard.tasks.generate import check_stop
 
     generator.options(decode)  # what is wrong is told before anything is written
     check_stop(stop or [])
-    generator.tokenizer.encode_all(texts)
-    alone = len(texts) == 1 and not samples and not beam and not as_json
+
+    def ask(items: list[Item]) -> Sequence[Generated]:
+        places = [item.place for item in items]
+        return generator.generate([item.value for item in items], stop=stop or [], places=places, **decode)
+
     with removing(generator, remove or ()):
-        if alone:
-            _stream(generator, texts[0], stop or [], decode)
-        else:
-            _print(generator.generate(texts, stop=stop or [], **decode), as_json)
+        if asked.alone and not samples and not beam and not as_json:
+            _stream(generator, next(asked.chunks(1))[0].value, stop or [], decode)
+            return
+        with answers(asked, ask, CHUNK, "writing") as answered:
+            for each in answered:
+                for line in _as_lines(each, as_json):
+                    print(line)
 
 
-def _print(results: list[Generated], as_json: bool) -> None:
-    for found in results:
-        for each in (found, *found.alternatives):
-            print(
-                json.dumps(finite(as_data(each)), ensure_ascii=False) if as_json else f"{for_terminal(str(each))}\n---"
-            )
+def _asked(prompts: list[str], as_text: bool) -> Inputs:
+    if "-" in prompts:
+        return arguments([_read(text) for text in prompts])
+    return texts_or_lines(prompts, as_text=as_text)
+
+
+def _as_lines(each: Answered[Generated], as_json: bool) -> list[str]:
+    """Every text that was written, and where it ends."""
+    if each.found is None:
+        return [json.dumps({"prompt": each.item.value, "error": str(each.error)}) if as_json else "\n---"]
+    every = (each.found, *each.found.alternatives)
+    if as_json:
+        return [json.dumps(finite(as_data(one)), ensure_ascii=False) for one in every]
+    return [f"{for_terminal(str(one))}\n---" for one in every]
 
 
 def as_data(found: Generated) -> dict[str, Any]:
@@ -99,11 +121,11 @@ def for_terminal(text: str) -> str:
 def _decode(options: dict[str, Any]) -> dict[str, Any]:
     """What the person asked of decoding."""
     shapes = {name: options[name] for name in ("temperature", "top_k", "top_p", "min_p")}
+    if options["temperature"] == 0 and not options["beam"]:  # then no other shape of a draw matters
+        options, shapes = {**options, "greedy": True}, {}
     if (options["greedy"] or options["beam"]) and given(**shapes):
         names = ", ".join(f"--{name.replace('_', '-')}" for name in given(**shapes))
         raise UsageError(f"{names} shape random draws, which --greedy and --beam do not make; leave one out")
-    if options["temperature"] == 0:
-        raise UsageError("--temperature 0 would always take the most likely token; type --greedy instead")
     decode = given(max_length=options["length"], min_length=options["min_length"], **shapes)
     if options["greedy"] or options["beam"]:
         decode |= {"sample": False, "beam": options["beam"] or 1}
@@ -134,6 +156,7 @@ def _stream(generator: Generator, prompt: str, stop: list[str], decode: dict[str
         written += piece
         print(for_terminal(piece), end="", flush=True)
 
+    generator.tokenizer.encode(prompt)  # what is no text is told before anything is printed
     print(for_terminal(prompt), end="", flush=True)
     found = generator.generate(prompt, stop=stop, stream=write, **decode)
     print(for_terminal(found.text[len(written) :]))

@@ -273,30 +273,38 @@ def _count(file: IO[bytes]) -> int:
 # --- What is made of them
 
 
+@contextmanager
 def answers(
     inputs: Inputs, ask: Callable[[list[Item]], Iterable[Answer]], most: int, what: str
-) -> Iterator[Answered[Answer]]:
-    """Each item with its answer, in order, as soon as its chunk is done.
+) -> Iterator[Iterator[Answered[Answer]]]:
+    """Each item with its answer, in order, as soon as its chunk is done; `ask` answers items, at most so many together.
 
-    A bad item is named on stderr and has no answer; at the end of all there is an error that counts them.
+    A bad item is named on stderr and has no answer; at the end of the block there is an error that counts them.
     """
-    done = bad = 0
+    count = {"done": 0, "bad": 0}
+    yield _answered(inputs, ask, most, what, count)
+    if count["bad"]:
+        raise Unanswered(
+            f"{count['bad']:,} of {count['done']:,} got no answer; they are named above, "
+            "and their places in the output are empty"
+        )
+
+
+def _answered(
+    inputs: Inputs, ask: Callable[[list[Item]], Iterable[Answer]], most: int, what: str, count: dict[str, int]
+) -> Iterator[Answered[Answer]]:
     with _progress(what, inputs.typed) as advance:
         for chunk in inputs.chunks(most):
             for each in _ask(chunk, ask):
+                count["done"] += 1
                 if each.error is not None:
                     if inputs.alone:
                         raise each.error
                     say(f"{each.item.where}: {each.error}")
-                    bad += 1
-                done += 1
+                    count["bad"] += 1
                 yield each
             sys.stdout.flush()
-            advance(done, inputs.total)
-    if bad:
-        raise Unanswered(
-            f"{bad:,} of {done:,} got no answer; they are named above, and their places in the output are empty"
-        )
+            advance(count["done"], inputs.total)
 
 
 def _ask(items: list[Item], ask: Callable[[list[Item]], Iterable[Answer]]) -> list[Answered[Answer]]:

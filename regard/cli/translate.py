@@ -80,8 +80,12 @@ def translate(
         places = [item.place for item in items]
         return translator.translate([item.value for item in items], attention=attention, places=places, **decode)
 
-    with output_to(None if attention else out), removing(translator, remove or ()):
-        for each in answers(asked, ask, CHUNK, "translating"):
+    with (
+        output_to(None if attention else out),
+        removing(translator, remove or ()),
+        answers(asked, ask, CHUNK, "translating") as answered,
+    ):
+        for each in answered:
             map = _map(translator, each.found) if attention else None
             if each.found is not None and map is not None and out is not None:
                 _save(each.found, map, out)  # before anything is printed: the reader of stdout may have gone

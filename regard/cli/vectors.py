@@ -3,43 +3,88 @@
 from __future__ import annotations
 
 import json
-import sys
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.cli.inputs import AsText, Item, OutFile, answers, output_to, texts_or_lines
 from regard.cli.model import load_model, newest_run
 from regard.cli.options import Device, Model
-from regard.cli.output import print_table
+from regard.cli.output import print_table, say
 from regard.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+CHUNK = 256  # texts read together
+ALIKE = 0.999  # of the cosine: what is nearer is the same to two digits
 
 
 def vectors(
     texts: Annotated[
-        list[str] | None, typer.Argument(metavar="TEXT", help="Texts; without, the lines of standard input.")
+        list[str] | None, typer.Argument(metavar="TEXT", help="Texts, or a file of lines; without, standard input.")
     ] = None,
     model: Model = None,
     pooling: Annotated[
         str | None, typer.Option(metavar="NAME", help="mean of all tokens, or cls.", show_default="the model's")
     ] = None,
     similar: Annotated[bool, typer.Option("--similar", help="Print how alike the texts are instead.")] = False,
+    out: OutFile = None,
+    as_text: AsText = False,
     device: Device = "auto",
 ) -> None:
     """One vector of length 1 for each text, as JSON, a line each; the product of two says how alike the texts are."""
     if pooling not in (None, "mean", "cls"):
         raise UsageError(f"--pooling {pooling}: choose mean or cls")
-    from regard.data.lines import decode_lines
-
-    read = texts or list(decode_lines(sys.stdin.buffer, "stdin"))
+    asked = texts_or_lines(texts, as_text=as_text)
     filler = load_model(model or newest_run("fill"), device, "fill")
-    found = filler.vectors(read, pooling)
-    if not similar:
-        for text, vector in zip(read, found.tolist(), strict=True):
-            print(json.dumps({"text": text, "vector": vector}, ensure_ascii=False))
-        return
-    numbers = [str(place) for place in range(1, len(read) + 1)]
+    near, compared = Nearness(), []
+
+    def ask(items: list[Item]) -> Sequence[np.ndarray]:
+        return list(filler.vectors([item.value for item in items], pooling))
+
+    with output_to(out), answers(asked, ask, CHUNK, "reading") as answered:
+        for each in answered:
+            if each.found is not None:
+                near.add(each.item.value, each.found)
+            if similar:
+                compared += [] if each.found is None else [(each.item.value, each.found)]
+                continue
+            told = {"error": str(each.error)} if each.found is None else {"vector": each.found.tolist()}
+            print(json.dumps({"text": each.item.value, **told}, ensure_ascii=False))
+        if similar:
+            _print_alike(compared)
+        near.say()
+
+
+def _print_alike(compared: list[tuple[str, np.ndarray]]) -> None:
+    """How alike any two texts are, as a table."""
+    numbers = [str(place) for place in range(1, len(compared) + 1)]
     rows = [
-        (number, *(f"{value:.2f}" for value in row), text)
-        for number, row, text in zip(numbers, found @ found.T, read, strict=True)
+        (number, *(f"{vector @ other:.2f}" for _, other in compared), text)
+        for number, (text, vector) in zip(numbers, compared, strict=True)
     ]
     print_table(("", *numbers, "text"), rows, right=numbers)
+
+
+class Nearness:
+    """How near the vectors of other texts are to that of the first: where all are the same, they tell nothing."""
+
+    def __init__(self) -> None:
+        self.first: tuple[str, np.ndarray] | None = None
+        self.others, self.least = 0, 1.0
+
+    def add(self, text: str, vector: np.ndarray) -> None:
+        if self.first is None:
+            self.first = (text, vector)
+        elif text != self.first[0]:
+            self.others += 1
+            self.least = min(self.least, float(self.first[1] @ vector))
+
+    def say(self) -> None:
+        if self.others and self.least > ALIKE:
+            say(
+                f"all {self.others + 1:,} texts have nearly the same vector (the least cosine with the first is "
+                f"{self.least:.4f}), so that they tell little; train longer, or try another --pooling"
+            )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -16,7 +16,9 @@ class DecodeConfig(StrictConfig):
 
     beam: int = Field(5, ge=1, description="Hypotheses kept for each source; 1 is greedy search; unused when sampling.")
     sample: bool = Field(False, description="Draw tokens at random instead of searching for the most likely ones.")
-    temperature: float = Field(1.0, description="Logits are divided by it before a draw; under 1 is more cautious.")
+    temperature: float = Field(
+        1.0, description="Logits are divided by it before a draw; under 1 is more cautious, 0 is greedy."
+    )
     top_k: int = Field(0, ge=0, description="Draw among this many of the most likely tokens; 0 is all of them.")
     top_p: float = Field(1.0, gt=0, le=1, description="Draw among the fewest tokens that have this probability in all.")
     min_p: float = Field(
@@ -42,6 +44,14 @@ class DecodeConfig(StrictConfig):
     )
     batch_sentences: int = Field(64, ge=1, description="Most sources decoded together.")
     batch_tokens: int = Field(4096, ge=1, description="Most source positions decoded together, padding included.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _cold_is_greedy(cls, values: Any) -> Any:
+        """A temperature of 0 is the most likely token at each step, whatever else would shape a draw."""
+        if not isinstance(values, dict) or values.get("temperature") not in (0, 0.0):
+            return values
+        return {**values, "sample": False, "beam": 1, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
 
     @model_validator(mode="after")
     def _options_agree(self) -> DecodeConfig:

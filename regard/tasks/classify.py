@@ -77,10 +77,21 @@ class TextClassifier:
         others = [second] if isinstance(second, str) else list(second or [None] * len(texts))  # type: ignore[list-item]
         if len(others) != len(texts):
             raise UsageError(f"{len(texts)} texts but {len(others)} second texts; give one for each")
+        for other in others:
+            self.check_pair(other is not None)
         trees = [heads] if isinstance(text, str) else list(heads or [None] * len(texts))
         shares = self.probabilities(texts, others, progress, trees)
         out = [self._one(*each) for each in zip(texts, others, shares, strict=True)]
         return out[0] if isinstance(text, str) else out
+
+    def check_pair(self, pair: bool) -> None:
+        """Refuse a pair where the model was trained on single texts, and the other way round."""
+        if self.config.pairs is not None and self.config.pairs != pair:
+            raise UsageError(
+                "this model was trained on single texts; leave out the second one"
+                if pair
+                else "this model was trained on pairs of texts; give the second one as well"
+            )
 
     @torch.inference_mode()
     def probabilities(

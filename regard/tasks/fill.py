@@ -59,8 +59,7 @@ class Filler:
     @torch.inference_mode()
     def fill(self, text: str, top: int = 5) -> Filled:
         """Guess what stands at every [MASK] of a text; each gap is one token, guessed with the others still open."""
-        if self.model.head is None:
-            raise UsageError("this model gives vectors only, it has no head that fills gaps; try: regard vectors")
+        self.check_head()
         mask, whole = self.tokenizer.specials.mask, self.tokenizer.encode_gaps(text)
         if mask is None or mask not in whole:
             raise UsageError(f'the text has no gap; mark one: regard fill "Paris is the {MASK} of France"')
@@ -83,6 +82,11 @@ class Filler:
         for place, row in zip(gaps, best.tolist(), strict=True):
             filled[place] = row[0]
         return Filled(text, self.tokenizer.decode(filled), tuple(guesses))
+
+    def check_head(self) -> None:
+        """Refuse to fill where the model only gives vectors."""
+        if self.model.head is None:
+            raise UsageError("this model gives vectors only, it has no head that fills gaps; try: regard vectors")
 
     @torch.inference_mode()
     def vectors(self, texts: Sequence[str], pooling: Literal["cls", "mean"] | None = None) -> np.ndarray:

@@ -91,6 +91,7 @@ class Generator:
         stop: Sequence[str] = (),
         stream: Callable[[str], None] | None = None,
         attention: bool = False,
+        places: Sequence[int] | None = None,
         **options: Any,
     ) -> Generated | list[Generated]:
         """Go on with a text, or several; `options` are those of decoding (sample, temperature, beam, max_length, ...).
@@ -98,15 +99,18 @@ class Generator:
         stop       strings before which a text ends
         stream     is called with each piece of the new text as soon as it is certain (one prompt, one sequence)
         attention  where each token looked: one pass over the prompt and the new text, equal to the steps that wrote it
+        places     of the prompts in a longer input that comes in parts: samples depend on the place
         """
         prompts = [prompt] if isinstance(prompt, str) else list(prompt)
-        decode = self.options(options)
+        alone = {"beam": 1, "n_best": 1} if stream is not None else {}  # a search over several cannot be streamed
+        decode = self.options({**alone, **options})
         check_stop(stop)
         ids = [[self.tokenizer.specials.begin, *self.tokenizer.encode(each)] for each in prompts]
         watch = None if stream is None else self._streamed(ids, decode, stop, stream)
+        numbers = range(len(prompts)) if places is None else places
         found: list[Generated | None] = [None] * len(prompts)
         for group in _of_equal_length(ids, decode.batch_sentences):
-            results = self._search([ids[i] for i in group], group, decode, stop, watch)
+            results = self._search([ids[i] for i in group], [numbers[i] for i in group], decode, stop, watch)
             for place, hypotheses in zip(group, results, strict=True):
                 one = self._generated(prompts[place], ids[place], hypotheses, stop)
                 seen = self._attention([*ids[place][1:], *hypotheses[0].ids]) if attention else None

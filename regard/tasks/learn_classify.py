@@ -51,6 +51,7 @@ def prepare_classify(
     bundle = BundleConfig(
         task="classify",
         labels=tuple(sets.labels),
+        pairs=_are_pairs(sets.train),
         longest=longest,
         tokens=config.tokens,
         vocabulary=(tokenizer.size,),
@@ -75,6 +76,12 @@ def prepare_classify(
     )
     counts = f"{len(sets.train):,} training and {len(sets.valid):,} validation texts, {len(sets.labels)} labels"
     return Prepared(job, (*sets.notes, *_cut_note(sets.train, tokenizer, longest), counts))
+
+
+def _are_pairs(texts: Sequence[Labelled]) -> bool | None:
+    """Whether every text has a second one; None where only some do."""
+    having = {each.second is not None for each in texts}
+    return having.pop() if len(having) == 1 else None
 
 
 def _to_probe(texts: Sequence[Labelled]) -> list[Text]:
