@@ -22,7 +22,7 @@ import regard.verify
 from regard.cli import inputs, main, translate
 from regard.cli.output import finite, one_line, progress, size_on_disk
 from regard.data.dates import as_pairs, date_pairs
-from regard.errors import ModelError
+from regard.errors import ModelError, RegardError
 from regard.tasks import load, run_config
 from regard.tasks.run import start_run
 from regard.tasks.translate import Translator
@@ -359,6 +359,13 @@ def test_a_wrong_option_is_told_before_anything_is_read(type_: Type) -> None:
     assert "n_best 9 is more than beam 2" in type_("translate", "--n-best", "9", "--beam", "2", stdin=b"\xff").err
 
 
+def test_temperature_0_is_greedy(type_: Type, model: Translator) -> None:
+    expected = model.translate("3 mars 1998", beam=1)
+    done = type_("translate", "3 mars 1998", "--sample", "--temperature", "0", "--json")
+    assert (done.code, done.json()["text"]) == (0, expected.text)
+    assert done.json()["log_probability"] == pytest.approx(expected.log_probability)
+
+
 def test_scores_and_alternatives(type_: Type, model: Translator, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     best = model.translate("3 mars 1998", n_best=3, beam=4)
     rows = [line.split("\t") for line in type_("translate", "3 mars 1998", "--n-best=3", "--beam=4").out.splitlines()]
@@ -454,6 +461,41 @@ def test_score_prints_a_line_for_each_pair(type_: Type, model: Translator) -> No
     total = -sum(each.log_probability for each in expected) / sum(each.tokens for each in expected)
     assert found["perplexity"] == pytest.approx(math.exp(total), rel=1e-4)
     assert f"perplexity {math.exp(total):.4g}" in done.err
+
+
+def test_score_names_its_columns_where_it_is_asked_to(type_: Type, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("score", "runs/translate/1", "test.tsv")
+    plain = type_(*words).out
+    assert type_(*words, "--header").out == f"log_probability\ttokens\tperplexity\n{plain}"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    header, *rows = type_(*words).out.splitlines()
+    assert header == "log_probability  tokens  perplexity"  # on a terminal: the cells end below their names
+    cells = [line.split("\t") for line in plain.splitlines()]
+    assert [row.split() for row in rows] == cells and [row[17:23].strip() for row in rows] == [row[1] for row in cells]
+    assert len(type_(*words, "--no-header").out.splitlines()) == len(rows)
+
+
+def test_a_bad_pair_costs_itself(type_: Type, model: Translator, tmp_path: Path) -> None:
+    pairs = [("3 mai 2004", "a"), ("3 mai", "x"), ("4 mai 2004", "b")]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps({"source": a, "target": b}) + "\n" for a, b in pairs))
+    encode = Translator.encode
+
+    def picky(self: Translator, given: Any) -> Any:
+        if ("3 mai", "x") in given:
+            raise RegardError("too long")
+        return encode(self, given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Translator, "encode", picky)
+        done = type_("score", "runs/translate/1", str(tmp_path / "pairs.jsonl"))
+        found = type_("score", "runs/translate/1", str(tmp_path / "pairs.jsonl"), "--json").json()
+    first, bad, third = done.out.splitlines()
+    assert done.code == 1 and bad == "" and "pair 2: too long" in done.err and "2 pairs" in done.err
+    expected = model.score([pairs[0], pairs[2]])
+    assert [float(row.split("\t")[0]) for row in (first, third)] == pytest.approx(
+        [each.log_probability for each in expected], abs=1e-3
+    )
+    assert [row.get("error") for row in found["pairs"]] == [None, "too long", None]
 
 
 def test_a_model_does_not_differ_from_itself(type_: Type, model: Translator) -> None:

@@ -7,14 +7,18 @@ import itertools
 import json
 import math
 import random
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from regard.cli import main
+from regard.errors import UsageError
+from regard.tasks.fill import Filled, Filler, Guess
 from regard.tasks.trained import load_model
 
 WORDS = [
@@ -131,6 +135,26 @@ def test_generate_reads_standard_input_and_stops(folder: Path, capsys: Captured)
     assert out == f"the grey{added[: added.index(stop)]}\n"
 
 
+def test_temperature_0_is_greedy(folder: Path, capsys: Captured) -> None:
+    words = ("generate", "the old", "-m", "runs/generate/1", "-n", "9")
+    greedy = typed(capsys, *words, "--greedy")[1]
+    assert typed(capsys, *words, "--temperature", "0", "--top-p", "0.9")[:2] == (0, greedy)
+    model = load_model("runs/generate/1")
+    cold, best = (model.generate("the old", max_length=9, **how) for how in ({"temperature": 0}, {"sample": False}))
+    assert (cold.text, cold.log_probability) == (best.text, best.log_probability)
+    assert greedy == f"the old{best.text}\n"
+
+
+def test_a_bad_prompt_costs_itself(folder: Path, capsys: Captured, tmp_path: Path) -> None:
+    (tmp_path / "prompts.txt").write_bytes(b"the old\nb\xe9d\na grey\n")
+    words = ("-m", "runs/generate/1", "--seed", "4", "-n", "5", "--json")
+    code, out, err = typed(capsys, "generate", str(tmp_path / "prompts.txt"), *words)
+    first, bad, third = map(json.loads, out.splitlines())
+    assert code == 1 and "not UTF-8" in bad["error"] and "prompts.txt, line 2: byte 2" in err
+    drawn = [json.loads(line) for line in typed(capsys, "generate", "the old", "x", "a grey", *words)[1].splitlines()]
+    assert (first["text"], third["text"]) == (drawn[0]["text"], drawn[2]["text"])  # each has its place's own numbers
+
+
 def test_generate_beyond_the_context(folder: Path, capsys: Captured) -> None:
     """The context has 16 tokens."""
     words = ("-m", "runs/generate/1", "-n", "40", "--min-length", "40", "--json")
@@ -188,6 +212,22 @@ def test_fill_prints_the_text_and_its_guesses(folder: Path, capsys: Captured) ->
     assert len(rows[0]["gaps"][0]) == 5
 
 
+def test_a_text_without_a_gap_costs_itself(folder: Path, capsys: Captured) -> None:
+    code, out, err = typed(capsys, "fill", "--top", "1", stdin="the [MASK]\nno gap\na [MASK]\n")
+    alone = [typed(capsys, "fill", "--top", "1", text)[1] for text in ("the [MASK]", "a [MASK]")]
+    assert (code, out) == (1, f"{alone[0]}\n{alone[1]}") and "stdin, line 2: the text has no gap" in err
+    rows = json.loads(typed(capsys, "fill", "--json", "the [MASK]", "no gap")[1])
+    assert "gaps" in rows[0] and "the text has no gap" in rows[1]["error"]
+
+
+def test_fill_shows_a_newline(folder: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    guesses = (Guess("\n", 0.5), Guess(" \n\n", 0.3), Guess(" ", 0.1), Guess(" the", 0.1))
+    monkeypatch.setattr(Filler, "fill", lambda self, text, top: Filled(text, "the\nking", (guesses,)))
+    lines = typed(capsys, "fill", "the [MASK] king")[1].splitlines()
+    assert lines[0] == "the⏎king" and [line.split()[1] for line in lines[2:4]] == ["⏎", "⏎⏎"]
+    assert "' '" in lines[4] and lines[5].split()[1] == "the"
+
+
 def test_fill_refuses(folder: Path, capsys: Captured) -> None:
     assert 'the text has no gap; mark one: regard fill "' in refused(capsys, "fill", "the king")
     assert "'--top'" in refused(capsys, "fill", "the [MASK]", "--top", "0")
@@ -205,6 +245,22 @@ def test_vectors(folder: Path, capsys: Captured) -> None:
     code, out, _ = typed(capsys, "vectors", "the king", "a cat", "--similar")
     assert [line.split()[1:3] for line in out.splitlines()[1:]] == [["1.00", f"{alike:.2f}"], [f"{alike:.2f}", "1.00"]]
     assert typed(capsys, "vectors", stdin="")[:2] == (0, "")
+    code, out, _ = typed(capsys, "vectors", "the king", "a\udcffb")
+    assert code == 1 and "vector" in json.loads(out.splitlines()[0]) and "error" in json.loads(out.splitlines()[1])
+
+
+def test_vectors_that_tell_nothing_are_said_to(folder: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    angles = {"a b": 0.0, "c d": 0.01, "e f": 0.02, "far": 0.1}  # cos 0.02 = 0.9998, cos 0.1 = 0.995
+
+    def vectors(self: Filler, texts: list[str], pooling: str | None) -> np.ndarray:
+        return np.array([[math.cos(angles[text]), math.sin(angles[text])] for text in texts])
+
+    monkeypatch.setattr(Filler, "vectors", vectors)
+    for more in ((), ("--similar",)):
+        near = typed(capsys, "vectors", "a b", "c d", "e f", *more)[2]
+        assert "all 3 texts have nearly the same vector (the least cosine with the first is 0.9998)" in near
+        assert "nearly" not in typed(capsys, "vectors", "a b", "c d", "far", *more)[2]
+        assert "nearly" not in typed(capsys, "vectors", "a b", "a b", *more)[2]  # the same text twice
     assert "--pooling max: choose mean or cls" in refused(capsys, "vectors", "a", "--pooling", "max")
 
 
@@ -221,6 +277,41 @@ def test_classify_has_a_line_for_each_line(folder: Path, capsys: Captured) -> No
     label, share = typed(capsys, "classify", GOOD, "--scores")[1].rstrip("\n").split("\t")
     assert label == "good" and float(share) == pytest.approx(rows[0]["probability"], abs=1e-4)
     assert "--second belongs to one TEXT" in refused(capsys, "classify", "a", "b", "--second", "c")
+
+
+def test_a_tab_belongs_to_a_text_where_the_model_does_not_take_pairs(folder: Path, capsys: Captured) -> None:
+    """The bug: one tab made pairs of all lines of its chunk and changed their labels."""
+    lines = [GOOD, BAD, f"{GOOD}\tthe end", BAD, GOOD]
+    model = load_model("runs/classify/1")
+    assert model.config.pairs is False
+    expected = [model.classify(line) for line in lines]
+    code, out, err = typed(capsys, "classify", "-m", "runs/classify/1", "--json", stdin="\n".join(lines))
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert (code, err) == (0, "") and [row["text"] for row in rows] == lines
+    assert [row["probability"] for row in rows] == pytest.approx([each.probability for each in expected])
+    assert "trained on single texts" in refused(capsys, "classify", "a", "--second", "b", "-m", "runs/classify/1")
+
+
+def test_an_old_bundle_does_not_say_what_it_takes(folder: Path, capsys: Captured, tmp_path: Path) -> None:
+    shutil.copytree("runs/classify/1/best", tmp_path / "old")
+    settings = json.loads((tmp_path / "old" / "config.json").read_text())
+    del settings["pairs"]
+    (tmp_path / "old" / "config.json").write_text(json.dumps(settings))
+    code, out, err = typed(
+        capsys, "classify", "-m", str(tmp_path / "old"), "--json", stdin=f"{GOOD}\n{BAD}\tx\n{BAD}\n"
+    )
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert code == 0 and [row["second"] for row in rows] == [None, "x", None]
+    alone = json.loads(typed(capsys, "classify", "-m", "runs/classify/1", "--json", BAD)[1])
+    assert rows[2]["probability"] == pytest.approx(alone["probability"])
+    assert err.count("this bundle does not say whether its texts are pairs") == 1
+
+
+def test_a_file_of_texts_is_classified(folder: Path, capsys: Captured, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text(f"{GOOD}\n{BAD}\n")
+    words = ("classify", str(tmp_path / "texts.txt"), "-m", "runs/classify/1", "-o", str(tmp_path / "labels.txt"))
+    assert typed(capsys, *words)[:2] == (0, "") and (tmp_path / "labels.txt").read_text() == "good\nbad\n"
+    assert "there is no file nowhere.txt" in refused(capsys, "classify", "nowhere.txt")
 
 
 def test_look_at_each_task(folder: Path, capsys: Captured, tmp_path: Path) -> None:
@@ -263,6 +354,13 @@ def test_train_on_pairs(folder: Path, capsys: Captured, tmp_path: Path) -> None:
     row = json.loads(printed)
     assert code == 0 and (row["text"], row["second"]) == ("the cat", "a king") and row["label"] in ("True", "False")
     assert typed(capsys, *words, "the cat", "--second", "a king")[1] == printed
+    code, several, err = typed(capsys, *words, stdin="the cat\ta king\nno second\nthe cat\ta king\n")
+    assert code == 1 and "stdin, line 2: no tab, and this model was trained on pairs" in err
+    first, bad, third = several.splitlines()
+    assert json.loads(first)["probability"] == pytest.approx(row["probability"])
+    assert json.loads(third)["label"] == row["label"] and "error" in json.loads(bad)
+    with pytest.raises(UsageError, match="was trained on pairs of texts; give the second one"):
+        load_model(tmp_path / "run").classify("the cat")
 
 
 def test_a_budget_that_is_too_short_leaves_nothing(folder: Path, capsys: Captured) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,9 +48,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 Captured = pytest.CaptureFixture[str]
 
 
-def typed(capsys: Captured, *words: str) -> tuple[int, str, str]:
+def typed(capsys: Captured, *words: str, stdin: str | None = None) -> tuple[int, str, str]:
     capsys.readouterr()
-    code = main.run(list(words))
+    with pytest.MonkeyPatch.context() as patch:
+        if stdin is not None:
+            patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        code = main.run(list(words))
     out, err = capsys.readouterr()
     return code, out, err
 
@@ -64,8 +68,10 @@ def refused(capsys: Captured, *words: str, code: int = 2) -> str:
 def test_a_folder_of_pictures_is_classified(folder: Path, capsys: Captured) -> None:
     files = [str(path) for path in sorted(folder.glob("shapes/*/*.png"))[:3]]
     code, out, err = typed(capsys, "classify", *files)
-    expected = [each.label for each in load_model("runs/classify/1").classify(files)]
-    assert (code, out.splitlines()) == (0, expected)
+    expected = [f"{each.picture}\t{each.label}" for each in load_model("runs/classify/1").classify(files)]
+    assert (code, out.splitlines()) == (0, expected) and all(out.count(file) == 1 for file in files)
+    assert typed(capsys, "classify", stdin="\n".join(files))[:2] == (0, out)
+    assert typed(capsys, "classify", files[0])[1].rstrip("\n") == expected[0].split("\t")[1]  # of one, no name
     assert err == "model: runs/classify/1 (the newest run here; -m takes another)\n"
     code, out, _ = typed(capsys, "classify", "photo.jpg", "--json")
     row = json.loads(out)
@@ -76,8 +82,33 @@ def test_what_classify_refuses(folder: Path, capsys: Captured) -> None:
     (folder / "broken.png").write_bytes(b"\x89PNG no more")
     assert "broken.png" in refused(capsys, "classify", "broken.png", code=1)
     assert "missing.png" in refused(capsys, "classify", "missing.png", code=1)
-    assert "name their files" in refused(capsys, "classify", "-m", "runs/classify/1")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stdin.isatty", lambda: True)
+        assert "name their files" in refused(capsys, "classify", "-m", "runs/classify/1")
     assert "classifies pictures" in refused(capsys, "classify", "photo.jpg", "--second", "b")
+
+
+def test_a_bad_picture_costs_itself(folder: Path, capsys: Captured) -> None:
+    """The bug: one unreadable file of several ended `classify` and `caption` with nothing printed for the good ones."""
+    (folder / "bad.png").write_bytes(b"\x89PNG no more")
+    files = ["photo.jpg", "bad.png", "photo.jpg", "missing.png", "photo.jpg"]
+    for verb in ("classify", "caption"):
+        alone = typed(capsys, verb, "photo.jpg")[1].rstrip("\n")
+        code, out, err = typed(capsys, verb, *files)
+        answers = {"photo.jpg": alone, "bad.png": "", "missing.png": ""}
+        assert (code, out.splitlines()) == (1, [f"{file}\t{answers[file]}" for file in files])
+        named = [line.partition(": ")[0] for line in err.splitlines() if not line.startswith("model: ")]
+        assert named == ["bad.png", "missing.png", "regard"] and "2 of 5 got no answer" in err
+        rows = [json.loads(line) for line in typed(capsys, verb, *files, "--json")[1].splitlines()]
+        assert [row["picture"] for row in rows] == files
+        assert ["error" in row for row in rows] == [False, True, False, True, False]
+    asked = ["how many shapes are there?", "what colour is the circle?"]
+    first, second = typed(capsys, "answer", "photo.jpg", *asked)[1].splitlines()
+    code, out, err = typed(capsys, "answer", "-", *asked, stdin="photo.jpg\nbad.png\n")
+    expected = [("photo.jpg", first), ("photo.jpg", second), ("bad.png", ""), ("bad.png", "")]
+    told = zip(expected, asked * 2, strict=True)
+    assert (code, out.splitlines()) == (1, [f"{file}\t{question}\t{answer}" for (file, answer), question in told])
+    assert "bad.png" in refused(capsys, "answer", "bad.png", *asked, code=1)  # the only picture: told once
 
 
 def test_looking_at_a_picture_writes_every_format(folder: Path, capsys: Captured) -> None:
@@ -110,7 +141,11 @@ def test_questions_are_answered(folder: Path, capsys: Captured) -> None:
     expected = [each.answer for each in load_model("runs/answer/1").answer("photo.jpg", asked)]
     assert (code, out.splitlines()) == (0, expected)
     code, out, err = typed(capsys, "answer", "photo.jpg", asked[1], "--attention", "-o", "where.png")
-    assert code == 0 and "colour" in out and "wrote where.png" in err
+    assert (code, out) == (
+        0,
+        expected[1] + "\n",
+    ) and "wrote where.png" in err  # the map is in its file, not here as well
+    assert "colour" in typed(capsys, "answer", "photo.jpg", asked[1], "--attention")[1]
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,11 @@ def test_refusals_say_what_to_type(values: dict[str, object], message: str) -> N
         check(DecodeConfig, values, "decode")
 
 
+def test_a_temperature_of_0_is_greedy() -> None:
+    shaped = {"sample": True, "temperature": 0, "top_k": 3, "top_p": 0.5, "min_p": 0.1, "beam": 7}
+    assert check(DecodeConfig, shaped, "decode") == DecodeConfig(sample=False, beam=1)
+
+
 def test_samples_may_be_more_than_the_beam() -> None:
     assert DecodeConfig(sample=True, n_best=11).n_best == 11
 

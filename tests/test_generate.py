@@ -237,6 +237,16 @@ def test_wrong_use_is_told() -> None:
         generator.generate("a", heat=3)
 
 
+def test_a_stream_needs_no_word_about_a_beam_that_nobody_gave() -> None:
+    """The bug: the options of an imported bundle are those of a beam search, and streaming said to leave it out."""
+    generator = scripted("byte", [*b"hello", END])
+    generator.config = generator.config.model_copy(update={"decode": DecodeConfig()})
+    assert generator.config.decode.beam > 1 and not generator.config.decode.sample
+    pieces: list[str] = []
+    found = generator.generate("a", stream=pieces.append)
+    assert "".join(pieces) == found.text == generator.generate("a", sample=False, beam=1).text
+
+
 def every_text(table: Tensor, limit: int, stop: str, first: int) -> list[tuple[float, str, bool]]:
     """All ways to go on, the likeliest first: log-probability, text before the stop string, whether it ended itself."""
     found: list[tuple[float, str, bool]] = []

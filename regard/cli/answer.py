@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import groupby
@@ -14,7 +13,7 @@ import typer
 from regard.cli.inputs import Answered, Inputs, Item, answers, arguments, pictures
 from regard.cli.model import load_model, newest_run
 from regard.cli.options import Device, Model
-from regard.cli.output import finite, results, say
+from regard.cli.output import json_line, printable, results, say
 from regard.errors import UsageError
 
 CHUNK = 64  # questions answered together
@@ -67,7 +66,7 @@ def answer(
             if look is not None and out is not None:  # before what is printed: the reader of stdout may have gone
                 say(f"wrote {look.save(out)}")
             columns = each.item.value[: 1 + (len(questions) > 1)] if several else ()
-            print(_as_json(each) if as_json else "\t".join([*columns, *_answer(each, scores)]))
+            print(_as_json(each) if as_json else "\t".join([*map(printable, columns), *_answer(each, scores)]))
             if look is not None and out is None:
                 results().print(look)
 
@@ -102,4 +101,4 @@ def _answer(each: Answered[Any], scores: bool) -> list[str]:
 def _as_json(each: Answered[Any]) -> str:
     picture, question = each.item.value
     bad = {"picture": picture, "question": question, "error": str(each.error)}
-    return json.dumps(finite(bad if each.found is None else asdict(each.found)), ensure_ascii=False)
+    return json_line(bad if each.found is None else asdict(each.found))

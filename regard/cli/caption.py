@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +10,7 @@ import typer
 from regard.cli.inputs import Answered, answers, pictures
 from regard.cli.model import load_model, newest_run
 from regard.cli.options import Beam, Device, Model, given
-from regard.cli.output import one_line, results, say
+from regard.cli.output import json_line, one_line, printable, results, say
 from regard.errors import UsageError
 
 CHUNK = 64  # pictures captioned together
@@ -64,11 +63,11 @@ def caption(
 
 def _as_lines(each: Answered[Any], *, names: bool, as_json: bool) -> list[str]:
     """Every caption of a picture, the best first."""
-    name = f"{each.item.where}\t" if names else ""
+    name = f"{printable(each.item.where)}\t" if names else ""
     if each.found is None:
-        return [json.dumps({"picture": each.item.value, "error": str(each.error)}) if as_json else name]
+        return [json_line({"picture": each.item.value, "error": str(each.error)}) if as_json else name]
     every = (each.found, *each.found.alternatives)
     if not as_json:
         return [f"{name}{one_line(one.text)}" for one in every]
     rows = [{"picture": one.picture, "caption": one.text, "log_probability": one.log_probability} for one in every]
-    return [json.dumps(row, ensure_ascii=False) for row in rows]
+    return [json_line(row) for row in rows]

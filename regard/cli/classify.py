@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +12,7 @@ import typer
 from regard.cli.inputs import Answered, AsText, Item, OutFile, answers, output_to, pictures, texts_or_lines
 from regard.cli.model import load_model, newest_run
 from regard.cli.options import Device, Model
-from regard.cli.output import finite, say
+from regard.cli.output import json_line, printable, say
 from regard.errors import RegardError, UsageError
 
 CHUNK = 512  # texts classified together
@@ -93,9 +92,9 @@ def _texts(classifier: Any, second: str | None) -> Callable[[list[Item]], Sequen
 def _as_line(each: Answered[Any], names: bool, scores: bool) -> str:
     label = [""] if each.found is None else [each.found.label]
     share = [] if not scores else [""] if each.found is None else [f"{each.found.probability:.4f}"]
-    return "\t".join([*([each.item.where] if names else []), *label, *share])
+    return "\t".join([*([printable(each.item.where)] if names else []), *label, *share])
 
 
 def _as_json(each: Answered[Any], sees: bool) -> str:
     bad = {"picture" if sees else "text": each.item.value, "error": str(each.error)}
-    return json.dumps(finite(bad if each.found is None else asdict(each.found)), ensure_ascii=False)
+    return json_line(bad if each.found is None else asdict(each.found))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import unicodedata
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ import typer
 from regard.cli.inputs import Answered, AsText, Inputs, Item, answers, arguments, texts_or_lines
 from regard.cli.model import load_model, newest_run
 from regard.cli.options import Device, Model, Removals, given, removing
-from regard.cli.output import finite, say
+from regard.cli.output import json_line, say
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -93,10 +92,10 @@ def _asked(prompts: list[str], as_text: bool) -> Inputs:
 def _as_lines(each: Answered[Generated], as_json: bool) -> list[str]:
     """Every text that was written, and where it ends."""
     if each.found is None:
-        return [json.dumps({"prompt": each.item.value, "error": str(each.error)}) if as_json else "\n---"]
+        return [json_line({"prompt": each.item.value, "error": str(each.error)}) if as_json else "\n---"]
     every = (each.found, *each.found.alternatives)
     if as_json:
-        return [json.dumps(finite(as_data(one)), ensure_ascii=False) for one in every]
+        return [json_line(as_data(one)) for one in every]
     return [f"{for_terminal(str(one))}\n---" for one in every]
 
 

@@ -31,7 +31,18 @@ def results() -> Console:
 
 
 def print_json(value: Any) -> None:
-    print(json.dumps(finite(value), ensure_ascii=False, indent=2))
+    print(json_line(value, indent=2))
+
+
+def json_line(value: Any, indent: int | None = None) -> str:
+    """A value as strict JSON, in one line; a lone surrogate, as in the name of a file that is not UTF-8, is escaped."""
+    line = json.dumps(finite(value), ensure_ascii=False, indent=indent)
+    return line if printable(line) == line else json.dumps(finite(value), indent=indent)
+
+
+def printable(text: str) -> str:
+    """The text as it can be written as UTF-8."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def print_table(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +11,7 @@ import typer
 from regard.cli.inputs import Answered, AsText, Inputs, Item, answers, output_to, texts_or_lines
 from regard.cli.model import load_translator, newest_run
 from regard.cli.options import Beam, Device, Removals, Softness, given, removing
-from regard.cli.output import finite, one_line, results, say
+from regard.cli.output import json_line, one_line, results, say
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -122,7 +121,7 @@ def as_lines(each: Answered[Translation], several: bool, scores: bool) -> list[s
 
 def as_json_lines(each: Answered[Translation]) -> list[str]:
     data = {"source": each.item.value, "error": str(each.error)} if each.found is None else as_data(each.found)
-    return [json.dumps(finite(data), ensure_ascii=False)]
+    return [json_line(data)]
 
 
 def as_data(found: Translation) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +10,7 @@ import typer
 from regard.cli.inputs import AsText, Item, OutFile, answers, output_to, texts_or_lines
 from regard.cli.model import load_model, newest_run
 from regard.cli.options import Device, Model
-from regard.cli.output import print_table, say
+from regard.cli.output import json_line, print_table, say
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ def vectors(
                 compared += [] if each.found is None else [(each.item.value, each.found)]
                 continue
             told = {"error": str(each.error)} if each.found is None else {"vector": each.found.tolist()}
-            print(json.dumps({"text": each.item.value, **told}, ensure_ascii=False))
+            print(json_line({"text": each.item.value, **told}))
         if similar:
             _print_alike(compared)
         near.say()
