@@ -8,8 +8,8 @@ whether it stands first or later (and is taken off again).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -17,7 +17,7 @@ import numpy as np
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from regard.errors import RegardError, UsageError
-from regard.files import write_text
+from regard.files import read_json, write_json, write_text
 from regard.tokens.config import TokensConfig
 
 PAD, BEGIN, END, UNKNOWN = 0, 1, 2, 3
@@ -67,11 +67,16 @@ class TextTokenizer:
     def __init__(self, tokenizer: Tokenizer, specials: Specials | None = None) -> None:
         self._tokenizer = tokenizer
         self._tokenizer.encode_special_tokens = True  # "</s>" typed by a person is text, not a command
-        self.specials = specials or named_specials(tokenizer)
+        self.specials, self._told = specials or named_specials(tokenizer), specials is not None
 
     @property
     def size(self) -> int:
         return self._tokenizer.get_vocab_size()
+
+    @property
+    def last(self) -> int:
+        """The greatest id; others' tokenizers may leave some out."""
+        return max(self._tokenizer.get_vocab().values(), default=-1)
 
     def encode(self, text: str) -> list[int]:
         return self.encode_all([text])[0]
@@ -170,12 +175,17 @@ class TextTokenizer:
         )
 
     def save(self, path: str | Path) -> Path:
+        """Write the tokenizer, and beside it its special ids if they were told and not read from their names."""
+        if self._told:
+            write_json(specials_beside(path), asdict(self.specials))
         return write_text(path, self._tokenizer.to_str(pretty=False))
 
     @classmethod
     def load(cls, path: str | Path) -> TextTokenizer:
         try:
-            return cls(Tokenizer.from_str(Path(path).read_text(encoding="utf-8")))
+            return cls(Tokenizer.from_str(Path(path).read_text(encoding="utf-8")), _stored_specials(path))
+        except RegardError:
+            raise
         except FileNotFoundError as error:
             raise RegardError(f"there is no {path}; the bundle is not whole, copy it again") from error
         except Exception as error:  # the library raises a bare Exception for any malformed file
@@ -226,20 +236,41 @@ def _without_names(texts: Iterable[str], normalizer: normalizers.Normalizer | No
         yield names.sub("", normal) if names.search(normal) else text
 
 
+def specials_beside(path: str | Path) -> Path:
+    """The file of a tokenizer's special ids, where it has one."""
+    return Path(path).with_suffix(".specials.json")
+
+
+def _stored_specials(path: str | Path) -> Specials | None:
+    beside = specials_beside(path)
+    if not beside.exists():
+        return None
+    try:
+        values = read_json(beside)
+        return Specials(**{**values, "also_end": tuple(values["also_end"])})
+    except (KeyError, TypeError) as error:
+        raise RegardError(f"{beside} does not hold the special ids of a tokenizer; copy the bundle again") from error
+
+
 def named_specials(tokenizer: Tokenizer) -> Specials:
-    """What a tokenizer calls its special tokens; one that has none of a sort does with the next best."""
+    """What a tokenizer calls its special tokens, by the names that are usual."""
+    return specials_of({role: named_special(tokenizer, role) for role in NAMES})
 
-    def find(role: str) -> int | None:
-        found = (tokenizer.token_to_id(name) for name in NAMES[role])
-        return next((index for index in found if index is not None), None)
 
-    begin, end = find("begin"), find("end")
-    begin = end if begin is None else begin
+def named_special(tokenizer: Tokenizer, role: str) -> int | None:
+    found = (tokenizer.token_to_id(name) for name in NAMES[role])
+    return next((index for index in found if index is not None), None)
+
+
+def specials_of(ids: Mapping[str, int | None], also_end: tuple[int, ...] = ()) -> Specials:
+    """The ids of the roles that a tokenizer has; for one that it has not, the next best."""
+    begin = ids["end"] if ids["begin"] is None else ids["begin"]
     if begin is None:
         raise RegardError("the tokenizer has no token that begins or ends a text (such as <s>, [CLS], <|endoftext|>)")
-    end = begin if end is None else end
-    pad, unknown = find("pad"), find("unknown")
-    return Specials(end if pad is None else pad, begin, end, end if unknown is None else unknown, find("mask"))
+    end = begin if ids["end"] is None else ids["end"]
+    pad, unknown = (end if ids[role] is None else ids[role] for role in ("pad", "unknown"))
+    assert pad is not None and unknown is not None
+    return Specials(pad, begin, end, unknown, ids["mask"], also_end)
 
 
 def as_arrays(sequences: Sequence[Sequence[int]], *, begin: bool) -> list[np.ndarray]:
