@@ -36,6 +36,7 @@ class BundleConfig(StrictConfig):
     regard: str = __version__
     task: Literal["translate", "generate", "fill", "classify", "classify-pictures", "caption", "answer"] = "translate"
     languages: tuple[str, str] | None = None
+    bleu_tokenizer: str = "auto"  # how a translation model's BLEU cuts words
     labels: tuple[str, ...] = ()  # what a classifier tells apart
     pairs: bool | None = None  # whether a classifier was trained on pairs of texts; None: on both, or nobody noted it
     longest: int | None = None  # tokens of a text that a classifier reads; longer ones are cut

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ ODD_TEXTS = (
 PADDING = 3  # rows of the tables that no token has, as others make their vocabularies round
 
 
-def byte_level() -> Tokenizer:
+def byte_level(special: Sequence[str] = ("<|endoftext|>",)) -> Tokenizer:
     """As GPT-2's."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -52,7 +52,7 @@ def byte_level() -> Tokenizer:
     tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer.train_from_iterator(
-        TEXTS, trainers.BpeTrainer(vocab_size=283, special_tokens=["<|endoftext|>"], initial_alphabet=alphabet)
+        TEXTS, trainers.BpeTrainer(vocab_size=283, special_tokens=list(special), initial_alphabet=alphabet)
     )
     return tokenizer
 

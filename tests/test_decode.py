@@ -87,6 +87,29 @@ def run(options: DecodeConfig, sources: Sequence[int], limits: Sequence[int], **
     return generate(toy, torch.tensor(sources), prefix, end=END, limits=limits, options=options, **more)  # type: ignore[arg-type]
 
 
+def test_each_of_several_ends_ends_a_sequence() -> None:
+    """Greedy by hand, and a beam as wide as everything against all sequences, each of which may end in either way."""
+    other = 4
+    for source in range(3):
+        (greedy,) = run(DecodeConfig(beam=1), [source], [5], also_end=[other])[0]
+        ids: list[int] = []
+        while len(ids) < 5 and (best := int(np.argmax(log_probs_after(source, ids)))) not in (END, other):
+            ids.append(best)
+        assert greedy.ids == tuple(ids)
+        if len(ids) < 5:
+            assert greedy.token_log_probabilities[-1] == pytest.approx(max(log_probs_after(source, ids)))
+        options = DecodeConfig(beam=VOCABULARY**3, n_best=7, length_penalty="none")
+        tokens = [token for token in range(VOCABULARY) if token not in (END, other)]
+        totals = []
+        for so_far, parts in every_sequence(source, 3, tokens):
+            ways = (END, other) if len(so_far) < 3 else (END,)  # at the limit, the end itself is forced
+            totals += [sum(parts[:-1]) + log_probs_after(source, so_far)[end] for end in ways]
+        found = run(options, [source], [3], also_end=[other])[0]
+        assert [each.log_probability for each in found] == pytest.approx(sorted(totals, reverse=True)[:7])
+        late = run(DecodeConfig(min_length=3), [source], [5], also_end=[other])[0][0]
+        assert len(late.ids) >= 3 and other not in late.ids
+
+
 # -- oracles: enumeration, and a beam search on lists that never stops before the limit ----------------------------
 
 

@@ -142,7 +142,7 @@ def test_top_p_agrees_with_a_full_sort(seed: int, p: float, spread: float) -> No
 
 def test_filters_are_only_those_asked_for() -> None:
     device = torch.device("cpu")
-    assert filters_of(DecodeConfig(), END, [], [], device) == []
+    assert filters_of(DecodeConfig(), [END], [], [], device) == []
     options = DecodeConfig(sample=True, temperature=0.5, top_k=2, top_p=0.5, min_length=1)
-    names = [type(rule).__name__ for rule in filters_of(options, END, [0], [TopK(1)], device)]
+    names = [type(rule).__name__ for rule in filters_of(options, [END], [0], [TopK(1)], device)]
     assert names == ["Forbid", "MinLength", "TopK", "Temperature", "TopK", "TopP"]

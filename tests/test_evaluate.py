@@ -1,8 +1,10 @@
 """Scores against sacreBLEU's own command of the same thing, and alignments counted by hand."""
 
+import json
 import random
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,12 +13,24 @@ import pytest
 from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.significance import PairedTest
 
-from regard.bundle import BundleConfig
+from regard.bundle import Bundle, BundleConfig, save_bundle
+from regard.cli import main
 from regard.errors import RegardError, UsageError
-from regard.evaluate import alignment_error_rate, exact_match, hard_alignment, paired_bootstrap, score_translations
+from regard.evaluate import (
+    alignment_error_rate,
+    exact_match,
+    hard_alignment,
+    paired_bootstrap,
+    score_translations,
+    translation,
+)
 from regard.evaluate import bootstrap as bootstrap_module
+from regard.evaluate.by_length import Bucket, score_bucket
+from regard.evaluate.translation import Tokenizing, bleu_tokenizer
 from regard.models.table import build_model
+from regard.tasks.compare import TestSet, compare
 from regard.tasks.config import run_config
+from regard.tasks.evaluate import evaluate
 from regard.tasks.learn_translate import validation
 from regard.tasks.translate import Translator
 from regard.tokens import TokenizerPair
@@ -192,6 +206,116 @@ def test_exact_match_is_a_percentage():
 def test_scores_need_no_torch():
     code = "import sys, regard.evaluate; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# -- what a word is --------------------------------------------------------------------------------------------------
+
+CHINESE = [
+    ("I like apples", "我 喜欢 吃 苹果 ， 也 喜欢 吃 香蕉 。".replace(" ", ""), "我喜欢吃苹果,也爱吃香蕉。"),
+    ("The weather is fine", "今天天气非常好，我们去公园。", "今天天气很好，我们去公园。"),
+    ("A dog runs", "一只狗在雪地里奔跑。", "一条狗在雪地里奔跑。"),
+]
+
+
+def test_each_language_has_the_tokenizer_that_others_score_it_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    for code in ("en", "de-AT", "fi", "ru_RU", None):
+        assert bleu_tokenizer("auto", code) == Tokenizing("13a")
+    for code in ("zh", "zh-CN", "ZH_Hant", "zho_Hans", "cmn", "yue"):
+        assert bleu_tokenizer("auto", code).name == "zh"
+    for code in ("th", "lo", "km", "khm_Khmr", "my", "bo", "dz"):
+        assert bleu_tokenizer("auto", code).name == "char" and f"is {code};" in bleu_tokenizer("auto", code).note
+    here = {"13a", "zh", "char"}
+    monkeypatch.setattr(translation, "_installed", lambda name: name in here)
+    for code, name, extra in (("ja", "ja-mecab", "ja"), ("ko-KR", "ko-mecab", "ko")):
+        without = bleu_tokenizer("auto", code)
+        assert without.name == "char" and f"{name} is not installed (pip install 'sacrebleu[{extra}]')" in without.note
+        with pytest.raises(UsageError, match=f"{name} is not installed"):
+            bleu_tokenizer(name, code)
+        here.add(name)
+        assert bleu_tokenizer("auto", code).name == name == bleu_tokenizer(name).name
+    assert bleu_tokenizer("13a", "zh") == Tokenizing("13a")
+    with pytest.raises(UsageError, match="no tokenizer mecab; BLEU has 13a, char"):
+        bleu_tokenizer("mecab")
+
+
+@pytest.mark.parametrize(
+    ("references", "name"),
+    [
+        (["我喜欢吃苹果", "Tom 吃香蕉"], "zh"),
+        (["りんごが好きです", "日本語の文"], "ja-mecab"),
+        (["ฉันชอบกินแอปเปิ้ล"], "char"),
+        (["ខ្ញុំចូលចិត្តផ្លែប៉ោម"], "char"),
+        (["the word 苹果 means apple"], "13a"),
+        (["나는 사과를 좋아한다"], "13a"),  # has spaces
+        (["1998-03-03"], "13a"),
+        ([], "13a"),
+    ],
+)
+def test_where_no_language_is_named_the_script_decides(
+    references: list[str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(translation, "_installed", lambda name: True)
+    found = bleu_tokenizer("auto", None, references)
+    assert found.name == name and bool(found.note) == (name != "13a")
+    assert bleu_tokenizer("auto", "en", references).name == "13a"
+
+
+@pytest.mark.parametrize("tokenize", ["13a", "zh", "char", "intl", "none"])
+def test_every_score_of_chinese_is_sacrebleus(tokenize: str) -> None:
+    _, references, outputs = (list(column) for column in zip(*CHINESE, strict=True))
+    oracle = BLEU(tokenize=tokenize)
+    wanted = oracle.corpus_score(outputs, [references]).score
+    found = score_translations(outputs, references, tokenize=tokenize, metrics=("bleu",), resamples=0)["bleu"]
+    assert found.value == pytest.approx(wanted) and found.signature == str(oracle.get_signature())
+    assert f"tok:{tokenize}" in found.signature and (wanted > 40) == (tokenize in ("zh", "char"))
+    bucket = Bucket(1, 3, 2.0, (0, 2))
+    part = oracle.corpus_score([outputs[0], outputs[2]], [[references[0], references[2]]]).score
+    assert score_bucket(bucket, outputs, references, tokenize=tokenize, resamples=0).value == pytest.approx(part)
+    compared = paired_bootstrap(outputs, references, references, tokenize=tokenize, resamples=7)
+    same = oracle.corpus_score(references, [references]).score
+    assert (compared.baseline, compared.system) == (pytest.approx(wanted), pytest.approx(same))
+
+
+def test_validation_eval_and_compare_count_chinese_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """BLEU once always cut words at spaces: good Chinese scored 0."""
+    sources, references, outputs = (list(column) for column in zip(*CHINESE, strict=True))
+    pairs = list(zip(sources, references, strict=True))
+    config = run_config("translate", {"tokens": {"kind": "character"}, "preset": "demo"})
+    tokenizers = TokenizerPair.train(sources, references, config.tokens)
+    sizes = (tokenizers.source.size, tokenizers.target.size)
+    bundle = BundleConfig(languages=("en", "zh"), tokens=config.tokens, vocabulary=sizes, model=config.model)
+    model = build_model(config.model, *sizes)
+    known = dict(zip(sources, outputs, strict=True))
+
+    def good(self: Translator, texts: list[str], **options: Any) -> list[SimpleNamespace]:
+        return [SimpleNamespace(text=known[text]) for text in texts]
+
+    monkeypatch.setattr(Translator, "translate", good)
+    wanted = {name: BLEU(tokenize=name).corpus_score(outputs, [references]).score for name in ("zh", "char")}
+    wanted["13a"] = 0.0
+    for name in ("auto", "13a", "char"):
+        said = bundle.model_copy(update={"bleu_tokenizer": name})
+        save_bundle(tmp_path / name, Bundle(said, model, tokenizers, {}))
+        right = wanted["zh" if name == "auto" else name]
+        assert validation(said, tokenizers, pairs, config)(model).metrics["bleu"] == pytest.approx(right)
+        assert evaluate(Translator.load(tmp_path / name), pairs).scores["bleu"].value == pytest.approx(right)
+    test = TestSet(("test.tsv",), tuple(pairs), join=())
+    report = compare({"one": tmp_path / "auto", "other": tmp_path / "13a"}, test)
+    for entry in report.entries:
+        assert entry.bleu.value == pytest.approx(wanted["zh"]) and "tok:zh" in entry.bleu.signature
+        assert entry.by_length[0].value == pytest.approx(wanted["zh"])
+    assert report.entries[1].against_first is not None
+    assert report.entries[1].against_first.baseline == pytest.approx(wanted["zh"])
+    assert any("BLEU counts words by zh: the target language is zh" in note for note in report.notes)
+    (tmp_path / "test.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in pairs), encoding="utf-8")
+    words = ["eval", str(tmp_path / "auto"), "--on", str(tmp_path / "test.tsv"), "--device", "cpu"]
+    assert main.run([*words, "--tokenize", "char", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["scores"]["bleu"]["value"] == pytest.approx(wanted["char"])
+    assert main.run(words) == 0
+    assert "tok:zh" in (shown := capsys.readouterr()).out and "the target language is zh" in shown.err
+    assert main.run([*words, "--tokenize", "mecab"]) == 2
 
 
 def test_validation_of_lower_cased_tokens_ignores_case(monkeypatch: pytest.MonkeyPatch) -> None:

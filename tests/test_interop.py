@@ -12,6 +12,7 @@ import torch
 from foreign import (
     EXACT,
     ODD_TEXTS,
+    PADDING,
     ROUNDED,
     TEXTS,
     apart,
@@ -32,7 +33,8 @@ from foreign import (
 from torch import Tensor
 
 from regard.bundle import load_bundle, save_bundle
-from regard.interop import import_folder
+from regard.interop import export_folder, import_folder
+from regard.tasks.generate import Generator
 
 
 def stepped(model: Any, ids: Tensor, read: int) -> Tensor:
@@ -168,6 +170,100 @@ def test_an_imported_model_is_a_bundle(tmp_path: Path) -> None:
     again = load_bundle(save_bundle(tmp_path / "bundle", bundle))
     assert same_weights(bundle, again)
     assert again.tokenizer.encode(TEXTS[1]) == bundle.tokenizer.encode(TEXTS[1])
+
+
+# --- What begins and ends a text
+
+
+def chat(folder: Path, *, generation: dict[str, Any] | None, tokenizer: dict[str, Any] | None, **config: Any) -> Path:
+    """A LLaMA whose tokenizer has three tokens that stand for no text, with the files that say what they are for."""
+    model = llama(**config)
+    model.save_pretrained(folder)
+    (folder / "generation_config.json").unlink()
+    text = byte_level(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
+    text.save(str(folder / "tokenizer.json"))
+    for name, values in (("generation_config.json", generation), ("tokenizer_config.json", tokenizer)):
+        if values is not None:
+            (folder / name).write_text(json.dumps(values))
+    return folder
+
+
+CHAT = {
+    "tokenizer_class": "PreTrainedTokenizerFast",
+    "eos_token": "<|im_end|>",
+    "bos_token": {"__type": "AddedToken", "content": "<|im_start|>"},
+}
+SAID = [  # of config.json, generation_config.json, tokenizer_config.json -> who says how a text ends
+    ({"bos_token_id": 1, "eos_token_id": 2}, None, None, "eos_token_id of config.json"),
+    ({"bos_token_id": 1, "eos_token_id": [2, 7]}, None, None, "eos_token_id of config.json"),
+    (
+        {"bos_token_id": 0, "eos_token_id": 0},
+        {"bos_token_id": 1, "eos_token_id": [2, 0]},
+        None,
+        "of generation_config.json",
+    ),
+    ({"bos_token_id": 0, "eos_token_id": 0}, None, CHAT, "eos_token_id of config.json"),
+]
+
+
+@pytest.mark.parametrize(("config", "generation", "tokenizer", "who"), SAID)
+def test_a_text_begins_and_ends_as_the_files_say(
+    config: dict[str, Any], generation: Any, tokenizer: Any, who: str, tmp_path: Path
+) -> None:
+    """Once guessed from names: here begin = end = pad = 0, and a text that never stops."""
+    folder, told = chat(tmp_path / "hf", generation=generation, tokenizer=tokenizer, **config), list[str]()
+    bundle = load_bundle(save_bundle(tmp_path / "bundle", import_folder(folder, tell=told.append)))
+    for where in (folder, export_folder(bundle, tmp_path / "back")):
+        theirs = transformers.AutoModelForCausalLM.from_pretrained(where).generation_config
+        ends = theirs.eos_token_id if isinstance(theirs.eos_token_id, list) else [theirs.eos_token_id]
+        ids = bundle.tokenizer.specials
+        assert [ids.begin, ids.end, *ids.also_end] == [theirs.bos_token_id, *ends]
+    assert who in told[-1] and f"end {bundle.tokenizer.labels([ids.end])[0]} ({ids.end})" in told[-1]
+
+
+def test_where_no_model_file_says_the_tokenizer_does_and_then_the_names(tmp_path: Path) -> None:
+    nothing = {"bos_token_id": None, "eos_token_id": None}
+    folder = chat(tmp_path / "hf", generation=None, tokenizer=CHAT, **nothing)
+    theirs, ids = transformers.AutoTokenizer.from_pretrained(folder), import_folder(folder).tokenizer.specials
+    assert (ids.begin, ids.end) == (theirs.bos_token_id, theirs.eos_token_id) == (1, 2)
+    (folder / "tokenizer_config.json").unlink()
+    told: list[str] = []
+    ids = import_folder(folder, tell=told.append).tokenizer.specials
+    assert (ids.begin, ids.end, ids.pad) == (0, 0, 0) and "no file says, so by its name" in told[-1]
+    beyond = {"bos_token_id": 1, "eos_token_id": [50256, 2]}  # as a small model that kept the defaults of a large one
+    ids = import_folder(
+        chat(tmp_path / "beyond", generation=None, tokenizer=None, **beyond), tell=told.append
+    ).tokenizer.specials
+    assert (ids.begin, ids.ends) == (1, {2}) and "eos_token_id is 50256, which the tokenizer does not have" in told[-2]
+
+
+@torch.inference_mode()
+def test_a_text_stops_where_theirs_stops(tmp_path: Path) -> None:
+    """The ends are tokens that greedy search comes to of itself, each after another prompt."""
+    theirs, prompts, unused = llama(), ([1, 40, 41], [1, 77, 90, 91]), [0, 1, *range(283, 283 + PADDING)]
+
+    def go_on(prompt: list[int], ends: list[int] | None) -> list[int]:
+        limits = {"max_new_tokens": 12, "do_sample": False, "eos_token_id": ends, "pad_token_id": 0}
+        return theirs.generate(torch.tensor([prompt]), suppress_tokens=unused, **limits)[0].tolist()[len(prompt) :]
+
+    ends = [go_on(prompt, None)[place] for prompt, place in zip(prompts, (3, 5), strict=True)]
+    config = {"bos_token_id": 1, "eos_token_id": ends, "pad_token_id": 0}
+    user = Generator(import_folder(chat(tmp_path / "hf", generation=None, tokenizer=None, **config)))
+    for prompt in prompts:
+        wanted = go_on(prompt, ends)
+        assert len(wanted) < 12 and wanted[-1] in ends
+        (found,) = user._search([prompt], [0], user.options({"max_length": 12, "sample": False}), (), None)[0]
+        assert found.finished and list(found.ids) == wanted[:-1]
+
+
+def test_berts_tokens_have_the_names_that_its_tokenizer_says(tmp_path: Path) -> None:
+    folder = saved(bert(), tmp_path / "hf")
+    names = {"cls_token": "the", "sep_token": {"content": "cat"}, "pad_token": "[PAD]", "mask_token": "ran"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(names))
+    tokenizer = import_folder(folder).tokenizer
+    ids = tokenizer.specials
+    assert tokenizer.labels([ids.begin, ids.end, ids.pad, ids.unknown]) == ["the", "cat", "[PAD]", "[UNK]"]
+    assert ids.mask is not None and tokenizer.labels([ids.mask]) == ["ran"]
 
 
 # --- Tokenizers

@@ -14,7 +14,7 @@ from PIL import Image
 from regard.data.pictures.fit import fit_picture
 from regard.data.pictures.format import PictureFormat
 from regard.errors import RegardError
-from regard.interop.preprocessor import read_format, write_format
+from regard.interop.preprocessor import RESAMPLE, read_format, write_format
 from regard.interop.settings import Settings
 
 FORMAT = PictureFormat(size=20, fit="squash", mean=(0.3, 0.4, 0.5), deviation=(0.2, 0.25, 0.3))
@@ -40,6 +40,32 @@ def test_their_preprocessor_shows_the_same_picture(fit: Any, tmp_path: Path) -> 
     assert read_format(Settings(write_format(format), "x"), size=20, channels=3) == format
 
 
+@pytest.mark.parametrize("code", range(6))
+def test_a_photo_is_resized_as_their_preprocessor_does(code: int, tmp_path: Path) -> None:
+    """`resample` once went unread: whatever it said, photos were resized by bicubic curves."""
+    values = {**write_format(FORMAT), "resample": code}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(values))
+    format = read_format(Settings(values, "x"), size=20, channels=3)
+    assert format.resample.upper() == Image.Resampling(code).name and write_format(format) == values
+    processor = transformers.AutoImageProcessor.from_pretrained(tmp_path, backend="pil")
+    noise = np.random.default_rng(3).integers(0, 256, (47, 59, 3), dtype=np.uint8)
+    pixels = processor(Image.fromarray(noise), return_tensors="pt")["pixel_values"][0].permute(1, 2, 0).numpy()
+    theirs = (pixels * np.array(format.deviation) + np.array(format.mean)) * 255
+    assert np.abs(theirs - fit_picture(noise, format)).max() < 0.01
+    others = [name for name in RESAMPLE if name != format.resample]
+    apart = [np.abs(fit_picture(noise, format.model_copy(update={"resample": name})) - theirs).max() for name in others]
+    assert min(apart) > 5  # each way shows
+
+
+@pytest.mark.parametrize("kind", ["ViTImageProcessor", "CLIPImageProcessor", "DeiTImageProcessor"])
+def test_a_way_that_is_not_written_is_that_of_the_processors_class(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps({"image_processor_type": kind}))
+    theirs = transformers.AutoImageProcessor.from_pretrained(tmp_path, backend="pil").resample
+    found = read_format(Settings({"image_processor_type": kind}, "x"), size=20, channels=3).resample
+    assert found.upper() == Image.Resampling(theirs).name
+    assert read_format(None, size=20, channels=3).resample == "bilinear"  # a ViT without the file
+
+
 @pytest.mark.parametrize(
     ("values", "words"),
     [
@@ -50,6 +76,8 @@ def test_their_preprocessor_shows_the_same_picture(fit: Any, tmp_path: Path) -> 
         ({"do_rescale": False}, "do_rescale is False"),
         ({"do_resize": False}, "do_resize is False"),
         ({"image_mean": [0.5, 0.5]}, "image_mean"),
+        ({"resample": 6}, r"resample is 6; Regard has 0 \(nearest\), 1 \(lanczos\)"),
+        ({"resample": "bicubic"}, "resample is 'bicubic'; Regard has"),
         ({"image_std": [0.5, 0, 0.5]}, "image_std"),
     ],
 )

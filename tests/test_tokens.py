@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from pathlib import Path
 
@@ -9,9 +10,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
 from regard.errors import RegardError
-from regard.tokens import BEGIN, END, PAD, SPECIAL, UNKNOWN, TextTokenizer, TokenizerPair, TokensConfig, as_arrays
+from regard.tokens import (
+    BEGIN,
+    END,
+    PAD,
+    SPECIAL,
+    UNKNOWN,
+    Specials,
+    TextTokenizer,
+    TokenizerPair,
+    TokensConfig,
+    as_arrays,
+)
 from regard.tokens import train_tokenizer as train
 
 TEXTS = [
@@ -167,6 +180,76 @@ def test_commands_in_the_training_text_become_no_commands() -> None:
         ids = tokenizer.encode("</s> <s> <pad> <unk>")
         assert not {PAD, BEGIN, END} & set(ids)
         assert tokenizer.labels(range(4)) == list(SPECIAL)
+
+
+def imported() -> dict[str, TextTokenizer]:
+    """What other libraries' tokenizers are like, where a name in a text could be taken for the token."""
+    names, letters = [*SPECIAL, "<|im_end|>"], [*"<>/|_sunkpadime "]
+    ids = {name: number for number, name in enumerate([*names, *letters, "</", "s>"])}
+    merges = [("<", "/"), ("s", ">"), ("</", "s>")]
+    scores = [(name, 0.0) for name in names] + [(letter, -3.0) for letter in letters]
+    spaced = Tokenizer(models.WordLevel(ids, unk_token="<unk>"))
+    spaced.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    marked = [Tokenizer(models.Unigram(scores, unk_id=UNKNOWN)), Tokenizer(models.BPE(ids, merges, unk_token="<unk>"))]
+    for each in marked:
+        each.add_special_tokens(names)
+    plain = Tokenizer(models.BPE(ids, merges, unk_token="<unk>"))
+    plain.add_tokens([AddedToken(name, special=False, normalized=False) for name in names])
+    roles = Specials(PAD, BEGIN, END, UNKNOWN, None, also_end=(ids["<|im_end|>"],))
+    end = Tokenizer(models.BPE(ids, merges, unk_token="</s>"))
+    return {
+        "words, names not marked": TextTokenizer(spaced, roles),
+        "unigram": TextTokenizer(marked[0]),
+        "merges that make a name": TextTokenizer(marked[1]),
+        "added and not special": TextTokenizer(plain, roles),
+        "an end that is also unknown": TextTokenizer(end, Specials(PAD, BEGIN, END, END, None)),
+    }
+
+
+NAMED = st.lists(
+    st.sampled_from(
+        [*SPECIAL, "[MASK]", "<|im_end|>", "</S>", "＜s＞", "<", "/", "s>", "a", "é", " ", "\t", "\n", "\u3000"]
+    ),
+    max_size=9,
+).map("".join)
+GUARDED = {
+    **{
+        f"{kind}{' with gaps' * mask}{' folded' * folded}": train(
+            [*TEXTS, "a </s>\nb\t<s> [MASK]\n<pad> </S> ＜pad＞"],
+            TokensConfig(kind=kind, size=400, min_count=1, lowercase=folded, normalise="nfkc" if folded else "none"),  # type: ignore[arg-type]
+            mask=mask,
+        )
+        for kind in ("bpe", "byte", "character", "word", "space", "wordpiece")
+        for mask in (False, True)
+        for folded in (False, True)
+    },
+    **imported(),
+}
+
+
+@pytest.mark.parametrize("name", list(GUARDED))
+@settings(max_examples=60, deadline=None)
+@given(text=NAMED)
+def test_no_text_becomes_a_control_token(name: str, text: str) -> None:
+    """`space` once took "</s>" between spaces for the end of the text, and so did unigrams from elsewhere."""
+    tokenizer = GUARDED[name]
+    ids = tokenizer.encode(text)
+    marked = {tokenizer._tokenizer.token_to_id(each) for each in ("<pad>", "<s>", "</s>", "<|im_end|>", "[MASK]")}
+    assert not marked & set(ids)
+    assert len(tokenizer.spans(text)) == len(ids)
+    if tokenizer.specials.mask is not None:
+        gaps = len(re.findall(r"\[MASK\]", text))
+        assert [each for each in tokenizer.encode_gaps(text) if each in marked] == [tokenizer.specials.mask] * gaps
+
+
+def test_a_name_is_unknown_among_words_and_letters_elsewhere() -> None:
+    space, words = GUARDED["space"], imported()
+    assert space.labels(space.encode("a </s> b, <unk>")) == ["a", "<unk>", "<unk>", "<unk>"]
+    assert space.labels(range(4)) == list(SPECIAL)  # although the texts it learned from have them beside line ends
+    for name in ("unigram", "merges that make a name", "added and not special"):
+        assert words[name].labels(words[name].encode("s</s>")) == ["s", "<", "/", "s", ">"], name
+        assert words[name].spans("s</s>") == [(0, 1), *[(1, 5)] * 4], name
+    assert words["an end that is also unknown"].encode("é") == []
 
 
 def test_normalisation_is_stated_and_stored(tmp_path: Path) -> None:

@@ -290,6 +290,7 @@ def test_the_preprocessor_that_was_saved_with_theirs(tmp_path: Path) -> None:
         "image_std": [0.4, 0.5, 0.6],
     }
     found = imported(folder_of(theirs(), tmp_path / "hf", **values)).config.pictures
-    assert found == PictureFormat(size=20, fit="squash", mean=(0.1, 0.2, 0.3), deviation=(0.4, 0.5, 0.6))
+    colours = {"mean": (0.1, 0.2, 0.3), "deviation": (0.4, 0.5, 0.6)}
+    assert found == PictureFormat(size=20, fit="squash", resample="bilinear", **colours)
     bare = imported(folder_of(theirs(), tmp_path / "bare")).config.pictures
-    assert bare == PictureFormat(size=20, fit="squash", mean=(0.5,), deviation=(0.5,))
+    assert bare == PictureFormat(size=20, fit="squash", resample="bilinear", mean=(0.5,), deviation=(0.5,))

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.compare_others import compare_others
+from regard.cli.eval import check_tokenizer
 from regard.cli.model import choose_device
-from regard.cli.options import AsJson, Beam, Device, Lowercase, Softness, given
+from regard.cli.options import AsJson, Beam, Device, Lowercase, Softness, Tokenize, given
 from regard.cli.output import print_json, print_table, progress, results, say
 from regard.errors import UsageError
 
@@ -73,6 +74,7 @@ def compare(
     beam: Beam = None,
     softness: Softness = None,
     lowercase: Lowercase = False,
+    tokenize: Tokenize = None,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -82,6 +84,7 @@ def compare(
     """
     if len(what) < 2:
         raise UsageError("a comparison needs two models or more: regard compare RUN RUN --on test.tsv")
+    check_tokenizer(tokenize)
     from regard.tasks.contenders import check_same_data, named_test_set, read_contenders
 
     over = given(preset=preset, data=given(train=data or None, valid=valid or None) or None)
@@ -101,7 +104,7 @@ def compare(
     if test is None:
         compare_others(task, contenders, folders, names, place=place, as_json=as_json, **shown)
         return
-    shown |= {"lowercase": lowercase, "training_data": training_files(contenders)}
+    shown |= {"lowercase": lowercase, "tokenize": tokenize, "training_data": training_files(contenders)}
     compare_translators(folders, test, place, as_json, **shown, **given(beam=beam, softness=softness))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.model import load_model
-from regard.cli.options import AsJson, Beam, Device, Lowercase, RunFolder, Softness, TestPairs, given
+from regard.cli.options import AsJson, Beam, Device, Lowercase, RunFolder, Softness, TestPairs, Tokenize, given
 from regard.cli.output import one_line, print_json, print_table, progress, results, say
 from regard.errors import UsageError
 
@@ -27,6 +27,7 @@ def evaluate(
     beam: Beam = None,
     softness: Softness = None,
     lowercase: Lowercase = False,
+    tokenize: Tokenize = None,
     context: Annotated[
         int | None, typer.Option(metavar="N", help="Tokens a language model reads at once.", show_default="the model's")
     ] = None,
@@ -47,13 +48,16 @@ def evaluate(
     Translations: BLEU, chrF and TER with 95% intervals and signatures. Language models: loss, perplexity, bits per byte.
     Classifiers: accuracy with its interval, F1, confusions. Captions: BLEU-1 to 4, CIDEr-D, ROUGE-L.
     """
+    check_tokenizer(tokenize)
     model = load_model(run, device)
     task = model.config.task
     asked = given(beam=beam, softness=softness, lowercase=lowercase or None, context=context, overlap=overlap)
+    asked |= given(tokenize=tokenize)
     asked |= given(save=save, out=out)
     _check_options(task, asked)
     if task == "translate":
-        _translations(model, run, on, given(beam=beam, softness=softness), lowercase, save, as_json)
+        how = {"lowercase": lowercase, "tokenize": tokenize}
+        _translations(model, run, on, given(beam=beam, softness=softness), how, save, as_json)
     elif task == "classify":
         _labels(model, run, on, save, out, as_json)
     elif model.config.pictures is not None:
@@ -65,7 +69,7 @@ def evaluate(
 
 
 ALLOWED = {
-    "translate": {"beam", "softness", "lowercase", "save"},
+    "translate": {"beam", "softness", "lowercase", "tokenize", "save"},
     "generate": {"context", "overlap"},
     "fill": set[str](),
     "classify": {"save", "out"},
@@ -75,6 +79,14 @@ ALLOWED = {
 }
 
 
+def check_tokenizer(name: str | None) -> None:
+    """Before a model is loaded: the tokenizer has a name that BLEU knows, and is installed."""
+    if name is not None:
+        from regard.evaluate.translation import bleu_tokenizer
+
+        bleu_tokenizer(name)
+
+
 def _check_options(task: str, asked: dict[str, Any]) -> None:
     wrong = sorted(asked.keys() - ALLOWED[task])
     if wrong:
@@ -82,7 +94,13 @@ def _check_options(task: str, asked: dict[str, Any]) -> None:
 
 
 def _translations(
-    translator: Any, run: str, on: list[str], decode: dict[str, Any], lowercase: bool, save: Path | None, as_json: bool
+    translator: Any,
+    run: str,
+    on: list[str],
+    decode: dict[str, Any],
+    how: dict[str, Any],
+    save: Path | None,
+    as_json: bool,
 ) -> None:
     from regard.files import write_text
     from regard.tasks.evaluate import evaluate as score
@@ -90,7 +108,7 @@ def _translations(
 
     pairs = read_test_set(on, run)
     with progress("translating") as advance:
-        found = score(translator, pairs, lowercase=lowercase, one_answer=has_one_answer(on), progress=advance, **decode)
+        found = score(translator, pairs, one_answer=has_one_answer(on), progress=advance, **how, **decode)
     if save is not None:
         say(f"wrote {write_text(save, ''.join(one_line(output) + chr(10) for output in found.outputs))}")
     if as_json:
@@ -112,6 +130,8 @@ def print_scores(run: str, on: list[str], found: Evaluation) -> None:
     )
     for score in scores:
         console.print(f"{score.name}: {score.signature}", style="dim", markup=False, soft_wrap=True)
+    for note in found.notes:
+        say(note)
 
 
 def _texts(model: Any, run: str, on: list[str], options: dict[str, Any], as_json: bool) -> None:

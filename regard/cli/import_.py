@@ -73,7 +73,7 @@ def read(source: Path, tokens: Path | None) -> Bundle:
     if source.is_dir():
         if tokens is not None:
             raise UsageError("--tokens is for files of llama2.c; a folder has its own tokenizer")
-        return import_folder(source)
+        return import_folder(source, tell=say)
     if source.suffix == ".safetensors" or source.name == "config.json":
         raise UsageError(f"name the folder that {source.name} lies in: regard import {source.parent}")
     if source.suffix in PICKLES:
@@ -90,16 +90,23 @@ def about(bundle: Bundle, folder: Path) -> dict[str, Any]:
         "bundle": str(folder),
         "model": config.model.kind,
         "parameters": sum(parameter.numel() for parameter in bundle.model.parameters()),
-        **_takes(config),
+        **_takes(bundle),
         "task": config.task,
     }
 
 
-def _takes(config: Any) -> dict[str, Any]:
+def _takes(bundle: Bundle) -> dict[str, Any]:
     """What the model is given: text or pictures."""
+    config: Any = bundle.config
     if config.pictures is not None:
         return {"pictures": f"{config.pictures.size} x {config.pictures.size}", "labels": len(config.labels)}
-    return {"vocabulary": config.vocabulary[0], "longest": getattr(config.model, "max_length", None)}
+    special, label = bundle.tokenizer.specials, bundle.tokenizer.labels
+    return {
+        "vocabulary": config.vocabulary[0],
+        "longest": getattr(config.model, "max_length", None),
+        "begins with": label([special.begin])[0],
+        "ends with": " or ".join(label([special.end, *special.also_end])),
+    }
 
 
 def use(bundle: Bundle, folder: Path) -> str:

@@ -35,6 +35,14 @@ TestPairs = Annotated[
 Lowercase = Annotated[
     bool, typer.Option("--lowercase", help="Score without regard to case (BLEU and chrF; TER never has it).")
 ]
+Tokenize = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="How BLEU cuts words: 13a, zh, ja-mecab, ko-mecab, char, intl or none.",
+        show_default="by the target language",
+    ),
+]
 Beam = Annotated[
     int | None, typer.Option(metavar="N", help="Width of the beam; 1 is greedy.", show_default="the model's")
 ]

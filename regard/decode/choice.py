@@ -49,10 +49,19 @@ class Candidates:
 
 
 class Choice(ABC):
-    """Proposes at most `width` sequences to go on and to end for each source, and starts with `first` of them."""
+    """Proposes at most `width` sequences to go on and to end for each source, and starts with `first` of them.
 
-    def __init__(self, width: int, first: int, end: int) -> None:
-        self.width, self.first, self.end = width, first, end
+    Of several `ends` each ends a sequence at its own log-probability; candidates have the first in its place.
+    """
+
+    def __init__(self, width: int, first: int, ends: Sequence[int]) -> None:
+        self.width, self.first, self.end, self.ends = width, first, ends[0], tuple(ends)
+
+    def ended(self, ids: Tensor) -> Tensor:
+        """The ids, with the first end token in the place of any."""
+        for other in self.ends[1:]:
+            ids = ids.masked_fill(ids == other, self.end)
+        return ids
 
     @abstractmethod
     def candidates(self, scores: Scores, live: Live) -> Candidates: ...
@@ -67,8 +76,9 @@ class Alone(Choice):
 
     def candidates(self, scores: Scores, live: Live) -> Candidates:
         values, ids = self.pick(scores.allowed, live)
-        willing = (ids == self.end).cpu().numpy()  # (B, W)
         own = scores.logits.gather(-1, ids[..., None]).squeeze(-1)  # (B, W)
+        ids = self.ended(ids)
+        willing = (ids == self.end).cpu().numpy()  # (B, W)
         own = own.masked_fill(values == -math.inf, -math.inf)
         if scores.at_limit is not None:
             forced = scores.at_limit[:, None]  # (B, 1)
@@ -81,8 +91,8 @@ class Alone(Choice):
 class Greedy(Alone):
     """The most likely token, of equals the lower id."""
 
-    def __init__(self, end: int) -> None:
-        super().__init__(width=1, first=1, end=end)
+    def __init__(self, ends: Sequence[int]) -> None:
+        super().__init__(width=1, first=1, ends=ends)
 
     def pick(self, allowed: Tensor, live: Live) -> tuple[Tensor, Tensor]:
         values, ids = top(allowed, 1)
@@ -97,8 +107,8 @@ class Sample(Alone):
     cumulative probability exceeds the number.
     """
 
-    def __init__(self, end: int, seed: int, streams: Sequence[int], n: int) -> None:
-        super().__init__(width=n, first=n, end=end)
+    def __init__(self, ends: Sequence[int], seed: int, streams: Sequence[int], n: int) -> None:
+        super().__init__(width=n, first=n, ends=ends)
         self._numbers = [[np.random.Generator(np.random.PCG64([seed, s, i])) for i in range(n)] for s in streams]
 
     def pick(self, allowed: Tensor, live: Live) -> tuple[Tensor, Tensor]:
@@ -114,14 +124,15 @@ class Sample(Alone):
 class Beam(Choice):
     """The best continuations of all hypotheses of a source together (beam search).
 
-    Of each hypothesis the `width + 1` best tokens are enough: at most `width` of them go on, and one may be the end.
+    Of each hypothesis the `width` best tokens and one for each end are enough: at most `width` of them go on.
     """
 
-    def __init__(self, width: int, end: int) -> None:
-        super().__init__(width, first=1, end=end)
+    def __init__(self, width: int, ends: Sequence[int]) -> None:
+        super().__init__(width, first=1, ends=ends)
 
     def candidates(self, scores: Scores, live: Live) -> Candidates:
-        values, ids = top(scores.allowed, min(self.width + 1, scores.allowed.size(-1)))  # (B, W, K)
+        values, ids = top(scores.allowed, min(self.width + len(self.ends), scores.allowed.size(-1)))  # (B, W, K)
+        ids = self.ended(ids)
         willing = (ids[..., 0] == self.end).cpu().numpy()  # (B, W)
         if scores.at_limit is not None:
             values[scores.at_limit] = -math.inf
@@ -137,8 +148,8 @@ class Beam(Choice):
         )
 
 
-def choice_of(options: DecodeConfig, end: int, streams: Sequence[int]) -> Choice:
+def choice_of(options: DecodeConfig, ends: Sequence[int], streams: Sequence[int]) -> Choice:
     """The choice these options ask for."""
     if options.sample:
-        return Sample(end, options.seed, streams, options.n_best)
-    return Greedy(end) if options.beam == 1 else Beam(options.beam, end)
+        return Sample(ends, options.seed, streams, options.n_best)
+    return Greedy(ends) if options.beam == 1 else Beam(options.beam, ends)

@@ -104,14 +104,18 @@ def _only(logits: Tensor, values: Tensor, ids: Tensor) -> Tensor:
 
 
 def filters_of(
-    options: DecodeConfig, end: int, forbidden: Sequence[int], constraints: Sequence[Filter], device: torch.device
+    options: DecodeConfig,
+    ends: Sequence[int],
+    forbidden: Sequence[int],
+    constraints: Sequence[Filter],
+    device: torch.device,
 ) -> list[Filter]:
     """The rules these options ask for. Those that forbid come first, so that top-k counts what is left."""
     filters: list[Filter] = []
     if forbidden:
         filters.append(Forbid(torch.tensor(sorted(set(forbidden)), device=device)))
     if options.min_length:
-        filters.append(MinLength(torch.tensor([end], device=device), options.min_length))
+        filters.append(MinLength(torch.tensor(list(ends), device=device), options.min_length))
     filters.extend(constraints)
     if options.sample and options.temperature != 1:
         filters.append(Temperature(options.temperature))

@@ -31,6 +31,7 @@ def generate(
     end: int,
     limits: Sequence[int],
     options: DecodeConfig,
+    also_end: Sequence[int] = (),
     forbidden: Sequence[int] = (),
     streams: Sequence[int] | None = None,
     constraints: Sequence[Filter] = (),
@@ -41,6 +42,7 @@ def generate(
 
     limits       most tokens for each source, end not counted; at the limit the end token is forced, and its
                  log-probability counts, so that every sequence is complete under the model
+    also_end     other ids that end a sequence, each at its own log-probability
     forbidden    ids that are never produced, such as padding and begin; the end token among them: never of itself
     streams      what tells the sources apart for sampling; by default their place in the batch. Give the place
                  in the whole input, and batching or sorting it differently gives the same samples
@@ -54,10 +56,11 @@ def generate(
     _check_sources(prefix, limits, streams)
     if len(prefix) == 0:
         return []
-    filters = filters_of(options, end, forbidden, constraints, prefix.device)
-    search = _Search(choice_of(options, end, streams), filters, np.array(limits, dtype=np.int64), options, stops)
+    ends = (end, *also_end)
+    filters = filters_of(options, ends, forbidden, constraints, prefix.device)
+    search = _Search(choice_of(options, ends, streams), filters, np.array(limits, dtype=np.int64), options, stops)
     logits, state = stepper.start(source, prefix)  # (B, 1, V)
-    _check_ids((end, *forbidden), logits)
+    _check_ids((*ends, *forbidden), logits)
     while (move := search.advance(logits)) is not None:
         if watch is not None:
             watch(search.live)

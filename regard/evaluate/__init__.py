@@ -3,12 +3,13 @@
 from regard.evaluate.alignment import alignment_error_rate, hard_alignment
 from regard.evaluate.exact import exact_match
 from regard.evaluate.significance import Comparison, paired_bootstrap
-from regard.evaluate.translation import Score, score_translations
+from regard.evaluate.translation import Score, bleu_tokenizer, score_translations
 
 __all__ = [
     "Comparison",
     "Score",
     "alignment_error_rate",
+    "bleu_tokenizer",
     "exact_match",
     "hard_alignment",
     "paired_bootstrap",

@@ -69,12 +69,19 @@ def _bucket(places: np.ndarray, lengths: Sequence[int]) -> Bucket:
 
 
 def score_bucket(
-    bucket: Bucket, outputs: Sequence[str], references: Sequence[str], *, lowercase: bool = False, resamples: int = 1000
+    bucket: Bucket,
+    outputs: Sequence[str],
+    references: Sequence[str],
+    *,
+    lowercase: bool = False,
+    tokenize: str = "13a",
+    resamples: int = 1000,
 ) -> Score:
     """BLEU of the bucket's sentences, with its 95% interval."""
     check_pairs(outputs, references)
     chosen, right = [outputs[place] for place in bucket.places], [references[place] for place in bucket.places]
-    return score_translations(chosen, right, lowercase=lowercase, metrics=("bleu",), resamples=resamples)["bleu"]
+    how = {"lowercase": lowercase, "tokenize": tokenize}
+    return score_translations(chosen, right, metrics=("bleu",), resamples=resamples, **how)["bleu"]  # type: ignore[arg-type]
 
 
 def join_pairs(pairs: Sequence[tuple[str, str]], count: int) -> list[tuple[str, str]]:

@@ -31,6 +31,7 @@ def paired_bootstrap(
     references: Sequence[str],
     metric: str = "bleu",
     lowercase: bool = False,
+    tokenize: str = "13a",
     resamples: int = 1000,
     seed: int = 12345,
 ) -> Comparison:
@@ -39,7 +40,7 @@ def paired_bootstrap(
     check_pairs(system, references, "outputs of the system")
     if resamples < 1:
         raise UsageError(f"resamples is {resamples}; a comparison needs at least 1, and about 1000 to mean something")
-    scorer = make_metric(metric, lowercase)
+    scorer = make_metric(metric, lowercase, tokenize)
     tables = [sentence_counts(scorer, outputs, references) for outputs in (baseline, system)]
     first, second = (score_of(scorer, table.sum(axis=0)) for table in tables)
     scores = resampled_scores(scorer, tables, resamples, seed)  # (2, resamples)

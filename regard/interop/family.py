@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from regard.bundle import Bundle, BundleConfig
@@ -52,7 +51,7 @@ class Family:
 
 
 def assemble(
-    family: Family, config: Any, vocabulary: int, tensors: dict[str, Tensor], tokenizer: Tokenizer, origin: str
+    family: Family, config: Any, vocabulary: int, tensors: dict[str, Tensor], text: TextTokenizer, origin: str
 ) -> Bundle:
     """A bundle of our model with these tensors, which have the family's full names."""
     tensors = _without_copies(tensors, family.copies(config), origin)
@@ -64,13 +63,16 @@ def assemble(
             f"{origin}: the table of embeddings is {tuple(table.shape)}, and by its config.json it would be "
             f"{(vocabulary, config.width)}"
         )
-    _check_tokenizer(tokenizer, vocabulary, origin)
+    if text.last >= vocabulary:
+        raise RegardError(
+            f"{origin}: the tokenizer has ids up to {text.last}, and the model knows {vocabulary} tokens; "
+            "they do not belong together, so take both from one place"
+        )
     model = build(family.task, config, (vocabulary,))
     _fill(model, rows, tensors, origin)
     settings = BundleConfig(
         task=family.task, tokens=TokensConfig(kind="imported"), vocabulary=(vocabulary,), model=config
     )
-    text = TextTokenizer(tokenizer)
     return Bundle(settings, model.eval(), TokenizerPair(text, text), {})
 
 
@@ -105,12 +107,3 @@ def _fill(model: nn.Module, rows: list[Row], tensors: dict[str, Tensor], origin:
     with torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(ours[name])
-
-
-def _check_tokenizer(tokenizer: Tokenizer, vocabulary: int, origin: str) -> None:
-    ids = tokenizer.get_vocab().values()
-    if not ids or max(ids) >= vocabulary:
-        raise RegardError(
-            f"{origin}: the tokenizer has ids up to {max(ids, default=-1)}, and the model knows {vocabulary} tokens; "
-            "they do not belong together, so take both from one place"
-        )

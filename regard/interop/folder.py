@@ -6,41 +6,46 @@ export_folder(load_bundle("runs/generate/1/best"), "for-others")
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from regard.bundle import Bundle
-from regard.errors import RegardError, UsageError, nearest
+from regard.errors import RegardError, UsageError
 from regard.files import new_folder, read_json, write_json
 from regard.interop import bert, gpt2, llama, vit
 from regard.interop.family import Family, assemble, their_tensors
 from regard.interop.pooling import read_longest, read_pooling, write_pooling
 from regard.interop.settings import Settings
-from regard.interop.tokenizer import read_tokenizer, write_tokenizer
+from regard.interop.tokenizer import read_specials, read_tokenizer, write_specials, write_tokenizer
 from regard.interop.weights import SINGLE, read_weights
 from regard.models.config import BertConfig
 from regard.tensors import write_tensors
+from regard.tokens import TextTokenizer
 
 FAMILIES: dict[str, Family] = {each.FAMILY.name: each.FAMILY for each in (gpt2, bert, llama)}
 # A GPT-3 whose attention is not banded is a GPT-2.
 EXPORTED: dict[str, Family] = {"gpt2": gpt2.FAMILY, "gpt3": gpt2.FAMILY, "bert": bert.FAMILY, "llama": llama.FAMILY}
 
 
-def import_folder(path: str | Path) -> Bundle:
-    """The model and tokenizer of a folder with config.json and safetensors, ready to run."""
+def import_folder(path: str | Path, tell: Callable[[str], None] = lambda words: None) -> Bundle:
+    """The model and tokenizer of a folder with config.json and safetensors, ready to run.
+
+    `tell` hears what was read from which file where several could say it.
+    """
     folder = Path(path)
     settings = _read_settings(folder)
     if settings.values.get("model_type") == vit.NAME:  # sees pictures: no tokenizer, but a preprocessor
         return vit.read_folder(folder, settings)
     family = _family(settings)
     tokenizer = read_tokenizer(folder)
+    text = TextTokenizer(tokenizer, read_specials(folder, family.task, tokenizer, tell))
     tensors = family.full_names(read_weights(folder))
     config = family.read(settings, tensors.keys())
     pooling = read_pooling(folder)
     if pooling is not None and isinstance(config, BertConfig):
         config = config.model_copy(update={"pooling": pooling})
-    bundle = assemble(family, config, settings.size("vocab_size"), tensors, tokenizer, str(folder))
+    bundle = assemble(family, config, settings.size("vocab_size"), tensors, text, str(folder))
     if pooling is None:
         return bundle
     return replace(bundle, config=bundle.config.model_copy(update={"longest": read_longest(folder)}))
@@ -55,10 +60,11 @@ def export_folder(bundle: Bundle, path: str | Path) -> Path:
             vit.write_folder(bundle, inside)
         return path
     family, config = _exported_as(bundle), bundle.config.model
-    values = family.write(config) | _common(family, bundle)
+    values = family.write(config)
     refuse_to_replace(path)
     with new_folder(path) as inside:
-        write_json(inside / "config.json", values)
+        common = {"model_type": family.name, "vocab_size": bundle.config.vocabulary[0], "torch_dtype": "float32"}
+        write_json(inside / "config.json", values | common | write_specials(bundle, inside))
         write_tensors(inside / SINGLE, their_tensors(family, bundle))
         write_tokenizer(bundle, inside)
         if isinstance(config, BertConfig) and not config.head:
@@ -86,12 +92,11 @@ def _read_settings(folder: Path) -> Settings:
 
 
 def _family(settings: Settings) -> Family:
-    name = settings.values.get("model_type")
+    name, known = settings.values.get("model_type"), ", ".join(sorted((*FAMILIES, vit.NAME)))
     if not isinstance(name, str):
-        raise RegardError(f"{settings.origin} has no model_type; Regard imports {', '.join((*FAMILIES, vit.NAME))}")
+        raise RegardError(f"{settings.origin} has no model_type; Regard imports {known}")
     if name not in FAMILIES:
-        known = (*FAMILIES, vit.NAME)
-        raise RegardError(f"{settings.origin}: Regard cannot import a model of type {name}{nearest(name, known)}")
+        raise RegardError(f"{settings.origin}: Regard cannot import a model of type {name}; it imports {known}")
     return FAMILIES[name]
 
 
@@ -104,15 +109,3 @@ def _exported_as(bundle: Bundle) -> Family:
             "fill and vit for classify can be exported"
         )
     return family
-
-
-def _common(family: Family, bundle: Bundle) -> dict[str, Any]:
-    """Keys that every config.json has. Only BERT's names a pad: elsewhere it may be the end token, which is learned."""
-    ids = bundle.tokenizer.specials
-    roles = {"pad_token_id": ids.pad} if family.task == "fill" else {"bos_token_id": ids.begin, "eos_token_id": ids.end}
-    return {
-        "model_type": family.name,
-        "vocab_size": bundle.config.vocabulary[0],
-        "torch_dtype": "float32",
-        **roles,
-    }

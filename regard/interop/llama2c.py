@@ -22,6 +22,7 @@ from regard.interop import llama
 from regard.interop.family import assemble
 from regard.interop.llama2c_tokens import read_tokens
 from regard.models.config import LlamaConfig
+from regard.tokens import TextTokenizer
 
 HEADER = np.dtype("<i4")
 NUMBERS = 7
@@ -87,7 +88,7 @@ def import_llama2c(weights: str | Path, tokens: str | Path | None = None) -> Bun
     )
     tokenizer = read_tokens(_beside(path, header) if tokens is None else Path(tokens), header.vocabulary)
     tensors = dict(_tensors(path, header))
-    return assemble(llama.FAMILY, config, header.vocabulary, tensors, tokenizer, str(path))
+    return assemble(llama.FAMILY, config, header.vocabulary, tensors, TextTokenizer(tokenizer), str(path))
 
 
 def halves(weight: Tensor, heads: int) -> Tensor:

@@ -11,7 +11,7 @@ from regard.errors import RegardError
 from regard.interop.settings import Settings
 
 FILE = "preprocessor_config.json"
-BICUBIC = 3  # Pillow's number of it
+RESAMPLE = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # by Pillow's numbers, from 0 on
 
 
 def read_format(settings: Settings | None, *, size: int, channels: int) -> PictureFormat:
@@ -27,6 +27,7 @@ def read_format(settings: Settings | None, *, size: int, channels: int) -> Pictu
         "size": size,
         "channels": channels,
         "fit": _fit(settings, size),
+        "resample": _resample(settings),
         "mean": _by_channel(settings, "image_mean", channels) if normal else (0.0,),
         "deviation": _by_channel(settings, "image_std", channels) if normal else (1.0,),
     }
@@ -46,7 +47,7 @@ def write_format(format: PictureFormat) -> dict[str, Any]:
         else "ViTImageProcessor",  # the one that cuts out the middle
         "do_resize": True,
         "size": {"shortest_edge": format.size} if crop else square,
-        "resample": BICUBIC,
+        "resample": RESAMPLE.index(format.resample),
         "do_center_crop": crop,
         **({"crop_size": square} if crop else {}),
         "do_rescale": True,
@@ -66,6 +67,18 @@ def _fit(settings: Settings, size: int) -> str:
     _expect(settings, "crop_size", size, ({"height": size, "width": size}, size))
     _expect(settings, "size", size, ({"shortest_edge": size}, size))
     return "crop"
+
+
+def _resample(settings: Settings) -> str:
+    """Pillow's number; where none is written, that of the processor's class: ViT's own is bilinear, others' bicubic."""
+    of_class = settings.values.get("image_processor_type") or settings.values.get("feature_extractor_type") or "ViT"
+    usual = "bilinear" if str(of_class).startswith("ViT") else "bicubic"
+    value = settings.values.get("resample")
+    value = RESAMPLE.index(usual) if value is None else value
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < len(RESAMPLE):
+        known = ", ".join(f"{number} ({name})" for number, name in enumerate(RESAMPLE))
+        raise RegardError(f"{settings.origin}: resample is {value!r}; Regard has {known}")
+    return RESAMPLE[value]
 
 
 def _expect(settings: Settings, key: str, size: int, allowed: tuple[Any, ...]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,30 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from regard.bundle import Bundle
 from regard.errors import RegardError
 from regard.files import read_json, write_json, write_text
-from regard.tokens import TextTokenizer
+from regard.tokens import Specials, TextTokenizer, named_special, specials_of
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<|endoftext|>")
 UNLIMITED = 10**30  # what transformers writes for "any length"
+CONFIG, GENERATION = "config.json", "generation_config.json"
+TOKENIZER, MAP = "tokenizer_config.json", "special_tokens_map.json"
+
+# Which key of which file says what a role's id is, or its name: the first that does so holds. A language model stops by
+# its generation_config.json, which transformers makes of config.json where there is none; BERT is fed by its tokenizer.
+AUTHORITIES: dict[str, dict[str, tuple[tuple[str, str], ...]]] = {
+    "generate": {
+        role: ((GENERATION, f"{name}_id"), (CONFIG, f"{name}_id"), (TOKENIZER, name), (MAP, name))
+        for role, name in (("begin", "bos_token"), ("end", "eos_token"), ("pad", "pad_token"))
+    },
+    "fill": {
+        "begin": ((TOKENIZER, "cls_token"), (MAP, "cls_token")),
+        "end": ((TOKENIZER, "sep_token"), (MAP, "sep_token")),
+        "pad": ((TOKENIZER, "pad_token"), (MAP, "pad_token"), (CONFIG, "pad_token_id")),
+    },
+}
+BOTH = {
+    "unknown": ((TOKENIZER, "unk_token"), (MAP, "unk_token")),
+    "mask": ((TOKENIZER, "mask_token"), (MAP, "mask_token")),
+}
 
 
 def read_tokenizer(folder: Path) -> Tokenizer:
@@ -33,6 +54,69 @@ def read_tokenizer(folder: Path) -> Tokenizer:
     return tokenizer
 
 
+def read_specials(
+    folder: Path, task: str, tokenizer: Tokenizer, tell: Callable[[str], None] = lambda words: None
+) -> Specials:
+    """The ids that begin, end and pad a text, as the files of the folder say; `tell` hears which file said so.
+
+    Where none does, the tokenizer is searched for the usual names.
+    """
+    ids: dict[str, tuple[int, ...]] = {}
+    told: list[str] = []
+    for role, places in (AUTHORITIES[task] | BOTH).items():
+        found, where = _authority(folder, places, tokenizer, tell)
+        of_model = _known(getattr(tokenizer.model, "unk_token", None), tokenizer) if role == "unknown" else None
+        found = found if of_model is None else (of_model,)  # this is what a text becomes
+        if not found and (named := named_special(tokenizer, role)) is not None:
+            found, where = (named,), "no file says, so by its name"
+        ids[role] = found
+        if found and role in AUTHORITIES[task]:
+            names = ", ".join(f"{tokenizer.id_to_token(each)} ({each})" for each in found)
+            told.append(f"{role} {names}: {where}")
+    specials = specials_of({role: found[0] if found else None for role, found in ids.items()}, ids["end"][1:])
+    tell("special tokens: " + "; ".join(told))
+    return specials
+
+
+def _authority(
+    folder: Path, places: Sequence[tuple[str, str]], tokenizer: Tokenizer, tell: Callable[[str], None]
+) -> tuple[tuple[int, ...], str]:
+    """The ids that the first file says which says any, and which file that is."""
+    for file, key in places:
+        value = _settings(folder, file).get(key)
+        values = value if isinstance(value, list) else [value]
+        found = {str(each): _known(each, tokenizer) for each in values if each is not None}
+        unknown = ", ".join(each for each, index in found.items() if index is None)
+        if unknown:
+            tell(f"{folder}/{file}: {key} is {unknown}, which the tokenizer does not have; it is passed over")
+        known = tuple(dict.fromkeys(index for index in found.values() if index is not None))
+        if known:
+            return known, f"{key} of {file}"
+    return (), ""
+
+
+def _known(value: Any, tokenizer: Tokenizer) -> int | None:
+    """The id that a file says, itself or by its token (a name, or a table with its `content`), if there is one."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value if 0 <= value < 2**32 and tokenizer.id_to_token(value) is not None else None
+    name = value.get("content") if isinstance(value, dict) else value
+    return tokenizer.token_to_id(name) if isinstance(name, str) else None
+
+
+def write_specials(bundle: Bundle, folder: Path) -> dict[str, Any]:
+    """What config.json says of special tokens; for a language model generation_config.json too, which says when to stop.
+
+    A language model's config.json names no pad: it may be the end token, whose embedding is learned.
+    """
+    ids = bundle.tokenizer.specials
+    if bundle.config.task == "fill":
+        return {"pad_token_id": ids.pad}
+    ends = [ids.end, *ids.also_end] if ids.also_end else ids.end
+    both = {"bos_token_id": ids.begin, "eos_token_id": ends}
+    write_json(folder / GENERATION, both | {"pad_token_id": ids.pad})
+    return both
+
+
 def write_tokenizer(bundle: Bundle, folder: Path) -> None:
     """tokenizer.json, with begin and end put around a text as the model saw it, and tokenizer_config.json."""
     text = bundle.tokenizer
@@ -46,7 +130,7 @@ def write_tokenizer(bundle: Bundle, folder: Path) -> None:
         inputs = ["input_ids", "token_type_ids", "attention_mask"]  # which text of two a token belongs to, too
         names |= {"cls_token": names["bos_token"], "sep_token": names["eos_token"], "model_input_names": inputs}
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": _longest(bundle), **names}
-    write_json(folder / "tokenizer_config.json", config)
+    write_json(folder / TOKENIZER, config)
 
 
 def _from_json(path: Path) -> Tokenizer:
@@ -74,7 +158,6 @@ def _wordpiece(folder: Path) -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix="##")
     tokenizer.add_special_tokens([name for name in SPECIALS if name in ids])
-    tokenizer.post_processor = _around(TextTokenizer(tokenizer), both=True)
     return tokenizer
 
 
@@ -125,8 +208,8 @@ def _longest(bundle: Bundle) -> int:
     return UNLIMITED if longest is None else longest
 
 
-def _settings(folder: Path) -> dict[str, Any]:
-    path = folder / "tokenizer_config.json"
+def _settings(folder: Path, file: str = TOKENIZER) -> dict[str, Any]:
+    path = folder / file
     values = read_json(path) if path.exists() else {}
     if not isinstance(values, dict):
         raise RegardError(f"{path} does not hold a table of settings; copy it again")

@@ -12,12 +12,12 @@ from regard.data.pairs import Pair
 from regard.decode.config import DecodeConfig
 from regard.evaluate.by_length import Bucket, buckets, join_pairs, score_bucket, source_lengths
 from regard.evaluate.significance import Comparison, paired_bootstrap
-from regard.evaluate.translation import Score, score_translations
+from regard.evaluate.translation import Score, Tokenizing, score_translations
 from regard.look.sentence import SentenceAttention
 from regard.runs import bundle_folder
 from regard.tasks.alignment import AlignmentErrors, alignment_errors
 from regard.tasks.conditions import Conditions, conditions
-from regard.tasks.evaluate import Evaluation, evaluate
+from regard.tasks.evaluate import Evaluation, evaluate, tokenizing
 from regard.tasks.translate import Translator
 from regard.training.history import History, read_history
 
@@ -141,25 +141,29 @@ def compare(
     budget: float | None = None,
     training_data: Sequence[str] = (),
     lowercase: bool = False,
+    tokenize: str | None = None,
     device: str = "cpu",
     progress: Progress | None = None,
     **options: Any,
 ) -> Report:
     """The report of the runs (name -> folder), in the order given; differences are to the first."""
-    columns = _columns(test)
+    columns, references = _columns(test), [target for _, target in test.pairs]
     entries: list[Entry] = []
+    counted: Tokenizing | None = None  # as the first model's target language needs it; the others are counted alike
+    how: dict[str, Any] = {}
     for number, (name, folder) in enumerate(runs.items()):
         translator = Translator.load(folder, device)
+        counted = counted or tokenizing(translator.config, references, tokenize)
+        how = {"lowercase": lowercase, "tokenize": counted.name}
         advance = _part(progress, number * len(test.pairs), len(runs) * len(test.pairs))
-        found = _evaluate(translator, test, lowercase, advance, options)
-        scores = _by_length(translator, found, test, columns, lowercase, options)
+        found = _evaluate(translator, test, how, advance, options)
+        scores = _by_length(translator, found, test, columns, how, options)
         entries.append(_entry(name, folder, translator, found, scores, _alignment(translator, test), options))
     example = choose_example(test, sentence)
     if not example.reference:
         best = Translator.load(max(entries, key=lambda entry: entry.bleu.value).run, device)
         example = replace(example, target=best.translate(example.source, **options).text)
-    references = [target for _, target in test.pairs]
-    compared = _paired([entry.outputs for entry in entries], references, lowercase)
+    compared = _paired([entry.outputs for entry in entries], references, how)
     return Report(
         tuple(
             replace(entry, against_first=compared.get((0, place)), attention=_look(entry, example, device))
@@ -174,7 +178,7 @@ def compare(
         budget,
         tuple(training_data),
         conditions(device),
-        tuple(_notes(entries)),
+        (*_notes(entries), *([f"{counted.note}."] if counted and counted.note else [])),
     )
 
 
@@ -207,16 +211,16 @@ def _described(bucket: Bucket, joined: int = 1) -> LengthBucket:
 
 
 def _evaluate(
-    translator: Translator, test: TestSet, lowercase: bool, progress: Progress | None, options: dict[str, Any]
+    translator: Translator, test: TestSet, how: dict[str, Any], progress: Progress | None, options: dict[str, Any]
 ) -> Evaluation:
     metrics = ("bleu", "chrf")
     return evaluate(
         translator,
         test.pairs,
-        lowercase=lowercase,
         one_answer=test.dates,
         metrics=metrics,
         progress=progress,
+        **how,
         **options,
     )
 
@@ -226,7 +230,7 @@ def _by_length(
     found: Evaluation,
     test: TestSet,
     columns: Sequence[Column],
-    lowercase: bool,
+    how: dict[str, Any],
     options: dict[str, Any],
 ) -> tuple[Score, ...]:
     """BLEU in each column; joined inputs are translated here, the others were already."""
@@ -234,11 +238,11 @@ def _by_length(
     scores = []
     for column, bucket in columns:
         if column.joined == 1:
-            scores.append(score_bucket(bucket, found.outputs, references, lowercase=lowercase))
+            scores.append(score_bucket(bucket, found.outputs, references, **how))
             continue
         sources, targets = zip(*join_pairs(test.pairs, column.joined), strict=True)
         outputs = [each.text for each in translator.translate(sources, **{**options, "n_best": 1})]
-        scores.append(score_translations(outputs, targets, lowercase=lowercase, metrics=("bleu",))["bleu"])
+        scores.append(score_translations(outputs, targets, metrics=("bleu",), **how)["bleu"])
     return tuple(scores)
 
 
@@ -286,11 +290,11 @@ def _look(entry: Entry, example: Example, device: str) -> SentenceAttention:
 
 
 def _paired(
-    outputs: Sequence[Sequence[str]], references: Sequence[str], lowercase: bool
+    outputs: Sequence[Sequence[str]], references: Sequence[str], how: dict[str, Any]
 ) -> dict[tuple[int, int], Comparison]:
     """Each model against each that comes after it."""
     return {
-        (first, second): paired_bootstrap(outputs[first], outputs[second], references, lowercase=lowercase)
+        (first, second): paired_bootstrap(outputs[first], outputs[second], references, **how)
         for first in range(len(outputs))
         for second in range(first + 1, len(outputs))
     }

@@ -76,6 +76,9 @@ class ValidateConfig(StrictConfig):
 
     sentences: int = Field(500, ge=0, description="Validation sentences translated (greedily) for BLEU; 0 for none.")
     samples: int = Field(2, ge=0, description="Translations shown to the person.")
+    bleu_tokenizer: Literal["auto", "13a", "char", "intl", "zh", "ja-mecab", "ko-mecab", "none"] = Field(
+        "auto", description="How BLEU cuts words (sacreBLEU's names); auto: as the target language needs it."
+    )
 
 
 class TranslateConfig(TextRunConfig):

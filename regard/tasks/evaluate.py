@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from regard.bundle import BundleConfig
 from regard.data.pairs import Pair, is_builtin, read_pairs
 from regard.errors import UsageError
 from regard.evaluate.exact import exact_match
-from regard.evaluate.translation import Score, score_translations
+from regard.evaluate.translation import Score, Tokenizing, bleu_tokenizer, score_translations
 from regard.runs import CONFIG, read_run
 from regard.tasks.translate import Translator
 
@@ -27,6 +28,7 @@ class Evaluation:
     sentences: int
     seconds: float  # of decoding, loading not counted
     outputs: tuple[str, ...]
+    notes: tuple[str, ...] = ()  # what a reader should know before comparing a number
 
     @property
     def sentences_per_second(self) -> float:
@@ -40,6 +42,7 @@ class Evaluation:
             "sentences": self.sentences,
             "seconds": self.seconds,
             "sentences_per_second": self.sentences_per_second,
+            "notes": list(self.notes),
         }
 
 
@@ -48,26 +51,38 @@ def evaluate(
     pairs: Sequence[Pair],
     *,
     lowercase: bool = False,
+    tokenize: str | None = None,
     one_answer: bool = False,
     metrics: Sequence[str] = ("bleu", "chrf", "ter"),
     progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> Evaluation:
-    """Translate the sources and score the outputs; `options` are of decoding, `one_answer` asks for exact match."""
+    """Translate the sources and score the outputs; `options` are of decoding, `one_answer` asks for exact match.
+
+    `tokenize` says how BLEU cuts words, as `validate.bleu_tokenizer`; without it, that of the model's run.
+    """
     sources, references = [source for source, _ in pairs], [target for _, target in pairs]
     options = {**options, "n_best": 1}
+    counted = tokenizing(translator.config, references, tokenize)
     translator.translate(sources[:1], **options)  # the first call also warms up
     started = time.perf_counter()
     found = translator.translate(sources, progress=progress, **options)
     seconds = time.perf_counter() - started
     outputs = [each.text for each in found]
     return Evaluation(
-        score_translations(outputs, references, lowercase=lowercase, metrics=metrics),
+        score_translations(outputs, references, lowercase=lowercase, tokenize=counted.name, metrics=metrics),
         exact_match(outputs, references) if one_answer else None,
         len(pairs),
         seconds,
         tuple(outputs),
+        (counted.note,) if counted.note else (),
     )
+
+
+def tokenizing(config: BundleConfig, references: Sequence[str], asked: str | None = None) -> Tokenizing:
+    """How BLEU cuts the words of a model's outputs: as asked, as its run says, or by its target language."""
+    language = config.languages[1] if config.languages else None
+    return bleu_tokenizer(config.bleu_tokenizer if asked is None else asked, language, references)
 
 
 def has_one_answer(names: Sequence[str]) -> bool:

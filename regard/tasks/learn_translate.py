@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from regard.evaluate.exact import exact_match
 from regard.evaluate.translation import score_translations
 from regard.models.table import build
 from regard.tasks.config import RunConfig, TranslateConfig
+from regard.tasks.evaluate import tokenizing
 from regard.tasks.prepared import TOKENS, Prepared, fingerprint, note_run, saver
 from regard.tasks.probes import prober
 from regard.tasks.translate import Translator
@@ -61,6 +63,7 @@ def prepare_translate(
     bundle = BundleConfig(
         task=config.task,
         languages=config.data.languages,
+        bleu_tokenizer=config.validate_.bleu_tokenizer,
         tokens=config.tokens,
         vocabulary=sizes,
         model=config.model,
@@ -81,8 +84,10 @@ def prepare_translate(
         device=torch.device(device),
         probe=prober(Translator(Bundle(bundle, model, tokenizers, {})), pairs.valid, config.probes, folder),
     )
+    counted = tokenizing(bundle, [target for _, target in pairs.valid]).note if config.validate_.sentences else ""
     notes = (
         *pairs.notes,
+        *([counted] if counted else []),
         *([note] if note else []),
         f"{len(train):,} training and {len(pairs.valid):,} validation pairs",
     )
@@ -102,6 +107,8 @@ def validation(
     tokens = encode(pairs, tokenizers)
     batches = Batches(tokens, max(run.train.batch_tokens, max(map(max, zip(*tokens.lengths(), strict=True)))), seed=0)
     shown = pairs[: run.validate_.sentences]
+    counted = tokenizing(config, [target for _, target in pairs]).name
+    how: dict[str, Any] = {"lowercase": run.tokens.lowercase, "tokenize": counted, "metrics": ("bleu",), "resamples": 0}
 
     def validate(model: nn.Module) -> Validation:
         total = count = 0.0
@@ -115,8 +122,7 @@ def validation(
         translator = Translator(Bundle(config, model, tokenizers, {}))
         outputs = [each.text for each in translator.translate([source for source, _ in shown], beam=1, n_best=1)]
         references = [target for _, target in shown]
-        found = score_translations(outputs, references, lowercase=run.tokens.lowercase, metrics=("bleu",), resamples=0)
-        metrics["bleu"] = found["bleu"].value
+        metrics["bleu"] = score_translations(outputs, references, **how)["bleu"].value
         if is_builtin(run.data.train):
             metrics["exact"] = exact_match(outputs, references)
         samples = [(*pair, output) for pair, output in zip(shown, outputs, strict=True)][: run.validate_.samples]

@@ -12,6 +12,8 @@ from regard.tokens.tokenizer import (
     Specials,
     TextTokenizer,
     as_arrays,
+    named_special,
+    specials_of,
     train_tokenizer,
 )
 
@@ -27,5 +29,7 @@ __all__ = [
     "TokenizerPair",
     "TokensConfig",
     "as_arrays",
+    "named_special",
+    "specials_of",
     "train_tokenizer",
 ]

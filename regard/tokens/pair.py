@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 from regard.tokens.config import TokensConfig
-from regard.tokens.tokenizer import TextTokenizer, train_tokenizer
+from regard.tokens.tokenizer import TextTokenizer, specials_beside, train_tokenizer
 
 JOINT, SOURCE, TARGET = "tokenizer.json", "tokenizer.source.json", "tokenizer.target.json"
 
@@ -29,17 +29,23 @@ class TokenizerPair:
         """Write the tokenizer files into `folder`; their names."""
         if self.source is self.target:
             self.source.save(folder / JOINT)
-            return [JOINT]
-        self.source.save(folder / SOURCE)
-        self.target.save(folder / TARGET)
-        return [SOURCE, TARGET]
+        else:
+            self.source.save(folder / SOURCE)
+            self.target.save(folder / TARGET)
+        return self.files(folder)
 
     @staticmethod
     def files(folder: Path) -> list[str]:
         """Names of the files that `load` reads."""
-        return [SOURCE, TARGET] if (folder / SOURCE).exists() else [JOINT]
+        names = _names(folder)
+        beside = [specials_beside(name).name for name in names]
+        return [*names, *(name for name in beside if (folder / name).exists())]
 
     @classmethod
     def load(cls, folder: Path) -> TokenizerPair:
-        loaded = [TextTokenizer.load(folder / name) for name in cls.files(folder)]
+        loaded = [TextTokenizer.load(folder / name) for name in _names(folder)]
         return cls(loaded[0], loaded[-1])
+
+
+def _names(folder: Path) -> list[str]:
+    return [SOURCE, TARGET] if (folder / SOURCE).exists() else [JOINT]

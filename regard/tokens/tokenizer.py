@@ -8,8 +8,8 @@ whether it stands first or later (and is taken off again).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -17,7 +17,7 @@ import numpy as np
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from regard.errors import RegardError, UsageError
-from regard.files import write_text
+from regard.files import read_json, write_json, write_text
 from regard.tokens.config import TokensConfig
 
 PAD, BEGIN, END, UNKNOWN = 0, 1, 2, 3
@@ -43,23 +43,40 @@ class Specials:
     end: int
     unknown: int
     mask: int | None
+    also_end: tuple[int, ...] = ()  # other ids that end a text, which some models have
 
     @cached_property
     def all(self) -> frozenset[int]:
-        return frozenset(i for i in (self.pad, self.begin, self.end, self.unknown, self.mask) if i is not None)
+        return self.control | {self.unknown}
+
+    @cached_property
+    def control(self) -> frozenset[int]:
+        """Those that no text may become: a text may hold what is unknown, and nothing else of these."""
+        ids = (self.pad, self.begin, self.end, self.mask, *self.also_end)
+        return frozenset(i for i in ids if i is not None)
+
+    @cached_property
+    def ends(self) -> frozenset[int]:
+        """Every id that ends a text."""
+        return frozenset((self.end, *self.also_end))
 
 
 class TextTokenizer:
     """A trained tokenizer: `encode` gives ids without begin and end, `decode` takes them off."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, specials: Specials | None = None) -> None:
         self._tokenizer = tokenizer
         self._tokenizer.encode_special_tokens = True  # "</s>" typed by a person is text, not a command
-        self.specials = _specials(tokenizer)
+        self.specials, self._told = specials or named_specials(tokenizer), specials is not None
 
     @property
     def size(self) -> int:
         return self._tokenizer.get_vocab_size()
+
+    @property
+    def last(self) -> int:
+        """The greatest id; others' tokenizers may leave some out."""
+        return max(self._tokenizer.get_vocab().values(), default=-1)
 
     def encode(self, text: str) -> list[int]:
         return self.encode_all([text])[0]
@@ -71,7 +88,7 @@ class TextTokenizer:
             raise RegardError(
                 "the text holds a lone surrogate, which is not Unicode text; decode it as UTF-8"
             ) from None
-        return [encoding.ids for encoding in encodings]
+        return [self._as_text(encoding.ids) for encoding in encodings]
 
     def encode_gaps(self, text: str) -> list[int]:
         """As `encode`, but a gap that a person marked, "Paris is the [MASK] of France", is the mask's id."""
@@ -87,7 +104,38 @@ class TextTokenizer:
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Which characters of the text each id of `encode(text)` stands for."""
-        return list(self._tokenizer.encode(text, add_special_tokens=False).offsets)
+        found = self._tokenizer.encode(text, add_special_tokens=False)
+        pairs = zip(found.ids, found.offsets, strict=True)
+        return [span for index, span in pairs for _ in self._spelled.get(index, (index,))]
+
+    def _as_text(self, ids: list[int]) -> list[int]:
+        """The ids with what a text spelled of control tokens as text; most texts have nothing of the kind."""
+        spelled = self._spelled
+        if spelled.keys().isdisjoint(ids):
+            return ids
+        return [piece for index in ids for piece in spelled.get(index, (index,))]
+
+    @cached_property
+    def _spelled(self) -> dict[int, tuple[int, ...]]:
+        """For each control token, the ids of its name as text: where a vocabulary has the name, a text can hit upon it.
+
+        That is so for words between spaces, for unigrams, for merges that make the name, and for added tokens that are
+        not marked as special. A vocabulary of words does not know the name; others write it letter by letter.
+        """
+        model, unknown = self._tokenizer.model, self.specials.unknown
+        marked = {index for index, token in self._tokenizer.get_added_tokens_decoder().items() if token.special}
+        control = (marked | self.specials.all) - ({unknown} - self.specials.control)
+        instead = () if unknown in control else (unknown,)
+        found: dict[int, tuple[int, ...]] = {}
+        for index in control:
+            name = self._tokenizer.id_to_token(index) or ""
+            if isinstance(model, models.WordLevel) or name == getattr(model, "unk_token", None):
+                found[index] = instead
+                continue
+            letters = [_LETTER_OF[byte] for byte in name.encode()] if self._bytes else list(name)
+            pieces = (token.id for letter in letters for token in model.tokenize(letter))
+            found[index] = tuple(piece for piece in pieces if piece not in control) or instead
+        return found
 
     def decode(self, ids: Iterable[int]) -> str:
         hidden = self.specials.all
@@ -127,12 +175,17 @@ class TextTokenizer:
         )
 
     def save(self, path: str | Path) -> Path:
+        """Write the tokenizer, and beside it its special ids if they were told and not read from their names."""
+        if self._told:
+            write_json(specials_beside(path), asdict(self.specials))
         return write_text(path, self._tokenizer.to_str(pretty=False))
 
     @classmethod
     def load(cls, path: str | Path) -> TextTokenizer:
         try:
-            return cls(Tokenizer.from_str(Path(path).read_text(encoding="utf-8")))
+            return cls(Tokenizer.from_str(Path(path).read_text(encoding="utf-8")), _stored_specials(path))
+        except RegardError:
+            raise
         except FileNotFoundError as error:
             raise RegardError(f"there is no {path}; the bundle is not whole, copy it again") from error
         except Exception as error:  # the library raises a bare Exception for any malformed file
@@ -166,8 +219,8 @@ def train_tokenizer(texts: Iterable[str], config: TokensConfig, *, mask: bool = 
     if config.kind not in makers:
         raise UsageError(f"tokens.kind {config.kind} cannot be trained; it comes with a model: regard import")
     tokenizer, trainer = makers[config.kind](config)
-    if config.kind == "space":  # such corpora write <unk> themselves, and the trainer must not count it
-        texts = (" ".join(word for word in text.split(" ") if word not in (*SPECIAL, MASK)) for text in texts)
+    if config.kind == "space":  # such corpora write <unk> themselves
+        texts = _without_names(texts, tokenizer.normalizer)
     if trainer is not None:
         tokenizer.train_from_iterator(texts, trainer=trainer)
     if mask:
@@ -175,20 +228,49 @@ def train_tokenizer(texts: Iterable[str], config: TokensConfig, *, mask: bool = 
     return TextTokenizer(tokenizer)
 
 
-def _specials(tokenizer: Tokenizer) -> Specials:
-    """What a tokenizer calls its special tokens; one that has none of a sort does with the next best."""
+def _without_names(texts: Iterable[str], normalizer: normalizers.Normalizer | None) -> Iterable[str]:
+    """The texts without words that are called as special tokens are: a trainer that counts one gives it a second id."""
+    names = re.compile(rf"(?<!\S)(?:{'|'.join(map(re.escape, (*SPECIAL, MASK)))})(?!\S)")
+    for text in texts:
+        normal = text if normalizer is None else normalizer.normalize_str(text)
+        yield names.sub("", normal) if names.search(normal) else text
 
-    def find(role: str) -> int | None:
-        found = (tokenizer.token_to_id(name) for name in NAMES[role])
-        return next((index for index in found if index is not None), None)
 
-    begin, end = find("begin"), find("end")
-    begin = end if begin is None else begin
+def specials_beside(path: str | Path) -> Path:
+    """The file of a tokenizer's special ids, where it has one."""
+    return Path(path).with_suffix(".specials.json")
+
+
+def _stored_specials(path: str | Path) -> Specials | None:
+    beside = specials_beside(path)
+    if not beside.exists():
+        return None
+    try:
+        values = read_json(beside)
+        return Specials(**{**values, "also_end": tuple(values["also_end"])})
+    except (KeyError, TypeError) as error:
+        raise RegardError(f"{beside} does not hold the special ids of a tokenizer; copy the bundle again") from error
+
+
+def named_specials(tokenizer: Tokenizer) -> Specials:
+    """What a tokenizer calls its special tokens, by the names that are usual."""
+    return specials_of({role: named_special(tokenizer, role) for role in NAMES})
+
+
+def named_special(tokenizer: Tokenizer, role: str) -> int | None:
+    found = (tokenizer.token_to_id(name) for name in NAMES[role])
+    return next((index for index in found if index is not None), None)
+
+
+def specials_of(ids: Mapping[str, int | None], also_end: tuple[int, ...] = ()) -> Specials:
+    """The ids of the roles that a tokenizer has; for one that it has not, the next best."""
+    begin = ids["end"] if ids["begin"] is None else ids["begin"]
     if begin is None:
         raise RegardError("the tokenizer has no token that begins or ends a text (such as <s>, [CLS], <|endoftext|>)")
-    end = begin if end is None else end
-    pad, unknown = find("pad"), find("unknown")
-    return Specials(end if pad is None else pad, begin, end, end if unknown is None else unknown, find("mask"))
+    end = begin if ids["end"] is None else ids["end"]
+    pad, unknown = (end if ids[role] is None else ids[role] for role in ("pad", "unknown"))
+    assert pad is not None and unknown is not None
+    return Specials(pad, begin, end, unknown, ids["mask"], also_end)
 
 
 def as_arrays(sequences: Sequence[Sequence[int]], *, begin: bool) -> list[np.ndarray]:
@@ -287,3 +369,4 @@ def _byte_table() -> dict[str, int]:
 
 
 _BYTE_OF = _byte_table()
+_LETTER_OF = {byte: letter for letter, byte in _BYTE_OF.items()}

@@ -58,7 +58,7 @@ def fit_picture(picture: np.ndarray, format: PictureFormat) -> np.ndarray:
     if format.fit == "pad":
         return _with_borders(image, format)
     box = fitted((image.height, image.width), format).box
-    return _array(_resized(image, (size, size), box))
+    return _array(_resized(image, (size, size), box, format))
 
 
 def border_colour(format: PictureFormat) -> tuple[int, ...]:
@@ -86,14 +86,14 @@ def _with_borders(image: Image.Image, format: PictureFormat) -> np.ndarray:
     high, top = _inner(image.height, longest, format.size)
     square = np.empty((format.size, format.size, format.channels), dtype=np.uint8)
     square[:] = border_colour(format)
-    inner = _resized(image, (wide, high), (0, 0, image.width, image.height))
+    inner = _resized(image, (wide, high), (0, 0, image.width, image.height), format)
     square[top : top + high, left : left + wide] = _array(inner)
     return square
 
 
-def _resized(image: Image.Image, size: tuple[int, int], box: Box) -> Image.Image:
+def _resized(image: Image.Image, size: tuple[int, int], box: Box, format: PictureFormat) -> Image.Image:
     """`box` of the image in `size` pixels. A large photo is first reduced by a whole factor to at least 3 x the size."""
-    return image.resize(size, Image.Resampling.BICUBIC, box=box, reducing_gap=3.0)
+    return image.resize(size, Image.Resampling[format.resample.upper()], box=box, reducing_gap=3.0)
 
 
 def _image(picture: np.ndarray, channels: int) -> Image.Image:

@@ -17,5 +17,8 @@ class PictureFormat(StrictConfig):
     fit: Literal["crop", "pad", "squash"] = Field(
         "crop", description="A photo that is no square: its middle is cut out, borders are added, or it is squeezed."
     )
+    resample: Literal["nearest", "lanczos", "bilinear", "bicubic", "box", "hamming"] = Field(
+        "bicubic", description="How pixels are computed when a photo is made smaller or larger."
+    )
     mean: tuple[float, ...] = Field((0.5,), description="Mean of each channel (or of all), from 0 to 1.")
     deviation: tuple[float, ...] = Field((0.25,), description="Standard deviation of each channel (or of all).")

@@ -95,7 +95,7 @@ def cache_folder() -> Path:
 def _key(pictures: PictureSet, format: PictureFormat) -> str:
     """A SHA-256 over all that the bytes of a store depend on: where, how large and how old each file is, and the format."""
     border = border_colour(format) if format.fit == "pad" else None
-    digest = hashlib.sha256(repr((_MAGIC, format.size, format.channels, format.fit, border)).encode())
+    digest = hashlib.sha256(repr((_MAGIC, format.size, format.channels, format.fit, format.resample, border)).encode())
     if pictures.arrays is not None:
         digest.update(_array_hash(pictures.arrays).encode())
     for path in pictures.paths:
