@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from matplotlib.figure import Figure
+from rich.cells import cell_len
 from rich.console import Console
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -34,7 +35,7 @@ from regard.training.loop import Validation, is_better, train
 from regard.training.optimiser import load_optimiser, make_optimiser, optimiser_tensors, set_rate
 from regard.training.probe import duration, forecast
 from regard.training.schedule import learning_rate
-from regard.training.show import Lines, LiveTable, Show, Speed
+from regard.training.show import Lines, LiveTable, Show, Speed, wrapped
 from regard.training.show import number as in_digits
 
 
@@ -657,6 +658,31 @@ def test_the_unit_of_a_job_is_shown(tmp_path: Path, kind: type[Lines]) -> None:
         train(toy_job(tmp_path / name, config, **settings), kind(Console(file=out, width=160)))
         assert f" {name}/s" in out.getvalue()
         assert ("tokens/s" in out.getvalue()) == ("perplexity" in out.getvalue()) == (name == "tokens")
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_samples_are_wrapped_and_cut(width: int) -> None:
+    """The bug: a validation text of a thousand characters was one line of the log."""
+    words = " ".join(f"word{number}" for number in range(300))
+    for text in ("short", words, "日本語" * 100, "x" * 999, "one\ntwo\n\nfour"):
+        lines = wrapped(text, width)
+        assert len(lines) <= 4 and all(cell_len(line) <= width for line in lines)
+        whole = "".join(lines).replace(" ", "")
+        shown = whole.removesuffix("…")
+        assert "".join(text.split()).startswith(shown) and (whole == shown) == (
+            len(shown) == len("".join(text.split()))
+        )
+
+
+@pytest.mark.parametrize("kind", [Lines, LiveTable])
+def test_long_samples_do_not_fill_the_log(tmp_path: Path, kind: type[Lines]) -> None:
+    words = " ".join(f"word{number}" for number in range(300))
+    shown = [(words, f"out {words}", f"right {words}")]
+    out, sampled = io.StringIO(), lambda model: Validation({"loss": 1.0}, shown)
+    train(toy_job(tmp_path / "run", validate=sampled), kind(Console(file=out, width=60)))
+    lines = [line for line in out.getvalue().splitlines() if "word" in line]
+    assert lines and all(len(line) <= 60 for line in lines)
+    assert "word9" in out.getvalue() and "word99" not in out.getvalue() and "…" in out.getvalue()
 
 
 def test_a_forecast_counts_what_the_loss_counts() -> None:

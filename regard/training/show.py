@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from types import TracebackType
 from typing import Any
@@ -19,6 +20,7 @@ from regard.training.probe import Forecast, duration
 from regard.training.state import Progress
 
 ROWS = 12  # validations that stay in view
+SAMPLE_LINES = 4  # of a sample that is shown
 
 
 class Show:
@@ -59,7 +61,10 @@ class Lines(Show):
         star = "  best so far" if better else ""
         self.note(f"step {progress.step:,}  validation  {metrics_line(found.metrics)}  after {duration(spent)}{star}")
         for source, output, reference in found.samples[:1]:
-            self.note(f"    {source}\n  → {output}\n  = {reference}" if reference else f"    {source}{output}")
+            parts = (
+                (("    ", source), ("  → ", output), ("  = ", reference)) if reference else (("    ", source + output),)
+            )
+            self.note("\n".join(mark + "\n    ".join(wrapped(text, self.console.width - 4)) for mark, text in parts))
 
     def average(self, name: str, found: Any, better: bool) -> None:
         self.note(f"{name}: {metrics_line(found.metrics)}{'  taken' if better else '  not better'}")
@@ -115,6 +120,8 @@ class LiveTable(Lines):
             table.add_row(*row)
         parts: list[Any] = [table] if self._rows else []
         for source, output, reference in self._samples:
+            width = self.console.width - 4
+            source, output, reference = ("\n  ".join(wrapped(each, width)) for each in (source, output, reference))
             if not reference:  # nothing to compare with: a text that goes on
                 parts.append(Text(f"{source}{output}", style="dim"))
                 continue
@@ -180,6 +187,16 @@ def number(name: str, value: float) -> str:
     if name in ("loss", "bits_per_byte"):
         return f"{value:.3f}"
     return f"{value:.2f}" if name == "perplexity" and value < 10 else f"{value:,.1f}"
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """The lines of a sample that fit so many columns; of a long one the first, and a sign that there is more."""
+    lines = [line.plain.rstrip() for line in Text(text).wrap(Console(width=width, file=io.StringIO()), width)] or [""]
+    if len(lines) <= SAMPLE_LINES:
+        return lines
+    last = Text(lines[SAMPLE_LINES - 1])
+    last.truncate(width - 2)
+    return [*lines[: SAMPLE_LINES - 1], f"{last.plain} …"]
 
 
 def make_show(console: Console | None = None) -> Show:
