@@ -66,10 +66,15 @@ def test_a_pipe_is_written_into_and_stays_a_pipe(tmp_path: Path) -> None:
 
 
 def test_a_device_is_written_to_and_stays_one() -> None:
-    before = os.stat(os.devnull)
-    write_bytes(os.devnull, b"gone")
-    after = os.stat(os.devnull)
-    assert stat.S_ISCHR(after.st_mode) and after.st_ino == before.st_ino
+    """On a terminal of our own, in whose folder nothing can be replaced: the bug, as root, took /dev/null away."""
+    ours, theirs = os.openpty()
+    device = os.ttyname(theirs)
+    try:
+        write_bytes(device, b"one")
+        assert os.read(ours, 9) == b"one" and stat.S_ISCHR(os.stat(device).st_mode)
+    finally:
+        os.close(ours)
+        os.close(theirs)
 
 
 def test_standard_output_that_is_a_file_is_not_replaced(tmp_path: Path) -> None:
