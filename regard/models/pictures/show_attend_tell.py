@@ -77,6 +77,11 @@ class ShowAttendTell(RecurrentCaptioner):
         if config.hard:  # a blind guess to begin with
             self.register_buffer("baseline", torch.tensor(-math.log(vocabulary)))
         self.finish_with(format)
+        if (
+            config.tied != "none"
+        ):  # the output is made of E y itself: that a word follows itself would score √D |e|² = √D
+            with torch.no_grad():
+                self.target.table.weight.mul_(width**-0.25)  # it scores 1
 
     def begin(self, memory: Memory) -> RecurrentState:
         """State and cell from the mean annotation."""
