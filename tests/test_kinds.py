@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +14,23 @@ import torch
 from torch import Tensor, nn
 
 from regard.blocks.batch_norm import BatchNorm
+from regard.bundle import Bundle, BundleConfig
 from regard.cli import main
 from regard.data.batch import AnswerBatch, CaptionBatch, LabelBatch, MaskedBatch, PairBatch, PictureBatch, TextBatch
 from regard.data.pictures.format import PictureFormat
-from regard.errors import UsageError
+from regard.errors import RegardError, UsageError
 from regard.models.config import KINDS, KINDS_OF
 from regard.models.presets import PRESETS, preset
 from regard.models.table import FAMILIES, TASKS, build, build_model
 from regard.noise import noise
 from regard.tasks.config import run_config
+from regard.tasks.learn import prepare
 from regard.tasks.run import RunResult, start_run
+from regard.tasks.trained import USERS
 from regard.tasks.translate import Translator
+from regard.tokens import TokenizerPair, TokensConfig, train_tokenizer
 from regard.training.config import TrainConfig
-from regard.training.loop import Job, Trainer, Validation
+from regard.training.loop import Job, Trainer, Validation, train
 from regard.training.show import Show
 
 TRANSLATE = KINDS_OF["translate"]
@@ -156,6 +161,62 @@ def test_the_command_line_takes_the_word(tmp_path: Path, capsys: pytest.CaptureF
     assert "leave out --model" in capsys.readouterr().err
 
 
+LEARNED: dict[str, Any] = {
+    "data": {"hold_out": 7, "max_length": 40},
+    "tokens": {"kind": "character"},
+    "model": {"kind": "transformer", "positions": "learned", "max_length": 17, "width": 12, "heads": 3, "dropout": 0.0},
+    "train": {"steps": 2, "warmup": 1, "batch_tokens": 64, "validate_every": 1, "average": 0},
+}
+
+
+def test_a_table_of_positions_ends_no_run(tmp_path: Path) -> None:
+    """Sentences of a model that has learned nothing went on to 2 S + 20 tokens, past the table, and the first validation
+    ended the run; so did a pair that was longer than the table, in the middle of training.
+    """
+    (tmp_path / "pairs.tsv").write_text(
+        "".join(f"{'ab' * (n % 7)}{n}\t{n}{'ba' * (n % 7)}\n" for n in range(60))
+        + "".join(
+            f"{'a' * 9}{n}\t{n}{'b' * (15 + n % 2)}\n" for n in range(10, 40)
+        ),  # 18 and 19 with the end: too long
+        encoding="utf-8",
+    )
+    values = {**LEARNED, "data": {**LEARNED["data"], "train": [str(tmp_path / "pairs.tsv")]}}
+    prepared = prepare(run_config("translate", values), tmp_path / "run", beside=None, resume=False)
+    told = "\n".join(prepared.notes)
+    assert "the model reads 17 tokens (model.max_length), fewer than data.max_length 40" in told
+    dropped = [int(n) for n in re.findall(r"dropped (\d+) of \d+ \w+ pairs: \d+ with a side over 17 tokens", told)]
+    assert len(dropped) == 2 and sum(dropped) == 30  # of training, and of validation
+    assert train(prepared.job, Show()).reason == "steps"
+    translator = Translator.load(tmp_path / "run" / "last")
+    longest = translator.translate("ab", beam=1, min_length=300)
+    assert len(longest.ids) == 16 and len(longest.token_log_probabilities) == 17  # with the end, all that it can read
+    for use in (translator.translate, lambda text: translator.score([(text, "b")])):
+        assert use("a" * 16) is not None
+        with pytest.raises(RegardError, match=r"a text of 18 tokens, end included, is longer than the 17 that this"):
+            use("a" * 17)
+    with pytest.raises(RegardError, match=r"a text of 18 tokens"):
+        translator.score([("a", "b" * 17)])
+    assert translator.score([("a", "b" * 16)])[0].tokens == 17
+
+
+def test_no_pair_that_the_model_can_read_is_told_before_training(tmp_path: Path) -> None:
+    (tmp_path / "pairs.tsv").write_text("".join(f"{'a' * 20}{n}\t{n}\n" for n in range(60)), encoding="utf-8")
+    values = {**LEARNED, "data": {**LEARNED["data"], "train": [str(tmp_path / "pairs.tsv")]}}
+    with pytest.raises(
+        RegardError, match=r"no training pair is left: .*a side over 17 tokens; raise .*model\.max_length"
+    ):
+        prepare(run_config("translate", values), tmp_path / "run", beside=None, resume=False)
+
+
+@pytest.mark.parametrize(("longest", "kind", "expected"), [(None, "gpt2", 31), (20, "gpt2", 20), (40, "gpt2", 31)])
+def test_a_text_is_cut_to_what_was_learned_and_has_positions(longest: int | None, kind: str, expected: int) -> None:
+    """An imported classifier names no length: 512 tokens were given to a model of 31 positions."""
+    model = run_config("classify", {"model": {"kind": kind, "max_length": 31}}).model
+    assert BundleConfig(task="classify", longest=longest, model=model).reads(512) == expected
+    rotary = run_config("classify", {"model": {"kind": "llama"}}).model
+    assert BundleConfig(task="classify", longest=longest, model=rotary).reads(512) == (longest or 512)
+
+
 EVERY = [(task, kind) for task, kinds in KINDS_OF.items() for kind in kinds]
 VOCABULARY, LABELS = 211, 7
 SEEN = PictureFormat(size=16)
@@ -283,3 +344,19 @@ def test_an_untrained_captioner_does_not_expect_the_last_word_again() -> None:
         logits = model.logits(batch)  # (B, T, V)
     again = logits.gather(-1, batch.target[:, :-1, None]).squeeze(-1) - logits.mean(dim=-1)
     assert float(again.mean()) < 2.0
+
+
+@pytest.mark.parametrize("task", KINDS_OF)
+def test_a_predictor_is_where_its_model_is(task: str) -> None:
+    """A resumed run makes its predictors before the loop moves the model to the GPU; they kept the CPU, and the first
+    validation failed. There is no GPU here: the meta device stands for it.
+    """
+    tokenizer = train_tokenizer(["abc"], TokensConfig(kind="character"))
+    config = run_config(task, {"preset": "demo"}).model
+    sees = task in ("classify-pictures", "caption", "answer")
+    about = {"vocabulary": (VOCABULARY,), "labels": ("a", "b"), "pictures": SEEN if sees else None, "model": config}
+    bundle = Bundle(BundleConfig(task=task, **about), fresh(task, config.kind), TokenizerPair(tokenizer, tokenizer), {})
+    predictor = USERS[task](bundle)
+    assert predictor.device.type == "cpu"
+    bundle.model.to("meta")
+    assert predictor.device.type == "meta"
