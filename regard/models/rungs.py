@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from regard.attention import AttentionCall, AttentionPool, MultiHead, make_score
 from regard.attention.record import attend_seen, tell
-from regard.blocks import RecurrentEncoder, initialise, initialise_head
+from regard.blocks import RecurrentEncoder, initialise
 from regard.data.batch import LabelBatch
 from regard.embed import TokenEmbedding, embedding_table, positions
 from regard.models.classifier import Classifier, mean_of_real, padding_mask, real_places
@@ -177,13 +177,11 @@ class SelfAttention(Averaged):
     """
 
     def __init__(self, config: SelfAttentionConfig, vocabulary: int, labels: int, smoothing: float = 0.0) -> None:
-        head = nn.Linear(config.width, labels)
-        super().__init__(head, config.dropout, smoothing)
+        super().__init__(nn.Linear(config.width, labels), config.dropout, smoothing)
         places = positions(config.positions, config.width, 1024)
         self.tokens = TokenEmbedding(embedding_table(vocabulary, config.width), places, config.dropout)
         self.attention = MultiHead(config.width, config.heads, role="self")
         initialise(self)
-        initialise_head(head)
 
     def features(self, batch: LabelBatch) -> Tensor:
         x = self.tokens(batch.ids)  # (B, S, D)
