@@ -47,6 +47,11 @@ class BundleConfig(StrictConfig):
     decode: DecodeConfig = DecodeConfig()
     files: dict[str, str] = Field(default_factory=dict)
 
+    def reads(self, otherwise: int) -> int:
+        """Most tokens of a text that the model reads: as many as it learned from, where its positions reach so far."""
+        wanted = self.longest or otherwise
+        return min(wanted, self.model.longest or wanted)
+
 
 @dataclass(frozen=True, eq=False)
 class Bundle:
@@ -67,6 +72,17 @@ class Bundle:
     def tokenizer(self) -> TextTokenizer:
         """The one tokenizer of a model that has no source."""
         return self.tokenizers.target
+
+
+class Predictor:
+    """A trained model, ready to use: the base of what each task makes of a bundle."""
+
+    model: Any
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is now: the training loop moves it after its predictor was made."""
+        return next(self.model.parameters()).device
 
 
 def save_bundle(folder: str | Path, bundle: Bundle) -> Path:

@@ -46,6 +46,7 @@ class Toy:
     rows: list[int] = field(default_factory=list)  # sources in each step
     widths: list[int] = field(default_factory=list)  # hypotheses in each step
     calls: list[str] = field(default_factory=list)
+    longest: int | None = None
 
     def start(self, source: Tensor, prefix: Tensor) -> tuple[Tensor, ToyState]:
         state = ToyState(source, prefix[:, None])
@@ -339,6 +340,17 @@ def test_lengths_and_forbidden_ids_hold(options: DecodeConfig) -> None:
             assert min(3, limit) <= len(hypothesis.ids) <= limit  # where both cannot be, the limit counts
             assert not {0, BEGIN, END} & set(hypothesis.ids)
             assert hypothesis.finished or len(hypothesis.ids) == limit
+
+
+@pytest.mark.parametrize("options", SEARCHES.values(), ids=SEARCHES)
+def test_nothing_is_written_that_the_stepper_cannot_read_again(options: DecodeConfig) -> None:
+    """Limits of 2 S + 20 tokens went past a table of learned positions. A prefix of 1 and 6 tokens more are 7."""
+    toy = Toy(longest=7)
+    prefix = torch.full((2, 1), BEGIN)
+    source = torch.arange(2)
+    found = generate(toy, source, prefix, end=END, limits=[3, 50], options=options, forbidden=[END])
+    assert [{len(each.ids) for each in hypotheses} for hypotheses in found] == [{3}, {6}]
+    assert len(toy.rows) == 6  # steps: each of the tokens was read
 
 
 @pytest.mark.parametrize("options", SEARCHES.values(), ids=SEARCHES)

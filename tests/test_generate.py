@@ -34,6 +34,8 @@ SAMPLE = {"sample": True, "temperature": 1.0, "top_p": 1.0}
 class Script(nn.Module):
     """Says the same ids, one after the other, whatever it reads, and then the end."""
 
+    longest = None
+
     def __init__(self, ids: Sequence[int], vocabulary: int) -> None:
         super().__init__()
         self.ids, self.vocabulary, self.steps = [*ids, END], vocabulary, 0
@@ -60,6 +62,8 @@ class Script(nn.Module):
 
 class Markov(nn.Module):
     """What comes next depends on the last token alone: a table that brute force can read."""
+
+    longest = None
 
     def __init__(self, vocabulary: int, seed: int = 5) -> None:
         super().__init__()

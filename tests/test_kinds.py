@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import Tensor, nn
 
+from regard.blocks.batch_norm import BatchNorm
+from regard.bundle import Bundle, BundleConfig
 from regard.cli import main
-from regard.errors import UsageError
+from regard.data.batch import AnswerBatch, CaptionBatch, LabelBatch, MaskedBatch, PairBatch, PictureBatch, TextBatch
+from regard.data.pictures.format import PictureFormat
+from regard.errors import RegardError, UsageError
 from regard.models.config import KINDS, KINDS_OF
 from regard.models.presets import PRESETS, preset
-from regard.models.table import FAMILIES, TASKS, build_model
+from regard.models.table import FAMILIES, TASKS, build, build_model
+from regard.noise import noise
 from regard.tasks.config import run_config
+from regard.tasks.learn import prepare
 from regard.tasks.run import RunResult, start_run
+from regard.tasks.trained import USERS
 from regard.tasks.translate import Translator
+from regard.tokens import TokenizerPair, TokensConfig, train_tokenizer
+from regard.training.config import TrainConfig
+from regard.training.loop import Job, Trainer, Validation, train
+from regard.training.show import Show
 
 TRANSLATE = KINDS_OF["translate"]
 WITH_ATTENTION = {"transformer", "bahdanau", "luong"}
@@ -143,3 +159,204 @@ def test_the_command_line_takes_the_word(tmp_path: Path, capsys: pytest.CaptureF
     assert "did you mean luong" in capsys.readouterr().err
     assert main.run(["train", "--resume", str(tmp_path / "run"), "--model", "luong"]) == 2
     assert "leave out --model" in capsys.readouterr().err
+
+
+LEARNED: dict[str, Any] = {
+    "data": {"hold_out": 7, "max_length": 40},
+    "tokens": {"kind": "character"},
+    "model": {"kind": "transformer", "positions": "learned", "max_length": 17, "width": 12, "heads": 3, "dropout": 0.0},
+    "train": {"steps": 2, "warmup": 1, "batch_tokens": 64, "validate_every": 1, "average": 0},
+}
+
+
+def test_a_table_of_positions_ends_no_run(tmp_path: Path) -> None:
+    """Sentences of a model that has learned nothing went on to 2 S + 20 tokens, past the table, and the first validation
+    ended the run; so did a pair that was longer than the table, in the middle of training.
+    """
+    (tmp_path / "pairs.tsv").write_text(
+        "".join(f"{'ab' * (n % 7)}{n}\t{n}{'ba' * (n % 7)}\n" for n in range(60))
+        + "".join(
+            f"{'a' * 9}{n}\t{n}{'b' * (15 + n % 2)}\n" for n in range(10, 40)
+        ),  # 18 and 19 with the end: too long
+        encoding="utf-8",
+    )
+    values = {**LEARNED, "data": {**LEARNED["data"], "train": [str(tmp_path / "pairs.tsv")]}}
+    prepared = prepare(run_config("translate", values), tmp_path / "run", beside=None, resume=False)
+    told = "\n".join(prepared.notes)
+    assert "the model reads 17 tokens (model.max_length), fewer than data.max_length 40" in told
+    dropped = [int(n) for n in re.findall(r"dropped (\d+) of \d+ \w+ pairs: \d+ with a side over 17 tokens", told)]
+    assert len(dropped) == 2 and sum(dropped) == 30  # of training, and of validation
+    assert train(prepared.job, Show()).reason == "steps"
+    translator = Translator.load(tmp_path / "run" / "last")
+    longest = translator.translate("ab", beam=1, min_length=300)
+    assert len(longest.ids) == 16 and len(longest.token_log_probabilities) == 17  # with the end, all that it can read
+    for use in (translator.translate, lambda text: translator.score([(text, "b")])):
+        assert use("a" * 16) is not None
+        with pytest.raises(RegardError, match=r"a text of 18 tokens, end included, is longer than the 17 that this"):
+            use("a" * 17)
+    with pytest.raises(RegardError, match=r"a text of 18 tokens"):
+        translator.score([("a", "b" * 17)])
+    assert translator.score([("a", "b" * 16)])[0].tokens == 17
+
+
+def test_no_pair_that_the_model_can_read_is_told_before_training(tmp_path: Path) -> None:
+    (tmp_path / "pairs.tsv").write_text("".join(f"{'a' * 20}{n}\t{n}\n" for n in range(60)), encoding="utf-8")
+    values = {**LEARNED, "data": {**LEARNED["data"], "train": [str(tmp_path / "pairs.tsv")]}}
+    with pytest.raises(
+        RegardError, match=r"no training pair is left: .*a side over 17 tokens; raise .*model\.max_length"
+    ):
+        prepare(run_config("translate", values), tmp_path / "run", beside=None, resume=False)
+
+
+@pytest.mark.parametrize(("longest", "kind", "expected"), [(None, "gpt2", 31), (20, "gpt2", 20), (40, "gpt2", 31)])
+def test_a_text_is_cut_to_what_was_learned_and_has_positions(longest: int | None, kind: str, expected: int) -> None:
+    """An imported classifier names no length: 512 tokens were given to a model of 31 positions."""
+    model = run_config("classify", {"model": {"kind": kind, "max_length": 31}}).model
+    assert BundleConfig(task="classify", longest=longest, model=model).reads(512) == expected
+    rotary = run_config("classify", {"model": {"kind": "llama"}}).model
+    assert BundleConfig(task="classify", longest=longest, model=rotary).reads(512) == (longest or 512)
+
+
+EVERY = [(task, kind) for task, kinds in KINDS_OF.items() for kind in kinds]
+VOCABULARY, LABELS = 211, 7
+SEEN = PictureFormat(size=16)
+
+
+def whatever(task: str, rows: int, seed: int = 5) -> Any:
+    """A batch of a task: random tokens and pixels, labels each as often as the others."""
+    draw = torch.Generator().manual_seed(seed)
+    lengths = torch.where(torch.arange(rows) % 2 == 0, 11, 7)
+    labels, tokens = torch.arange(rows) % LABELS, int(lengths.sum())
+
+    def ids(*shape: int) -> Tensor:
+        return torch.randint(5, VOCABULARY, shape, generator=draw)
+
+    pixels = torch.randn(rows, SEEN.channels, SEEN.size, SEEN.size, generator=draw)
+    places = (torch.arange(11) % 3 == 1).expand(rows, -1) & (torch.arange(11) < lengths[:, None])
+    return {
+        "translate": PairBatch(ids(rows, 11), lengths, ids(rows, 12), lengths, tokens),
+        "generate": TextBatch(ids(rows, 12), lengths, tokens),
+        "fill": MaskedBatch(ids(rows, 11), lengths, places, ids(int(places.sum()))),
+        "classify": LabelBatch(ids(rows, 11), lengths, labels, tokens - rows),
+        "classify-pictures": PictureBatch(pixels, labels),
+        "caption": CaptionBatch(pixels, ids(rows, 12), lengths, tokens),
+        "answer": AnswerBatch(pixels, ids(rows, 11), lengths, labels),
+    }[task]
+
+
+def fresh(task: str, kind: str, **values: Any) -> nn.Module:
+    torch.manual_seed(3)
+    model = run_config(task, {"preset": "demo", "model": {"kind": kind, **values}}).model
+    vocabularies = {"translate": (VOCABULARY, VOCABULARY), "classify-pictures": ()}.get(task, (VOCABULARY,))
+    sees = task in ("classify-pictures", "caption", "answer")
+    return build(task, model, vocabularies, labels=LABELS, pictures=SEEN if sees else None)
+
+
+class Whatever:
+    """Four batches of a task."""
+
+    def __init__(self, task: str) -> None:
+        self.task = task
+
+    def count(self, epoch: int) -> int:
+        return 4
+
+    def get(self, epoch: int, index: int) -> Any:
+        return whatever(self.task, 3, seed=index)
+
+    def padding_share(self) -> float:
+        return 0.0
+
+
+PARTS: list[tuple[str, str, dict[str, Any]]] = [  # of which autocast must leave no product with two types
+    *(("translate", "transformer", {"positions": each}) for each in ("learned", "rotary", "shaw", "t5", "alibi")),
+    ("translate", "transformer", {"attention_dropout": 0.1}),
+    ("translate", "transformer", {"encoder_attention": "linformer"}),
+    *(("translate", "luong", {"cell": each, "input_feeding": True, "layers": 2}) for each in ("rnn", "gru", "lstm")),
+    ("translate", "luong", {"where": "local-p", "score": "cosine"}),
+    ("translate", "bahdanau", {"cell": "lstm", "layers": 2}),
+    ("translate", "seq2seq", {"cell": "gru", "context": "every"}),
+    ("generate", "lstm", {"cell": "gru", "layers": 2}),
+    ("generate", "llama", {"experts": 3, "groups": 2}),
+    ("generate", "gpt2", {"reversible": True}),
+    *(("generate", "gpt2", {"attention": each}) for each in ("performer", "linear", "reformer", "s4d")),
+    *(("fill", "bert", {"attention": each}) for each in ("window", "bigbird")),
+    ("classify", "additive", {"cell": "lstm"}),
+    ("classify-pictures", "resnet", {"attention": "cbam"}),
+    ("caption", "show-attend-tell", {"hard": True}),
+]
+
+
+@pytest.mark.parametrize(("task", "kind", "values"), [*((*each, {}) for each in EVERY), *PARTS])
+def test_every_kind_learns_in_bf16(task: str, kind: str, values: dict[str, Any], tmp_path: Path) -> None:
+    """`precision = "auto"` is bf16 on processors that have it; there token-weights, plain-attention and all that has an
+    LSTM could not be trained. Two updates of two micro-batches each, in the real loop: all stays finite, and moves.
+    """
+    config = TrainConfig(steps=2, accumulate=2, warmup=1, precision="bf16")
+    model = fresh(task, kind, **values)
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    job = Job(tmp_path, config, model, 64, Whatever(task), lambda _: Validation({}), lambda *_: None)
+    trainer = Trainer(job, Show())
+    for _ in range(2):
+        trainer.update()
+    assert trainer.progress.step == 2 and trainer.progress.went_back == 0
+    assert all(bool(parameter.isfinite().all()) for parameter in model.parameters())
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    learns = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    assert all(not torch.equal(before[name], model.get_parameter(name)) for name in learns if before[name].dim() > 1)
+
+
+@pytest.mark.parametrize(("task", "kind"), EVERY)
+def test_the_first_loss_is_about_that_of_a_blind_guess(task: str, kind: str) -> None:
+    """Captions began at 9.95 where a blind guess costs ln 223 = 5.4, and wrote one word forty times: the embedding of the
+    last word is a part of what predicts the next, through the same table.
+
+    Logits of variance 1 cost half a nat above ln V, a tenth of it here; a Transformer with one table and embeddings
+    scaled by √D (Vaswani et al. 2017, section 3.4) costs a little more, since it too finds the last word again.
+    """
+    batch = whatever(task, rows=5 * LABELS)
+    blind = math.log(LABELS if task in ("classify", "classify-pictures", "answer") else VOCABULARY)
+    for training in (True, False):
+        model = fresh(task, kind).train(training)
+        know_the_statistics(model, batch)
+        with noise(1, 0, 0), torch.no_grad():
+            part = model(batch).parts["nll"]
+        assert float(part.sum) / part.count == pytest.approx(blind, rel=0.15), f"training: {training}"
+
+
+def know_the_statistics(model: nn.Module, batch: Any) -> None:
+    """Batch norm's own begin at 0 and 1 and know no picture yet: let them be those of the batch."""
+    norms = [module for module in model.modules() if isinstance(module, BatchNorm)]
+    training = model.training
+    for norm in norms:
+        norm.momentum = 1.0
+    if norms:
+        with torch.no_grad():
+            model.train()(batch)
+        model.train(training)
+
+
+def test_an_untrained_captioner_does_not_expect_the_last_word_again() -> None:
+    """Of Show, attend and tell: the logit of the word before, over the others, is of their size, not √D = 8 above them."""
+    model: Any = fresh("caption", "show-attend-tell").eval()
+    batch = whatever("caption", rows=17)
+    with torch.no_grad():
+        logits = model.logits(batch)  # (B, T, V)
+    again = logits.gather(-1, batch.target[:, :-1, None]).squeeze(-1) - logits.mean(dim=-1)
+    assert float(again.mean()) < 2.0
+
+
+@pytest.mark.parametrize("task", KINDS_OF)
+def test_a_predictor_is_where_its_model_is(task: str) -> None:
+    """A resumed run makes its predictors before the loop moves the model to the GPU; they kept the CPU, and the first
+    validation failed. There is no GPU here: the meta device stands for it.
+    """
+    tokenizer = train_tokenizer(["abc"], TokensConfig(kind="character"))
+    config = run_config(task, {"preset": "demo"}).model
+    sees = task in ("classify-pictures", "caption", "answer")
+    about = {"vocabulary": (VOCABULARY,), "labels": ("a", "b"), "pictures": SEEN if sees else None, "model": config}
+    bundle = Bundle(BundleConfig(task=task, **about), fresh(task, config.kind), TokenizerPair(tokenizer, tokenizer), {})
+    predictor = USERS[task](bundle)
+    assert predictor.device.type == "cpu"
+    bundle.model.to("meta")
+    assert predictor.device.type == "meta"

@@ -216,6 +216,21 @@ def test_muons_memory_comes_back() -> None:
     assert all(torch.equal(tensor, weights_of(second)[name]) for name, tensor in weights_of(first).items())
 
 
+@pytest.mark.parametrize("optimiser", ["adam", "muon"])
+def test_the_optimisers_memory_goes_where_the_parameters_are(optimiser: str) -> None:
+    """On a GPU a resumed run failed at its first update, for a fused AdamW reads its step where the parameter is.
+
+    There is no GPU here: the meta device stands for it, which like a GPU is not where files are read to.
+    """
+    first, second = Net(), Net().to("meta")
+    one, two = (make_optimiser(model, TrainConfig(optimiser=optimiser)) for model in (first, second))
+    update(first, one, [0.1, 0.2], seed=5)
+    load_optimiser(two, second, optimiser_tensors(one, first))
+    found = {(moment, value.device.type) for state in two.state.values() for moment, value in state.items()}
+    assert {"step", "exp_avg", "exp_avg_sq"} <= {moment for moment, _ in found}
+    assert {where for _, where in found} == {"meta"}
+
+
 def test_muon_solves_least_squares() -> None:
     torch.manual_seed(0)
     model, x = nn.Linear(7, 11), draw(53, 7).float()

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from regard.attention.masks import Causal, Mask, as_mask
-from regard.attention.products import attend_short
+from regard.attention.products import as_they_are, attend_short, widened
 from regard.noise import dropout as drop
 
 SHORT = 128 * 128  # on a CPU, up to this many scores a head, products beat the fused kernel (11.6 to 8.1 ms at 64 x 64)
@@ -24,12 +24,14 @@ def attention_weights(
     q: Tensor, k: Tensor, *, mask: Mask | Tensor | None = None, bias: Tensor | None = None, scale: float | None = None
 ) -> Tensor:
     """softmax(q kᵀ · scale + bias) over the keys each query may see; a query that may see nothing gets zeros."""
-    return masked_softmax(attention_scores(q, k, bias=bias, scale=scale), as_mask(mask))
+    return masked_softmax(attention_scores(q, k, bias=bias, scale=scale), as_mask(mask)).to(q.dtype)
 
 
 def attention_scores(q: Tensor, k: Tensor, *, bias: Tensor | None = None, scale: float | None = None) -> Tensor:
-    """q kᵀ · scale + bias: (B, H, T, S)."""
-    scores = q @ for_each_head(k, q.size(1)).transpose(-2, -1) * _scale(q, scale)  # (B, H, T, S)
+    """q kᵀ · scale + bias: (B, H, T, S), never in less than float32, which a softmax needs."""
+    q, k = widened(q, k)
+    with as_they_are(q):
+        scores = q @ for_each_head(k, q.size(1)).transpose(-2, -1) * _scale(q, scale)  # (B, H, T, S)
     return scores if bias is None else scores + bias
 
 
@@ -55,7 +57,7 @@ def attend_reference(
     dropout: float = 0.0,
 ) -> Tensor:
     """What `attend` computes, written to be read: (B, H, T, E)."""
-    weights = attention_weights(q, k, mask=mask, bias=bias, scale=scale)  # (B, H, T, S)
+    weights = attention_weights(q, k, mask=mask, bias=bias, scale=scale).to(v.dtype)  # (B, H, T, S)
     return drop(weights, dropout) @ for_each_head(v, q.size(1))
 
 
@@ -99,12 +101,14 @@ def _products_are_better(q: Tensor, k: Tensor) -> bool:
 def _products(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, bias: Tensor | None, scale: float) -> Tensor:
     if bias is None and q.shape[:2] == k.shape[:2] and not torch.compiler.is_compiling():
         return attend_short(q, k, v, allowed, scale)
-    scores = (q * scale) @ k.transpose(-2, -1)  # (B, H, T, S)
-    if bias is not None:
-        scores = scores + bias
-    if allowed is not None:
-        scores = scores.masked_fill(~allowed, -math.inf)
-    return scores.softmax(dim=-1) @ v
+    dtype, (q, k, v) = v.dtype, widened(q, k, v)
+    with as_they_are(q):
+        scores = (q * scale) @ k.transpose(-2, -1)  # (B, H, T, S)
+        if bias is not None:
+            scores = scores + bias
+        if allowed is not None:
+            scores = scores.masked_fill(~allowed, -math.inf)
+        return (scores.softmax(dim=-1) @ v).to(dtype)
 
 
 def _fused(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, bias: Tensor | None, scale: float) -> Tensor:

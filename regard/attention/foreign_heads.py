@@ -80,7 +80,7 @@ class HeadsCall(HeadsInputs):
         """Other weights, and what torch would give with them."""
         q, k, v = self.projected()
         bias = self.bias()
-        weights = change.weights(attention_scores(q, k, bias=divisible(bias)), self.mask(bias), place)
+        weights = change.weights(attention_scores(q, k, bias=divisible(bias)), self.mask(bias), place).to(v.dtype)
         out = self.finish(change.kept(weights @ v)).transpose(0, 1)  # (T, B, D)
         shown = weights.mean(dim=1) if self.average_attn_weights else weights
         if self.query.dim() == 2:

@@ -66,7 +66,8 @@ class ProductsCall:
         mask, bias = self._mask(lead), self._bias(lead)
         weights = None
         if change is not None and change.of_weights:
-            weights = change.weights(attention_scores(q, k, bias=divisible(bias), scale=self.scale), mask, place)
+            scores = attention_scores(q, k, bias=divisible(bias), scale=self.scale)
+            weights = change.weights(scores, mask, place).to(v.dtype)
             given = weights @ for_each_head(v, q.size(1))
         else:
             given = give(**vars(self))

@@ -227,6 +227,7 @@ class MultiHead(nn.Module):
         """Positions that also add to what is seen need the weights themselves."""
         scores, change = attention_scores(q, k, bias=bias, scale=self.scale), changed(self, self.role)
         weights = masked_softmax(scores, mask) if change is None else change.weights(scores, mask, place, together)
+        weights = weights.to(v.dtype)
         kept = drop(weights, self.dropout) if self.training else weights  # (B, H, T, S)
         plus = relative.values(kept, start, distances)
         out = kept @ self._each(v) + plus

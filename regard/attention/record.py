@@ -108,7 +108,7 @@ def attend_seen(
     change, weights = changed(owner, role), None
     if change is not None and change.of_weights:
         scores = attention_scores(q, k, bias=bias, scale=scale)
-        weights = change.weights(scores, as_mask(mask), place, together)
+        weights = change.weights(scores, as_mask(mask), place, together).to(v.dtype)
         out = weights @ for_each_head(v, q.size(1))
     else:
         out = attend(q, k, v, mask=mask, bias=bias, scale=scale, dropout=dropout)

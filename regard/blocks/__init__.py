@@ -4,7 +4,7 @@ from regard.blocks.block import Block, BlockState
 from regard.blocks.convolution import CausalConvolution, CentredConvolution
 from regard.blocks.experts import Experts, balance_terms
 from regard.blocks.feed_forward import FeedForward, GatedFeedForward, make_feed_forward
-from regard.blocks.initialise import initialise, initialise_normal
+from regard.blocks.initialise import initialise, initialise_head, initialise_normal
 from regard.blocks.norm import make_norm
 from regard.blocks.recurrent import Recurrent, RecurrentEncoder
 from regard.blocks.residual import Around
@@ -26,6 +26,7 @@ __all__ = [
     "StateSpace",
     "balance_terms",
     "initialise",
+    "initialise_head",
     "initialise_normal",
     "make_feed_forward",
     "make_norm",

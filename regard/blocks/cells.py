@@ -18,6 +18,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from regard.attention.products import as_they_are
+
 CellState = tuple[Tensor, ...]  # each (N, hidden)
 
 
@@ -53,12 +55,16 @@ GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 
 
 def fused(cell: str, x: Tensor, state: CellState, weights: list[Tensor]) -> tuple[Tensor, CellState]:
-    """A whole sequence x (T, B, I) at once: outputs (T, B, hidden) and the last state. `weights`: W, U, their biases."""
-    first = tuple(each[None] for each in state)  # each (1, B, hidden)
+    """A whole sequence x (T, B, I) at once: outputs (T, B, hidden) and the last state. `weights`: W, U, their biases.
+
+    Under autocast too it has the precision of the weights: what is rounded at a step is rounded again at each after it.
+    """
+    x, *first = (each.to(weights[0].dtype) for each in (x, *(part[None] for part in state)))  # each (1, B, hidden)
     options = (True, 1, 0.0, False, False, False)  # biases, layers, dropout, training, bidirectional, batch first
-    if cell == "lstm":
-        out, h, c = torch.lstm(x, first, weights, *options)
-        return out, (h[0], c[0])
-    kernel = torch.gru if cell == "gru" else torch.rnn_tanh
-    out, h = kernel(x, first[0], weights, *options)
-    return out, (h[0],)
+    with as_they_are(x):
+        if cell == "lstm":
+            out, h, c = torch.lstm(x, first, weights, *options)
+            return out, (h[0], c[0])
+        kernel = torch.gru if cell == "gru" else torch.rnn_tanh
+        out, h = kernel(x, first[0], weights, *options)
+        return out, (h[0],)

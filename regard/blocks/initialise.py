@@ -40,6 +40,17 @@ def initialise_normal(module: nn.Module, std: float = 0.02, residual_scale: floa
             nn.init.normal_(layer.table, std=std)
 
 
+@torch.no_grad()
+def initialise_head(head: nn.Linear) -> None:
+    """Small normal weights and no bias (Devlin et al. 2019, as in their code): at first every label is about as likely.
+
+    Features as long as a layer norm leaves them, √D, make logits of 0.02 √D. Glorot's weights would make them about √2,
+    which costs up to a nat before anything is learned.
+    """
+    nn.init.normal_(head.weight, std=0.02)
+    nn.init.zeros_(head.bias)
+
+
 def _adds(name: str) -> bool:
     plain = ".".join(part for part in name.split(".") if part != "experts" and not part.isdigit())
     return plain.endswith(INTO_THE_STREAM)

@@ -56,7 +56,8 @@ def filter_lengths(pairs: TokenPairs, max_length: int, max_ratio: float) -> tupl
     reasons += Counter()  # drops the zeros
     if not len(kept):
         raise RegardError(
-            f"no training pair is left: {dropped('training', len(pairs), reasons)}; raise data.max_length"
+            f"no training pair is left: {dropped('training', len(pairs), reasons)}; raise data.max_length, and "
+            "model.max_length where positions are learned"
         )
     if not reasons:
         return pairs, None

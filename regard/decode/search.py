@@ -40,8 +40,9 @@ def generate(
 ) -> list[list[Hypothesis]]:
     """The best (or sampled) continuations of `prefix` (B, P) for each source, best first, at most `n_best` of them.
 
-    limits       most tokens for each source, end not counted; at the limit the end token is forced, and its
-                 log-probability counts, so that every sequence is complete under the model
+    limits       most tokens for each source, end not counted, and never more than the stepper can read; at the limit
+                 the end token is forced, and its log-probability counts, so that every sequence is complete under
+                 the model
     also_end     other ids that end a sequence, each at its own log-probability
     forbidden    ids that are never produced, such as padding and begin; the end token among them: never of itself
     streams      what tells the sources apart for sampling; by default their place in the batch. Give the place
@@ -58,7 +59,8 @@ def generate(
         return []
     ends = (end, *also_end)
     filters = filters_of(options, ends, forbidden, constraints, prefix.device)
-    search = _Search(choice_of(options, ends, streams), filters, np.array(limits, dtype=np.int64), options, stops)
+    most = _within_reach(limits, stepper.longest, prefix.size(1))
+    search = _Search(choice_of(options, ends, streams), filters, most, options, stops)
     logits, state = stepper.start(source, prefix)  # (B, 1, V)
     _check_ids((*ends, *forbidden), logits)
     while (move := search.advance(logits)) is not None:
@@ -191,6 +193,12 @@ def _placed(rows: Ints | None, parents: Ints, ids: Ints, width: int, device: tor
     parents = np.minimum(parents, width - 1)  # several samples start from one state
     in_place = parents.shape[1] == width and bool((parents == np.arange(width)).all())
     return _Move(None if rows is None else tensor(rows), None if in_place else tensor(parents), tensor(ids))
+
+
+def _within_reach(limits: Sequence[int], longest: int | None, read: int) -> Ints:
+    """What is written is read again to go on, behind a prefix of `read` tokens; all of it must have a position."""
+    most = np.array(limits, dtype=np.int64)
+    return most if longest is None else np.minimum(most, max(0, longest - read))
 
 
 def _check_sources(prefix: Tensor, limits: Sequence[int], streams: Sequence[int]) -> None:

@@ -20,19 +20,21 @@ class SlidingState(Generic[S]):
 
 
 class Sliding(Generic[S]):
-    """A stepper of any length from a language model that knows `longest` positions. Within them it changes nothing."""
+    """A stepper of any length from a language model that knows `window` positions. Within them it changes nothing."""
 
-    def __init__(self, stepper: Stepper[S], longest: int) -> None:
-        self.stepper, self.longest, self.kept = stepper, longest, max(1, longest // 2)
+    longest = None
+
+    def __init__(self, stepper: Stepper[S], window: int) -> None:
+        self.stepper, self.window, self.kept = stepper, window, max(1, window // 2)
 
     def start(self, source: Any, prefix: Tensor) -> tuple[Tensor, SlidingState[S]]:
-        seen = prefix if prefix.size(1) <= self.longest else prefix[:, -self.kept :]
+        seen = prefix if prefix.size(1) <= self.window else prefix[:, -self.kept :]
         logits, state = self.stepper.start(source, seen)
         return logits, SlidingState(state, seen[:, None])
 
     def step(self, ids: Tensor, state: SlidingState[S]) -> tuple[Tensor, SlidingState[S]]:
         seen = torch.cat([state.ids, ids[..., None]], dim=-1)  # (B, W, tokens)
-        if seen.size(-1) <= self.longest:
+        if seen.size(-1) <= self.window:
             logits, inner = self.stepper.step(ids, state.inner)
             return logits, SlidingState(inner, seen)
         return self._read_again(seen[..., -self.kept :])

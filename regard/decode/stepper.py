@@ -17,6 +17,11 @@ class Stepper(Protocol[S]):
     that the former is never tiled over the beam.
     """
 
+    @property
+    def longest(self) -> int | None:
+        """Most tokens of a sequence that it can read, the prefix included; None: any number."""
+        ...
+
     def start(self, source: Any, prefix: Tensor, /) -> tuple[Tensor, S]:
         """Read the source and the prefix, ids (B, P), P >= 1; gives logits (B, 1, V) after it, and a state of W = 1."""
         ...

@@ -54,6 +54,11 @@ class EncoderDecoder(nn.Module):
         if self.config.tied != "none":
             self.output.weight = target_table.weight
 
+    @property
+    def longest(self) -> int | None:
+        """Most tokens of a sequence that it can read; None: any number."""
+        return self.config.longest
+
     def forward(self, batch: PairBatch | CaptionBatch) -> Loss:
         return Loss(self.token_parts(self.hidden(batch), batch))
 

@@ -30,6 +30,11 @@ class LanguageModel(nn.Module):
     def read(self, ids: Tensor) -> Tensor:
         """ids (B, T) -> vectors (B, T, D), of which each knows no token behind its own."""
 
+    @property
+    def longest(self) -> int | None:
+        """Most tokens of a sequence that it can read; None: any number."""
+        return self.config.longest
+
     def forward(self, batch: TextBatch) -> Loss:
         with balance_terms() as balance:
             hidden = self.hidden(batch)  # (B, T, D)

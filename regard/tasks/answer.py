@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from regard.attention import Seen, record
-from regard.bundle import Bundle, load_bundle
+from regard.bundle import Bundle, Predictor, load_bundle
 from regard.data.batch import AnswerBatch, pad
 from regard.look.pictures import PictureMap
 from regard.runs import bundle_folder
@@ -37,7 +37,7 @@ class Answered:
         return self.answer
 
 
-class AnswerUser:
+class AnswerUser(Predictor):
     """A trained model that answers questions about pictures, ready to use."""
 
     def __init__(self, bundle: Bundle) -> None:
@@ -45,8 +45,7 @@ class AnswerUser:
         self.bundle, self.config = bundle, bundle.config
         self.model: Any = bundle.model
         self.tokenizer, self.labels = bundle.tokenizer, bundle.config.labels
-        self.device = next(self.model.parameters()).device
-        self.format, self.longest = bundle.config.pictures, bundle.config.longest or 64
+        self.format, self.longest = bundle.config.pictures, bundle.config.reads(64)
 
     @classmethod
     def load(cls, path: str | Path, device: str = "cpu") -> AnswerUser:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from regard.attention import record
-from regard.bundle import Bundle, load_bundle
+from regard.bundle import Bundle, Predictor, load_bundle
 from regard.config import check
 from regard.data.batch import CaptionBatch, pad
 from regard.decode.config import DecodeConfig
@@ -45,7 +45,7 @@ class Caption:
         return self.text
 
 
-class Captioner:
+class Captioner(Predictor):
     """A trained writer of captions, ready to use."""
 
     def __init__(self, bundle: Bundle) -> None:
@@ -53,7 +53,6 @@ class Captioner:
         self.bundle, self.config = bundle, bundle.config
         self.model: Any = bundle.model
         self.tokenizer = bundle.tokenizer
-        self.device = next(self.model.parameters()).device
         self.format = bundle.config.pictures
 
     @classmethod

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from regard.attention import record
-from regard.bundle import Bundle, load_bundle
+from regard.bundle import Bundle, Predictor, load_bundle
 from regard.data.batch import LabelBatch
 from regard.data.label_batches import LabelBatches, with_trees
 from regard.data.labelled_files import as_tree
@@ -39,16 +39,15 @@ class Classified:
         return self.label
 
 
-class TextClassifier:
+class TextClassifier(Predictor):
     """A trained classifier, ready to use."""
 
     def __init__(self, bundle: Bundle) -> None:
         self.bundle = bundle
         self.model: Any = bundle.model
         self.tokenizer, self.config = bundle.tokenizer, bundle.config
-        self.device = next(self.model.parameters()).device
         self.labels = self.config.labels
-        self.longest = self.config.longest or 512
+        self.longest = self.config.reads(512)
         self.kind_of_tokens = self.config.tokens.kind if self.config.tokens is not None else "none"
 
     @classmethod

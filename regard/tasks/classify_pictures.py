@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from regard.attention import Seen, record
-from regard.bundle import Bundle, load_bundle
+from regard.bundle import Bundle, Predictor, load_bundle
 from regard.data.batch import PictureBatch
 from regard.errors import UsageError
 from regard.look.layers import ChannelWeights, MixingMatrices, one_layer
@@ -35,14 +35,13 @@ class ClassifiedPicture:
         return self.label
 
 
-class PictureUser:
+class PictureUser(Predictor):
     """A trained classifier of pictures, ready to use."""
 
     def __init__(self, bundle: Bundle) -> None:
         assert bundle.config.pictures is not None
         self.bundle, self.config = bundle, bundle.config
         self.model: Any = bundle.model
-        self.device = next(self.model.parameters()).device
         self.format, self.labels = bundle.config.pictures, bundle.config.labels
 
     @classmethod

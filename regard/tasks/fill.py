@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from regard.bundle import Bundle, load_bundle
+from regard.bundle import Bundle, Predictor, load_bundle
 from regard.data.batch import pad
 from regard.errors import UsageError
 from regard.look import SentenceAttention, sentence_of
@@ -41,14 +41,13 @@ class Filled:
         return self.text
 
 
-class Filler:
+class Filler(Predictor):
     """A trained model that fills gaps, ready to use."""
 
     def __init__(self, bundle: Bundle) -> None:
         self.bundle = bundle
         self.model: Any = bundle.model
         self.tokenizer, self.config = bundle.tokenizer, bundle.config
-        self.device = next(self.model.parameters()).device
         self.longest = int(self.config.model.max_length)  # type: ignore[union-attr]
 
     @classmethod

@@ -11,7 +11,7 @@ from typing import Any, overload
 import numpy as np
 import torch
 
-from regard.bundle import Bundle, load_bundle
+from regard.bundle import Bundle, Predictor, load_bundle
 from regard.config import check
 from regard.data.stream import TokenStream, evaluation_batches
 from regard.decode.config import DecodeConfig
@@ -65,14 +65,13 @@ class TextScore:
         return -self.log_probability / math.log(2) / max(1, len(self.text.encode()))
 
 
-class Generator:
+class Generator(Predictor):
     """A trained language model, ready to use."""
 
     def __init__(self, bundle: Bundle) -> None:
         self.bundle = bundle
         self.model: Any = bundle.model
         self.tokenizer, self.config = bundle.tokenizer, bundle.config
-        self.device = next(self.model.parameters()).device
 
     @classmethod
     def load(cls, path: str | Path, device: str = "cpu") -> Generator:

@@ -42,6 +42,7 @@ def prepare(user: Any, material: Material, count: int, longest: int = LONGEST) -
 
 
 def _pairs(user: Any, material: Material, count: int, longest: int) -> Texts:
+    longest = min(longest, user.model.longest or longest)
     chosen: list[Pair] = []
     encoded: list[tuple[list[int], list[int]]] = []
     for pair in material.items:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +15,8 @@ from torch import nn
 
 from regard.bundle import Bundle, BundleConfig
 from regard.data.batches import Batches, TokenPairs, filter_lengths
-from regard.data.pairs import Pair, is_builtin, load_pairs
+from regard.data.pairs import Pair, dropped, is_builtin, load_pairs
+from regard.errors import RegardError
 from regard.evaluate.exact import exact_match
 from regard.evaluate.translation import score_translations
 from regard.models.table import build
@@ -56,7 +58,9 @@ def prepare_translate(
     if not resume:
         note_run(folder, config, beside)
     tokenizers = _tokenizers(config, folder, pairs.train, resume)
-    train, note = filter_lengths(encode(pairs.train, tokenizers), config.data.max_length, config.data.max_ratio)
+    most, reach = _lengths(config)
+    train, note = filter_lengths(encode(pairs.train, tokenizers), most, config.data.max_ratio)
+    valid, left_out = _readable(pairs.valid, tokenizers, config.model.longest)
     torch.manual_seed(config.train.seed)
     sizes = (tokenizers.source.size, tokenizers.target.size)
     model = build("translate", config.model, sizes, smoothing=config.train.smoothing)
@@ -75,23 +79,41 @@ def prepare_translate(
         model=model,
         width=config.model.width,
         batches=Batches(train, config.train.batch_tokens, config.train.seed),
-        validate=validation(bundle, tokenizers, pairs.valid, config),
+        validate=validation(bundle, tokenizers, valid, config),
         save=saver(folder, bundle, tokenizers),
         fingerprint={
             "the training data": fingerprint(train.sources, train.targets),
             "the model": config.model.model_dump(mode="json"),
         },
         device=torch.device(device),
-        probe=prober(Translator(Bundle(bundle, model, tokenizers, {})), pairs.valid, config.probes, folder),
+        probe=prober(Translator(Bundle(bundle, model, tokenizers, {})), valid, config.probes, folder),
     )
-    counted = tokenizing(bundle, [target for _, target in pairs.valid]).note if config.validate_.sentences else ""
-    notes = (
-        *pairs.notes,
-        *([counted] if counted else []),
-        *([note] if note else []),
-        f"{len(train):,} training and {len(pairs.valid):,} validation pairs",
-    )
-    return PreparedTranslation(job, notes, bundle, tokenizers, pairs.valid, config)
+    counted = tokenizing(bundle, [target for _, target in valid]).note if config.validate_.sentences else ""
+    told = [each for each in (*pairs.notes, counted, reach if note else None, note, left_out) if each]
+    counts = f"{len(train):,} training and {len(valid):,} validation pairs"
+    return PreparedTranslation(job, (*told, counts), bundle, tokenizers, valid, config)
+
+
+def _lengths(config: TranslateConfig) -> tuple[int, str | None]:
+    """Most tokens of a side of a training pair, and what to say where the model reads less than the data may have."""
+    wanted, reads = config.data.max_length, config.model.longest
+    if reads is None or reads >= wanted:
+        return wanted, None
+    return reads, f"the model reads {reads} tokens (model.max_length), fewer than data.max_length {wanted}"
+
+
+def _readable(pairs: list[Pair], tokenizers: TokenizerPair, longest: int | None) -> tuple[list[Pair], str | None]:
+    """The validation pairs that a model of so many positions can read and write, and how many are left out."""
+    if longest is None:
+        return pairs, None
+    read, predicted = encode(pairs, tokenizers).lengths()
+    fits = np.maximum(read, predicted) <= longest
+    if fits.all():
+        return pairs, None
+    why = dropped("validation", len(pairs), Counter({f"a side over {longest} tokens": int((~fits).sum())}))
+    if not fits.any():
+        raise RegardError(f"no validation pair is left: {why}; raise model.max_length")
+    return [pair for pair, fit in zip(pairs, fits, strict=True) if fit], why
 
 
 def encode(pairs: Sequence[Pair], tokenizers: TokenizerPair) -> TokenPairs:

@@ -76,7 +76,6 @@ def prober(
         )
 
     def probe(model: nn.Module, step: int) -> None:
-        user.device = next(model.parameters()).device
         kept = {f"{n}/{name}": map for n, each in enumerate(readings) for name, map in _maps(each).items()}
         if not kept:
             return

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, overload
 
+import numpy as np
 import torch
 
 from regard.attention import softness
-from regard.bundle import Bundle, load_bundle
+from regard.bundle import Bundle, Predictor, load_bundle
 from regard.config import check
 from regard.data.batch import pad
 from regard.data.batches import TokenPairs
@@ -60,14 +61,13 @@ class PairScore:
         return float(torch.tensor(-self.log_probability / self.tokens).exp())
 
 
-class Translator:
+class Translator(Predictor):
     """A trained translation model, ready to use."""
 
     def __init__(self, bundle: Bundle) -> None:
         self.bundle = bundle
         self.model: Any = bundle.model
         self.tokenizers, self.config = bundle.tokenizers, bundle.config
-        self.device = next(self.model.parameters()).device
 
     @classmethod
     def load(cls, path: str | Path, device: str = "cpu") -> Translator:
@@ -117,7 +117,20 @@ class Translator:
     def encode(self, pairs: Sequence[tuple[str, str]]) -> TokenPairs:
         sources = self.tokenizers.source.encode_all([check_text(pair[0]) for pair in pairs])
         targets = self.tokenizers.target.encode_all([check_text(pair[1]) for pair in pairs])
-        return TokenPairs(as_arrays(sources, begin=False), as_arrays(targets, begin=True), PAD)
+        tokens = TokenPairs(as_arrays(sources, begin=False), as_arrays(targets, begin=True), PAD)
+        for side, lengths in enumerate(tokens.lengths()):
+            self._check_reach([pair[side] for pair in pairs], lengths)
+        return tokens
+
+    def _check_reach(self, texts: Sequence[str], lengths: Sequence[int] | np.ndarray) -> None:
+        """Refuse what is longer, end token included, than the model reads."""
+        longest = self.model.longest
+        for text, length in zip(texts, lengths, strict=True):
+            if longest is not None and length > longest:
+                raise RegardError(
+                    f"a text of {length} tokens, end included, is longer than the {longest} that this model reads; "
+                    f"split it into sentences: {text[:40]!r}"
+                )
 
     def attention(self, source: str, ids: Sequence[int], soft: float = 1.0) -> SentenceAttention:
         """Where the model looked while it wrote `ids`: one teacher-forced pass, equal to the steps of decoding."""
@@ -133,6 +146,7 @@ class Translator:
         places: Sequence[int],
     ) -> list[list[Hypothesis]]:
         ids = as_arrays(self.tokenizers.source.encode_all([check_text(text) for text in texts]), begin=False)
+        self._check_reach(texts, [len(each) for each in ids])
         found: list[list[Hypothesis]] = [[] for _ in texts]
         done = 0
         for group in groups([len(sequence) for sequence in ids], options):

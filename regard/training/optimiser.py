@@ -84,6 +84,5 @@ def load_optimiser(optimiser: torch.optim.Optimizer, model: nn.Module, tensors: 
         values = {moment: tensors[f"{name}.{moment}"] for moment in MOMENTS if f"{name}.{moment}" in tensors}
         if values:
             optimiser.state[parameter] = {
-                moment: value.clone() if moment == "step" else value.to(parameter.device, copy=True)
-                for moment, value in values.items()
-            }
+                moment: value.to(parameter.device, copy=True) for moment, value in values.items()
+            }  # the step too: a fused kernel reads it where the parameter is

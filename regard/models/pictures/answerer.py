@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import Lengths, Mask, Seen
-from regard.blocks import Stack, initialise
+from regard.blocks import Stack, initialise, initialise_head
 from regard.data.batch import AnswerBatch
 from regard.data.pictures.format import PictureFormat
 from regard.embed import TokenEmbedding, embedding_table, positions
@@ -33,6 +33,7 @@ class Answerer(nn.Module):
         initialise(self)
         self.encoder = encoder_of(config.encoder, format)
         self.projection = placed_projection(self.encoder, config)
+        initialise_head(self.head)
 
     def forward(self, batch: AnswerBatch) -> Loss:
         return Loss(label_parts(self.logits(batch), batch.labels, self.smoothing if self.training else 0.0))

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from regard.blocks import initialise, initialise_head
 from regard.data.batch import PictureBatch
 from regard.data.pictures.format import PictureFormat
 from regard.models.classifier import label_parts
@@ -27,8 +28,7 @@ class PictureClassifier(nn.Module):
         self.rate = 0.0 if isinstance(config, EfficientNetConfig) else config.dropout
         self.encoder = make_encoder(config, format)
         self.head = nn.Linear(self.encoder.width, labels)
-        nn.init.xavier_uniform_(self.head.weight)
-        nn.init.zeros_(self.head.bias)
+        (initialise_head if self.encoder.normed else initialise)(self.head)
 
     def forward(self, batch: PictureBatch) -> Loss:
         logits, smoothing = self.logits(batch), self.smoothing if self.training else 0.0

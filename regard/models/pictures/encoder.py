@@ -21,6 +21,7 @@ class PictureEncoder(nn.Module):
 
     width: int
     grid: tuple[int, int]
+    normed = False  # whether a norm gives the picture's vector its length, √D
 
     @abstractmethod
     def forward(self, pixels: Tensor) -> View:

@@ -77,6 +77,21 @@ class ShowAttendTell(RecurrentCaptioner):
         if config.hard:  # a blind guess to begin with
             self.register_buffer("baseline", torch.tensor(-math.log(vocabulary)))
         self.finish_with(format)
+        if config.tied != "none":
+            self._forget_the_last_word()
+
+    @torch.no_grad()
+    def _forget_the_last_word(self) -> None:
+        """Make the table smaller and what stands around it larger, so that only one thing changes: a word after itself.
+
+        What predicts a word holds E y = √D e (eq. 7), and where the output is the same table, its logit is √D |e|² = √D:
+        a fresh model says one word again and again. With a table of D^-¼ of its size that logit is 1.
+        """
+        factor = self.config.width**0.25
+        self.target.table.weight.div_(factor)
+        for weight in (self.decoder.layers[0].weight_x, self.state_out.weight, self.context_out.weight):
+            assert isinstance(weight, Tensor)
+            weight.mul_(factor)
 
     def begin(self, memory: Memory) -> RecurrentState:
         """State and cell from the mean annotation."""

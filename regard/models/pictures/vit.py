@@ -26,6 +26,7 @@ class ViT(PictureEncoder):
         self.patches = PatchEmbedding(format, config.patch, config.width)
         self.grid = self.patches.grid
         self.before = 1 if config.pool == "class" else 0  # tokens that are no patches
+        self.normed = self.before > 0  # a mean of many is shorter
         self.class_token = nn.Parameter(torch.zeros(1, config.width)) if self.before else None
         self.positions = grid_positions(config.positions, config.width, self.grid, before=self.before)
         places = self.before + self.grid[0] * self.grid[1]
