@@ -98,7 +98,9 @@ class HeadsCall(HeadsInputs):
             out = out.detach()[:, None] if out.dim() == 2 else out.detach()  # (T, B, D)
             told = None if weights is None else weights.detach()
             given = self._copied()
-            about = {"layer": seen.numbers.of(path, role), "told": told, "removed": removed}
+            named, rows = channel.told(seen), out.size(1)
+            batch = None if named is None else named.of(rows)
+            about = {"layer": seen.numbers.of(path, role), "told": told, "removed": removed, "batch": batch}
             seen.keep_later(partial(given._made, path, role, out.transpose(0, 1), _versions(given), **about))
 
     def _made(self, path: str, role: Role, out: Tensor, versions: list[int], **about: Any) -> AttentionCall:

@@ -47,10 +47,11 @@ def record(
 
     only         a role, or some: "cross", "causal", "self", ...
     layers       by number, from 0, among the attentions of each role
-    texts        of the batch (in steps of a search, of its hypotheses): the first so many, or these
+    texts        of the inputs as they were given, however they are batched: the first so many, or these
     rows         of each map: one query, or a slice of them
     most_tokens  attentions over more queries or keys are left out (and counted in `left_out`)
-    labels       of the tokens, as in {"source": [["a", "man"]], "target": [...]}, or {"text": ...}
+    labels       of each input's tokens, as in {"source": [["a", "man"]], "target": [...]}, or {"text": ...}; what
+                 `regard.load` gives says its own
 
     `model` is a module, ours or anyone's, or what `regard.load` gives. Of blocks within blocks the innermost sees; what
     runs in it is not seen by those around. A task of asyncio that is begun inside sees until the block ends; a
@@ -150,7 +151,9 @@ def tell(
     plus, bias = (None if each is None else each.detach() for each in (plus, bias))
     more = (bias, scale, told, sums_to_one, gates, plus, visible, stands_for, has_exact)
     layer = seen.numbers.of(path, role)
-    seen.keep(AttentionCall(path, role, q, k, v, out, as_mask(mask), *more, layer, removed))
+    named = channel.told(seen)
+    batch = None if named is None else named.of(len(q))
+    seen.keep(AttentionCall(path, role, q, k, v, out, as_mask(mask), *more, layer, removed, batch=batch))
 
 
 def tell_nothing(owner: nn.Module) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.attention import record
+from regard.attention import channel, record
 from regard.bundle import Bundle, load_bundle
 from regard.config import check
 from regard.data.batch import CaptionBatch, pad
@@ -92,16 +92,18 @@ class Captioner:
     def search(self, pixels: Tensor, options: DecodeConfig, first: int = 0) -> list[list[Hypothesis]]:
         """The best captions of pictures as pixels (or as features)."""
         limit = LONGEST if options.max_length is None else options.max_length
-        return generate(
-            self.model,
-            (pixels,),
-            torch.full((len(pixels), 1), BEGIN, device=self.device),
-            end=END,
-            limits=[limit] * len(pixels),
-            options=options,
-            forbidden=(PAD, BEGIN, UNKNOWN),
-            streams=[first + place for place in range(len(pixels))],
-        )
+        places = range(first, first + len(pixels))
+        with channel.reading(places, spell=self.tokenizer.labels):
+            return generate(
+                self.model,
+                (pixels,),
+                torch.full((len(pixels), 1), BEGIN, device=self.device),
+                end=END,
+                limits=[limit] * len(pixels),
+                options=options,
+                forbidden=(PAD, BEGIN, UNKNOWN),
+                streams=places,
+            )
 
     @torch.inference_mode()
     def weights(self, pixels: Tensor, ids: Sequence[int]) -> list[np.ndarray]:

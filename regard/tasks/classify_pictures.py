@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from regard.attention import Seen, record
+from regard.attention import Seen, channel, record
 from regard.bundle import Bundle, load_bundle
 from regard.data.batch import PictureBatch
 from regard.errors import UsageError
@@ -59,20 +59,21 @@ class PictureUser:
         out: list[ClassifiedPicture] = []
         for start in range(0, len(listed), TOGETHER):
             seen = [see(each, self.format) for each in listed[start : start + TOGETHER]]
-            shares = self.probabilities(np.stack([each.shown for each in seen]))
+            shares = self.probabilities(np.stack([each.shown for each in seen]), start)
             out += [self._one(each.name, row) for each, row in zip(seen, shares, strict=True)]
             if progress is not None:
                 progress(len(out), len(listed))
         return out if several else out[0]
 
     @torch.inference_mode()
-    def probabilities(self, shown: np.ndarray) -> np.ndarray:
-        """Of every label for each fitted picture (N, size, size, channels): (N, labels)."""
+    def probabilities(self, shown: np.ndarray, first: int = 0) -> np.ndarray:
+        """Of every label for each fitted picture (N, size, size, channels): (N, labels). `first`: the place of the first."""
         from regard.data.pictures.augment import normalise
 
         pixels = normalise(torch.from_numpy(np.ascontiguousarray(shown)).permute(0, 3, 1, 2), self.format)
         batch = PictureBatch(pixels.to(self.device), torch.zeros(len(shown), dtype=torch.long, device=self.device))
-        found: np.ndarray = self.model.logits(batch).double().softmax(dim=-1).cpu().numpy()
+        with channel.reading(range(first, first + len(shown))):
+            found: np.ndarray = self.model.logits(batch).double().softmax(dim=-1).cpu().numpy()
         return found
 
     def _one(self, name: str, shares: np.ndarray) -> ClassifiedPicture:
