@@ -763,3 +763,66 @@ def test_what_is_foreign() -> None:
     assert not is_foreign(ours) and not is_foreign(nn.Sequential(nn.Linear(3, 5), ours))
     assert is_foreign(theirs) and is_foreign(nn.Sequential(ours, theirs)) and is_foreign(Products())
     assert is_foreign(nn.TransformerEncoderLayer(24, 4))
+
+
+# --- Layers that share their weights
+
+
+class Shared(nn.Module):
+    """One attention, called several times in a pass (Dehghani et al. 2019; Lan et al. 2020), or over parts of a batch."""
+
+    def __init__(self, times: int, parts: int = 1) -> None:
+        super().__init__()
+        self.attention = Parts(parts)
+        self.times = times
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(self.times):
+            x = x + self.attention(x)
+        return x
+
+
+class Parts(nn.Module):
+    def __init__(self, parts: int) -> None:
+        super().__init__()
+        self.parts = parts
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([scaled_dot_product_attention(each, each, each) for each in x.chunk(self.parts)])
+
+
+@torch.no_grad()
+def test_layers_that_share_their_weights_are_told_apart() -> None:
+    """All were layer 0: none could be recorded, labelled or changed apart. Each pass begins again at 0."""
+    model, x = Shared(3), torch.randn(B, 1, T, E, dtype=torch.float64)
+    states = [x]
+    for _ in range(3):
+        weights = (states[-1] @ states[-1].mT / E**0.5).softmax(dim=-1)
+        states.append(states[-1] + weights @ states[-1])
+    with record(model) as seen:
+        assert torch.allclose(model(x), states[-1])
+        model(x)
+    assert [call.layer for call in seen.calls] == [0, 1, 2, 0, 1, 2]
+    assert {call.path for call in seen.calls} == {"attention"}
+    for layer in range(3):
+        assert [torch.allclose(call.q, states[layer]) for call in seen.only("self", layer)] == [True, True]
+    with record(model, layers=1) as one, intervene(model, Remove(layer=1)):
+        changed = model(x)
+    assert [call.layer for call in one.calls] == [1]
+    last = states[1] + (states[1] @ states[1].mT / E**0.5).softmax(dim=-1) @ states[1]  # the second adds nothing
+    assert torch.allclose(changed, last)
+    with pytest.raises(UsageError, match="there are self layers 0 to 2"), intervene(model, Remove(layer=3)):
+        model(x)
+
+
+@torch.no_grad()
+def test_parts_of_one_call_are_one_layer_and_multi_head_attention_may_be_shared() -> None:
+    module = Shared(2, parts=3)
+    with record(module) as seen:
+        module(torch.randn(B, 1, T, E))
+    assert [call.layer for call in seen.calls] == [0, 0, 0, 1, 1, 1]
+    layer = nn.TransformerEncoderLayer(12, 3, 7, batch_first=True).eval()
+    model = nn.Sequential(layer, layer, layer)
+    with record(model) as seen:
+        model(torch.randn(2, 5, 12))
+    assert [call.layer for call in seen.calls] == [0, 1, 2]

@@ -59,14 +59,16 @@ class ProductsCall:
         return role_of(path, owner, self.queries, self.keys, causal=causal or self.is_causal, step=True)
 
     def run(
-        self, give: Callable[..., Tensor], owner: nn.Module, role: Role, change: Changed | None, place: int
+        self, give: Callable[..., Tensor], owner: nn.Module, role: Role, change: Changed | None, place: int, time: int
     ) -> Tensor:
         """What torch gives, or what a change makes of it; the recorder is told."""
         q, k, v, lead = self._heads()
         mask, bias = self._mask(lead), self._bias(lead)
         weights = None
         if change is not None and change.of_weights:
-            weights = change.weights(attention_scores(q, k, bias=divisible(bias), scale=self.scale), mask, place)
+            scores = attention_scores(q, k, bias=divisible(bias), scale=self.scale)
+            visible = None if bias is None else Dense(lets_through(bias))
+            weights = change.weights(scores, mask, place, visible=visible)
             given = weights @ for_each_head(v, q.size(1))
         else:
             given = give(**vars(self))
@@ -83,6 +85,7 @@ class ProductsCall:
             visible=None if bias is None else partial(lets_through, bias.detach()),
             reused=True,
             removed=() if change is None else change.removed(q.size(1)),
+            time=time,
         )
         if change is None:
             return given

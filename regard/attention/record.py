@@ -139,10 +139,16 @@ def tell(
     has_exact: bool = True,
     reused: bool = False,
     removed: tuple[int, ...] = (),
+    time: int = 0,
 ) -> None:
-    """Let the recorder see an attention that was computed, if there is a recorder. See `AttentionCall`."""
+    """Let the recorder see an attention that was computed, if there is a recorder. See `AttentionCall`.
+
+    time  which call of its module in this forward pass, from 0
+    """
     seen = channel.recorder.get()
-    if seen is None or seen.over or (path := seen.names.get(id(owner))) is None or not seen.wants(path, role, q, k):
+    if seen is None or seen.over or (path := seen.names.get(id(owner))) is None:
+        return
+    if not seen.wants(path, role, q, k, time):
         return
     q, k, v, out = (tensor.detach() for tensor in (q, k, v, out))
     if reused:
@@ -150,7 +156,7 @@ def tell(
     told = told.detach() if isinstance(told, Tensor) else told
     plus, bias = (None if each is None else each.detach() for each in (plus, bias))
     more = (bias, scale, told, sums_to_one, gates, plus, visible, stands_for, has_exact)
-    layer = seen.numbers.of(path, role)
+    layer = seen.numbers.of(path, role, time)
     named = channel.told(seen)
     batch = None if named is None else named.of(len(q))
     seen.keep(AttentionCall(path, role, q, k, v, out, as_mask(mask), *more, layer, removed, batch=batch))

@@ -57,7 +57,7 @@ class Seen:
             return "picture", "places" if call.role == "spatial" else "channels"
         if call.role == "cross":
             return self._who_looks_across(call), "source"
-        across = {path.rpartition(".")[0] for path in self.numbers.paths.get("cross", ())}
+        across = {path.rpartition(".")[0] for path in self.numbers.paths("cross")}
         own = "text"
         if across:  # tokens that also look across are those of a target, whatever they see of each other
             beside = call.path.rpartition(".")[0] in across
@@ -118,7 +118,7 @@ class Seen:
         if self.left_out:
             every = f"all {self.left_out} attentions are" if self.left_out > 1 else "the only attention is"
             return f"{every} over more than {self.bounds.most_tokens} tokens; raise most_tokens"
-        if any(self.numbers.paths.values()):
+        if self.numbers.known:
             return f"no attention is within the bounds ({self.bounds}): {self.numbers.sentence()}"
         if self.unseen:
             return "steps of a kernel have no weights to show; one pass over the whole text shows what it mixes"
@@ -130,9 +130,9 @@ class Seen:
             'with attn_implementation="sdpa", the default of most'
         )
 
-    def wants(self, path: str, role: Role, q: Tensor, k: Tensor) -> bool:
+    def wants(self, path: str, role: Role, q: Tensor, k: Tensor, time: int = 0) -> bool:
         """Whether a call is within the bounds; one that is too large is counted."""
-        if not self.bounds.wants(role, self.numbers.of(path, role)):
+        if not self.bounds.wants(role, self.numbers.of(path, role, time)):
             return False
         large = self.bounds.too_large(q, k)
         self.left_out += large
