@@ -619,8 +619,9 @@ def test_heads_are_removed_on_the_command_line(
     assert "removed: cross:1:2, causal:0" in err
     assert run()[1] != out
     for word, message in (
-        ("cross:1:3", "--remove cross:1:3: no head 3; there are 3, numbered from 0 to 2"),
-        ("cross:2", "there are self layers 0 to 1, causal layers 0 to 1, cross layers 0 to 1"),
+        ("cross:1:3", "--remove cross:1:3: no head 3; layer 1 has 3, numbered from 0 to 2"),
+        ("cross:2", "no layer 2; cross attention has 2, numbered from 0 to 1, with 3 heads each"),
+        ("cross:9:1", "other roles: self 2 layers x 3 heads, causal 2 layers x 3 heads"),
         ("crss:1:3", "type a role (self, causal or cross), a layer and a head, from 0, such as cross:1:3"),
         ("cross:one", "type a role"),
         ("cross:1:2:3", "type a role"),
@@ -635,7 +636,7 @@ def test_heads_are_removed_on_the_command_line(
     assert main.run([*given, "--remove", "causal:0:2", "--remove", "causal:1"]) == 0
     assert capsys.readouterr().out != plain
     assert main.run([*given, "--remove", "cross:0"]) == 2
-    assert "there are causal layers 0 to 1" in capsys.readouterr().err
+    assert "no cross attention; there are causal 2 layers x 3 heads, counted from 0" in capsys.readouterr().err
 
 
 def test_nothing_to_translate_is_no_error_where_a_head_is_removed(

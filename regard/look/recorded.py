@@ -19,6 +19,7 @@ import numpy as np
 from regard.errors import UsageError
 from regard.look.map import AttentionMap
 from regard.look.sentence import NAMES, SentenceAttention
+from regard.tokens.tokenizer import as_read
 
 if TYPE_CHECKING:  # whoever records has torch; who only draws need not wait for it
     from regard.attention import AttentionCall, Seen
@@ -33,7 +34,7 @@ def map_of(seen: Seen, call: AttentionCall, text: int | None = None, hypothesis:
     and writes.
     """
     weights = masked_weights(call, call.row(text, hypothesis))
-    rows, columns = seen.labelled(call, text, hypothesis)
+    rows, columns = (as_read(labels) for labels in seen.labelled(call, text, hypothesis))
     title = f"{NAMES.get(call.role, call.role)}, layer {call.layer}, {call.path}".rstrip(", ")
     return AttentionMap(weights, columns, rows, title)
 
@@ -72,7 +73,7 @@ def _of_role(seen: Seen, role: str, text: int, difference: float) -> SentenceAtt
         raise UsageError(
             f"the {NAMES[role]} was recorded over several lengths; record one pass over one text at a time"
         )
-    rows, columns = seen.labelled(calls[0], text)
+    rows, columns = (as_read(labels) for labels in seen.labelled(calls[0], text))
     return SentenceAttention(columns, rows, layers, difference, role)
 
 

@@ -118,7 +118,7 @@ class PictureUser:
         number = one_layer(len(calls), layer)
         weights = calls[number].weights()[0, 0, 0].double().cpu().numpy()  # (P,)
         side = round(len(weights) ** 0.5)
-        panel = Panel(f"spatial attention {number + 1} of {len(calls)}", weights.reshape(side, side))
+        panel = Panel(f"spatial attention, layer {number} (of {len(calls)}, from 0)", weights.reshape(side, side))
         return (panel,), (side, side)
 
     def channels(self, picture: Picture) -> ChannelWeights:
@@ -141,19 +141,15 @@ def _vit_panels(encoder: Any, seen: Any, layer: int | None, head: int | None) ->
     """The rollout and the last layer's heads; or the heads of one layer; or one head."""
     grid = encoder.grid
     found = encoder.class_attention(seen)[:, 0].double().cpu().numpy()  # (layers, H, P)
-    if layer is None and head is not None:
-        raise UsageError(f"head {head} of which layer? name one from 0 to {len(found) - 1}")
-    number = one_layer(len(found), layer)
+    number = one_layer(len(found), layer, head, found.shape[1])
     heads = found[number].reshape(-1, *grid)
-    if head is not None and not 0 <= head < len(heads):
-        raise UsageError(f"no head {head}; there are {len(heads)}, numbered from 0 to {len(heads) - 1}")
     chosen = range(len(heads)) if head is None else [head]
-    panels = [Panel(f"layer {number + 1}, head {each + 1}", heads[each]) for each in chosen]
+    panels = [Panel(f"layer {number}, head {each}", heads[each]) for each in chosen]
     if layer is None:
         flow = encoder.rollout_map(seen)[0].double().cpu().numpy().reshape(grid)
         panels = [
             Panel("rollout over all layers", flow),
-            Panel(f"layer {number + 1}, mean", heads.mean(axis=0)),
+            Panel(f"layer {number}, mean", heads.mean(axis=0)),
             *panels,
         ]
     return tuple(panels)

@@ -15,6 +15,7 @@ from regard.attention import AttentionCall, MultiHead, Seen
 from regard.attention.soft import SoftAttention
 from regard.errors import UsageError
 from regard.look.effective import NAMES
+from regard.look.layers import check_choice
 from regard.look.walk.steps import Walk
 from regard.look.walk.sums import quoted
 from regard.tasks.reading import Reading, read_text
@@ -112,8 +113,8 @@ def _call(seen: Seen, reading: Reading, role: str | None, layer: int | None) -> 
         raise UsageError(f"this model has no {wanted} attention; choose --role {' or '.join(there)}")
     calls = seen.only(wanted)
     number = len(calls) - 1 if layer is None else layer
-    if not 0 <= number < len(calls):
-        raise UsageError(f"no layer {layer}; {KINDS[wanted]} has {len(calls)}, numbered from 0 to {len(calls) - 1}")
+    sizes = {each: [call.heads for call in seen.only(each)] for each in there}
+    check_choice(number, None, sizes.pop(wanted), KINDS[wanted], sizes)
     return calls[number]
 
 
