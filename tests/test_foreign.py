@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import multi_head_attention_forward, scaled_dot_product_attention
 
+import regard
 from regard.attention import MultiHead, Pin, Remove, Seen, Temperature, attend, intervene, record
 from regard.attention.call import Role
 from regard.attention.foreign import is_foreign
@@ -612,6 +613,54 @@ def test_a_model_that_multiplies_by_itself_is_told_to_its_reader() -> None:
         seen.check()
     with pytest.warns(UserWarning, match="no attention is within the bounds.*there are self layers 0 to 1"):
         looked_at(Stack(), randoms((B, T, 12), dtype=torch.float32)[0], only="cross")
+
+
+class Flexible(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        from torch.nn.attention.flex_attention import flex_attention
+
+        return flex_attention(x, x, x)  # type: ignore[return-value]
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_cause_is_named_where_nothing_was_seen() -> None:
+    (x,) = randoms((B, 1, T, E), dtype=torch.float32)
+    products, traced = Products(), torch.jit.trace(Products(), (x, x, x))
+    compiled = torch.compile(Products(), backend="eager")
+
+    def elsewhere(model: nn.Module) -> None:
+        thread = threading.Thread(target=model, args=(x, x, x))
+        thread.start()
+        thread.join()
+
+    for model, run, words in (
+        (products, lambda model: None, r"nothing of torch ran inside this block in this thread"),
+        (products, elsewhere, r"nothing of torch ran inside this block in this thread.*another thread"),
+        (traced, lambda model: model(x, x, x), r"traced or scripted.*record the module it was made of"),
+        (compiled, lambda model: None, r"compiled; record the module it was made of"),
+        (Flexible(), lambda model: model(x), r"calls flex_attention"),
+    ):
+        with torch.no_grad(), pytest.warns(UserWarning, match=f"no attention was seen: .*{words}"), record(model):
+            run(model)
+
+
+def test_what_is_for_loaded_models_says_so_of_any_other() -> None:
+    """An AttributeError told nobody what to do."""
+    data = [("a b", "c")]
+    for name, use in (
+        ("walk", lambda model: regard.walk(model, "a b")),
+        ("heads_of", lambda model: regard.heads_of(model, data)),
+        ("faithfulness", lambda model: regard.faithfulness(model, data)),
+    ):
+        with pytest.raises(
+            UsageError, match=rf"regard.{name} takes what .* this is a Stack.*regard import.*regard.record"
+        ):
+            use(Stack())
+        with pytest.raises(
+            UsageError, match=rf"regard.{name} takes what regard.load gives, with its tokens; .* MultiHead"
+        ):
+            use(MultiHead(12, 3, role="self"))
 
 
 def test_a_model_outside_the_recorded_one_is_not_seen() -> None:

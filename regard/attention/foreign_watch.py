@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
+import torch
 from torch import Tensor, nn
-from torch.nn.functional import multi_head_attention_forward, scaled_dot_product_attention
+from torch.nn.functional import multi_head_attention_forward, scaled_dot_product_attention, softmax
 from torch.overrides import TorchFunctionMode
 
 from regard.attention import channel
@@ -25,6 +26,7 @@ from regard.attention.foreign_roles import hides_later, place_of_step
 
 Names = Mapping[int, str]  # paths of modules by their identity
 ForeignCall = ProductsCall | HeadsCall
+_SOFTMAX = (softmax, torch.softmax, Tensor.softmax)
 
 
 class Watch(TorchFunctionMode):
@@ -35,10 +37,13 @@ class Watch(TorchFunctionMode):
         self._judged: tuple[Tensor | None, bool] = (None, False)  # the last mask, and whether it is causal
         self._stood = (0, 0)  # how many queries the last causal attention had, and where the first stood
         self._times = Times()
+        self.ran = self.normalised = 0  # calls of torch, and of its softmax
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        self.ran += 1
+        self.normalised += func in _SOFTMAX
         if func is scaled_dot_product_attention:
             return self._seen(func, ProductsCall(*args, **(kwargs or {})))
         if func is multi_head_attention_forward:

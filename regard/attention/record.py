@@ -23,7 +23,7 @@ from regard.attention.attend import attend, attention_scores, for_each_head
 from regard.attention.bounds import Bounds
 from regard.attention.call import AttentionCall, Lazy, Role, Told
 from regard.attention.changes import changed
-from regard.attention.foreign import is_foreign, watching
+from regard.attention.foreign import is_foreign, watching, why_nothing
 from regard.attention.masks import Mask, as_mask
 from regard.attention.paths import holds, names_of
 from regard.attention.seen import Labels, Seen
@@ -68,9 +68,11 @@ def record(
     seen = Seen(names_of(module), bounds, labels or {}, foreign=is_foreign(module), outer=around)
     channel.recorder.set(seen)
     try:
-        with channel.block(), watching() if seen.foreign else nullcontext():
+        with channel.block(), watching() if seen.foreign else nullcontext() as watch:
+            before = (0, 0) if watch is None else (watch.ran, watch.normalised)
             yield seen
-        if seen.foreign and seen.empty:
+        if watch is not None and seen.empty:
+            seen.why = why_nothing(module, watch.ran - before[0], watch.normalised - before[1])
             warnings.warn(seen.nothing(), stacklevel=3)
     finally:
         seen.over, last = True, channel.recorder.get()

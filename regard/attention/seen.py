@@ -30,6 +30,7 @@ class Seen:
     foreign: bool = False  # the model is not of our own attentions
     outer: Seen | None = None  # who recorded when this began, and goes on when it ends
     over: bool = False
+    why: str = ""  # nothing was seen of someone else's model
     _found: list[AttentionCall | Callable[[], AttentionCall]] = field(default_factory=list)
 
     @property
@@ -122,13 +123,7 @@ class Seen:
             return f"no attention is within the bounds ({self.bounds}): {self.numbers.sentence()}"
         if self.unseen:
             return "steps of a kernel have no weights to show; one pass over the whole text shows what it mixes"
-        if not self.foreign:
-            return "no attention was seen: the model did not run inside this block, or it has none"
-        return (
-            "no attention was seen: the model did not run inside this block, or it multiplies and normalises by itself. "
-            "What can be seen calls scaled_dot_product_attention or nn.MultiheadAttention; a Hugging Face model does "
-            'with attn_implementation="sdpa", the default of most'
-        )
+        return f"no attention was seen: {self.why or 'the model did not run inside this block, or it has none'}"
 
     def wants(self, path: str, role: Role, q: Tensor, k: Tensor, time: int = 0) -> bool:
         """Whether a call is within the bounds; one that is too large is counted."""

@@ -18,7 +18,7 @@ from regard.look.effective import NAMES
 from regard.look.layers import check_choice
 from regard.look.walk.steps import Walk
 from regard.look.walk.sums import quoted
-from regard.tasks.reading import Reading, read_text
+from regard.tasks.reading import Reading, check_user, read_text
 from regard.tasks.walk_heads import heads_walk
 from regard.tasks.walk_soft import soft_walk
 from regard.tokens.words import is_special, word_label, words_of
@@ -45,6 +45,7 @@ def walk(
     head     from 0; None: the one whose row is sharpest
     query    a number from 0, or a word of the text; None: the last word
     """
+    check_user(user, "walk")
     if not text.strip():
         raise UsageError('the text is empty; type one, as in: regard walk "A man rides a bike."')
     if second is not None and user.config.task not in ("translate", "classify"):
