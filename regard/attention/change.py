@@ -171,7 +171,7 @@ class Changed:
     ) -> None:
         if mask is None:
             return
-        allowed = mask.dense(*weights.shape[-2:], weights.device).expand(weights.shape)[:, heads, rows]
+        allowed = mask.dense(weights.size(-2), weights.size(-1), weights.device).expand(weights.shape)[:, heads, rows]
         allowed = allowed.reshape(len(weights), -1, allowed.size(-1))  # (B, heads and rows, S)
         hidden = (given > 0) & ~allowed
         if self.own and pin.row < weights.size(-1):

@@ -98,6 +98,7 @@ class AnswerUser:
             panels=word_panels(words, weights, grid),
             title=how,
             caption=f"{question} {found.answer} ({found.probability:.0%})",
+            colored=True,
         )
 
     @torch.inference_mode()
