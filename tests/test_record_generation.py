@@ -256,20 +256,24 @@ def test_a_hypothesis_belongs_to_its_source(name: str, search: str) -> None:
     """Through groups of like length, beams that are reordered, and sources that leave the batch when they are done."""
 
     def write(user: Any, texts: list[str]) -> None:
-        first = 0 if len(texts) > 1 else SENTENCES.index(texts[0])  # samples depend on the place
+        places = [SENTENCES.index(each) for each in texts]  # on which samples depend
         limits = {"max_ratio": 0.7, "max_extra": 1}  # each source has its own
-        user.translate(texts, first=first, batch_sentences=3, min_length=1, **limits, **SEARCHED[search])
+        user.translate(texts, places=places, batch_sentences=3, min_length=1, **limits, **SEARCHED[search])
 
     calls = assert_each_is_as_if_alone(name, write, SENTENCES)
     assert {1, 2, 3} == {len(set(call.texts)) for call in calls}  # some had left
 
 
-@pytest.mark.parametrize("search", ["greedy", "beam"])
+@pytest.mark.parametrize("search", SEARCHED)
 @pytest.mark.parametrize("name", ["gpt2", "gpt3, banded"])
 def test_what_goes_on_belongs_to_its_prompt(name: str, search: str) -> None:
     """Prompts of one length are read together."""
     prompts, options = ["xqz", "k", "zzx", "qkj", "qx"], {**BATCHED, **SEARCHED[search]}
-    calls = assert_each_is_as_if_alone(name, lambda user, texts: user.generate(texts, **options), prompts)
+
+    def write(user: Any, texts: list[str]) -> None:
+        user.generate(texts, places=[prompts.index(each) for each in texts], **options)  # for samples
+
+    calls = assert_each_is_as_if_alone(name, write, prompts)
     assert {len(set(call.texts)) for call in calls} == {1, 3}
 
 
