@@ -112,7 +112,7 @@ def test_csv_has_every_number_behind_its_layer_and_head(tmp_path: Path) -> None:
     heads.layers["layer.1"][0, 2, 3] = NAN
     with heads.save(tmp_path / "a.csv").open(newline="", encoding="utf-8") as file:
         header, *lines = list(csv.reader(file))
-    assert header == ["layer", "head", "; ".join(heads.notes), *heads.columns]
+    assert header == ["layer", "head", "token", *heads.columns]
     assert len(lines) == L * H * T
     for line, (layer, head, row) in zip(lines, np.ndindex(L, H, T), strict=True):
         assert line[:3] == [str(layer), str(head), heads.rows[row]]

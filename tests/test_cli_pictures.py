@@ -119,8 +119,10 @@ def test_looking_at_a_picture_writes_every_format(folder: Path, capsys: Captured
     assert found["grid"] == [6, 6] and found["panels"][0]["title"] == "rollout over all layers"
     assert np.sum(found["panels"][0]["weights"]) == pytest.approx(1, abs=1e-6)
     code, out, _ = typed(capsys, "look", "-m", "runs/classify/1", "photo.jpg", "--layer", "0", "--head", "1")
-    assert code == 0 and "head 2" in out
-    assert "no layer 9" in refused(capsys, "look", "-m", "runs/classify/1", "photo.jpg", "--layer", "9")
+    assert code == 0 and "layer 0, head 1" in out
+    assert "no layer 9; there is one, number 0, with 2 heads" in refused(
+        capsys, "look", "-m", "runs/classify/1", "photo.jpg", "--layer", "9"
+    )
     assert "question" in refused(capsys, "look", "-m", "runs/answer/1", "photo.jpg")
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import multi_head_attention_forward, scaled_dot_product_attention
 
+import regard
 from regard.attention import MultiHead, Pin, Remove, Seen, Temperature, attend, intervene, record
 from regard.attention.call import Role
 from regard.attention.foreign import is_foreign
@@ -614,6 +615,54 @@ def test_a_model_that_multiplies_by_itself_is_told_to_its_reader() -> None:
         looked_at(Stack(), randoms((B, T, 12), dtype=torch.float32)[0], only="cross")
 
 
+class Flexible(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        from torch.nn.attention.flex_attention import flex_attention
+
+        return flex_attention(x, x, x)  # type: ignore[return-value]
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_cause_is_named_where_nothing_was_seen() -> None:
+    (x,) = randoms((B, 1, T, E), dtype=torch.float32)
+    products, traced = Products(), torch.jit.trace(Products(), (x, x, x))
+    compiled = torch.compile(Products(), backend="eager")
+
+    def elsewhere(model: nn.Module) -> None:
+        thread = threading.Thread(target=model, args=(x, x, x))
+        thread.start()
+        thread.join()
+
+    for model, run, words in (
+        (products, lambda model: None, r"nothing of torch ran inside this block in this thread"),
+        (products, elsewhere, r"nothing of torch ran inside this block in this thread.*another thread"),
+        (traced, lambda model: model(x, x, x), r"traced or scripted.*record the module it was made of"),
+        (compiled, lambda model: None, r"compiled; record the module it was made of"),
+        (Flexible(), lambda model: model(x), r"calls flex_attention"),
+    ):
+        with torch.no_grad(), pytest.warns(UserWarning, match=f"no attention was seen: .*{words}"), record(model):
+            run(model)
+
+
+def test_what_is_for_loaded_models_says_so_of_any_other() -> None:
+    """An AttributeError told nobody what to do."""
+    data = [("a b", "c")]
+    for name, use in (
+        ("walk", lambda model: regard.walk(model, "a b")),
+        ("heads_of", lambda model: regard.heads_of(model, data)),
+        ("faithfulness", lambda model: regard.faithfulness(model, data)),
+    ):
+        with pytest.raises(
+            UsageError, match=rf"regard.{name} takes what .* this is a Stack.*regard import.*regard.record"
+        ):
+            use(Stack())
+        with pytest.raises(
+            UsageError, match=rf"regard.{name} takes what regard.load gives, with its tokens; .* MultiHead"
+        ):
+            use(MultiHead(12, 3, role="self"))
+
+
 def test_a_model_outside_the_recorded_one_is_not_seen() -> None:
     (x,) = randoms((B, T, 12), dtype=torch.float32)
     recorded, other = Stack(), Stack()
@@ -763,3 +812,66 @@ def test_what_is_foreign() -> None:
     assert not is_foreign(ours) and not is_foreign(nn.Sequential(nn.Linear(3, 5), ours))
     assert is_foreign(theirs) and is_foreign(nn.Sequential(ours, theirs)) and is_foreign(Products())
     assert is_foreign(nn.TransformerEncoderLayer(24, 4))
+
+
+# --- Layers that share their weights
+
+
+class Shared(nn.Module):
+    """One attention, called several times in a pass (Dehghani et al. 2019; Lan et al. 2020), or over parts of a batch."""
+
+    def __init__(self, times: int, parts: int = 1) -> None:
+        super().__init__()
+        self.attention = Parts(parts)
+        self.times = times
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(self.times):
+            x = x + self.attention(x)
+        return x
+
+
+class Parts(nn.Module):
+    def __init__(self, parts: int) -> None:
+        super().__init__()
+        self.parts = parts
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([scaled_dot_product_attention(each, each, each) for each in x.chunk(self.parts)])
+
+
+@torch.no_grad()
+def test_layers_that_share_their_weights_are_told_apart() -> None:
+    """All were layer 0: none could be recorded, labelled or changed apart. Each pass begins again at 0."""
+    model, x = Shared(3), torch.randn(B, 1, T, E, dtype=torch.float64)
+    states = [x]
+    for _ in range(3):
+        weights = (states[-1] @ states[-1].mT / E**0.5).softmax(dim=-1)
+        states.append(states[-1] + weights @ states[-1])
+    with record(model) as seen:
+        assert torch.allclose(model(x), states[-1])
+        model(x)
+    assert [call.layer for call in seen.calls] == [0, 1, 2, 0, 1, 2]
+    assert {call.path for call in seen.calls} == {"attention"}
+    for layer in range(3):
+        assert [torch.allclose(call.q, states[layer]) for call in seen.only("self", layer)] == [True, True]
+    with record(model, layers=1) as one, intervene(model, Remove(layer=1)):
+        changed = model(x)
+    assert [call.layer for call in one.calls] == [1]
+    last = states[1] + (states[1] @ states[1].mT / E**0.5).softmax(dim=-1) @ states[1]  # the second adds nothing
+    assert torch.allclose(changed, last)
+    with pytest.raises(UsageError, match="there are self layers 0 to 2"), intervene(model, Remove(layer=3)):
+        model(x)
+
+
+@torch.no_grad()
+def test_parts_of_one_call_are_one_layer_and_multi_head_attention_may_be_shared() -> None:
+    module = Shared(2, parts=3)
+    with record(module) as seen:
+        module(torch.randn(B, 1, T, E))
+    assert [call.layer for call in seen.calls] == [0, 0, 0, 1, 1, 1]
+    layer = nn.TransformerEncoderLayer(12, 3, 7, batch_first=True).eval()
+    model = nn.Sequential(layer, layer, layer)
+    with record(model) as seen:
+        model(torch.randn(2, 5, 12))
+    assert [call.layer for call in seen.calls] == [0, 1, 2]

@@ -230,8 +230,29 @@ def test_a_pin_meets_its_query_in_steps_of_cross_attention() -> None:
 
 def test_eager_attention_cannot_be_seen_and_that_is_said() -> None:
     model = build("bert", attn_implementation="eager")
-    with pytest.warns(UserWarning, match='attn_implementation="sdpa"') as warned, record(model) as seen:
+    with (
+        pytest.warns(UserWarning, match="attends by 'eager'.*attn_implementation=\"sdpa\"") as warned,
+        record(model) as seen,
+    ):
         model(IDS)
     assert not seen.calls and len(warned) == 1
     with pytest.raises(Exception, match="met no attention"), intervene(model, Remove(head=0)):
         model(IDS)
+
+
+@torch.no_grad()
+def test_layers_of_albert_share_their_weights_and_are_told_apart() -> None:
+    sizes = {"embedding_size": 7, "hidden_size": WIDTH, "num_attention_heads": HEADS, "intermediate_size": 37}
+    config = transformers.AlbertConfig(vocab_size=VOCABULARY, num_hidden_layers=5, num_hidden_groups=2, **sizes)
+    model = transformers.AlbertModel(config).double().eval()
+    with record(model) as seen:
+        states = model(IDS, output_hidden_states=True).hidden_states
+    assert [call.layer for call in seen.calls] == [0, 1, 2, 3, 4]
+    assert len({call.path for call in seen.calls}) == 2  # groups of layers with the same weights
+    for call in seen.calls:
+        query = model.get_submodule(call.path).query(states[call.layer])
+        assert torch.allclose(call.q.transpose(1, 2).flatten(2), query, rtol=0, atol=1e-12)
+    with intervene(model, Remove(layer=3)):
+        changed = model(IDS, output_hidden_states=True).hidden_states
+    same = [torch.equal(one, other) for one, other in zip(states, changed, strict=True)]
+    assert same == [True, True, True, True, False, False]

@@ -16,11 +16,13 @@ import torch
 from test_record_generation import LIMIT, SEARCHES, WRITERS, forced, searched
 from test_recorder import WITH, joined_heads, subject
 from test_verify import BLOCKS, make
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.attention import (
     AttentionCall,
+    Causal,
     Change,
+    Lengths,
     MultiHead,
     Pin,
     Remove,
@@ -379,7 +381,7 @@ def test_a_language_model_that_is_changed_leaves_its_fast_steps() -> None:
         (Temperature(path="decoder.9.cross", value=2.0), r"path='decoder.9.cross'.* met no attention"),
         (Pin("cross", weights=8), "cannot pin a row to key 8: there are 8, from 0 to 7"),
         (Pin("cross", weights=-1), "cannot pin a row to key -1"),
-        (Pin("cross", weights=[0.1] * 9), "a row is pinned to 9 weights, but there are 8 keys"),
+        (Pin("cross", weights=[0.125] * 7 + [0.0, 0.125]), "a row is pinned to 9 weights, but there are 8 keys"),
         (Pin("cross", row=12), r"met no query: none stood at place 12"),
         (Change("cross"), r"changes nothing; say Remove\(...\), Pin\(...\) or Temperature"),
     ],
@@ -398,6 +400,71 @@ def test_wrong_numbers_are_told_at_once() -> None:
             Temperature(value=value)
     with pytest.raises(UsageError, match="cannot pin row -1: queries are counted from 0"):
         Pin(row=-1)
+
+
+@pytest.mark.parametrize(
+    ("weights", "words"),
+    [
+        ([0.5, 0.2], "sums to 1; these sum to 0.7"),
+        ([2.0], "these sum to 2"),
+        ([], "these sum to 0"),
+        ([1.5, -0.5], "one of these is -0.5"),
+        ([float("nan"), 1.0], "one of these is nan"),
+    ],
+)
+def test_a_row_that_is_no_share_of_anything_is_refused(weights: list[float], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        Pin(weights=weights)
+    assert Pin(weights=[0.333, 0.333, 0.333]) == Pin(weights=torch.tensor([0.333] * 3, dtype=torch.float64))  # type: ignore[arg-type]
+
+
+@torch.no_grad()
+def test_a_key_that_the_mask_hides_cannot_be_pinned() -> None:
+    """A later token, or padding; of a query that is itself padding nobody asks, and a band may be looked beyond."""
+    x, lengths = torch.randn(3, 7, 12), Lengths(torch.tensor([7, 3, 5]))
+    past, text = MultiHead(12, 3, role="causal", band=2), MultiHead(12, 3, role="self")
+    words = r"cannot pin row 2 to key 4, .* a later token.* text 0 .*see: 0 to 2"
+    with pytest.raises(UsageError, match=words), intervene(past, Pin(row=2, weights=4)):
+        past(x, x, Causal())
+    words, half = r"row 1 to key 3, .*padding.* text 1 of the batch; it can see: 0 to 2", [0.5, 0.0, 0.0, 0.5]
+    with pytest.raises(UsageError, match=words), intervene(text, Pin(row=1, weights=half, head=2)):
+        text(x, x, lengths)
+    with intervene(past, Pin(row=4, weights=0)), record(past) as seen:
+        past(x, x, Causal())
+    assert (seen.calls[0].weights()[:, :, 4, 0] == 1).all()
+    with intervene(text, Pin(row=6, weights=6)):  # is there in the first text only
+        text(x, x, lengths)
+    foreign = nn.MultiheadAttention(12, 3, batch_first=True)
+    hidden = torch.arange(7) >= torch.tensor([7, 3, 5])[:, None]
+    with pytest.raises(UsageError, match="cannot pin row 0 to key 6"), intervene(foreign, Pin(weights=6)):
+        foreign(x, x, x, key_padding_mask=hidden, need_weights=False)
+
+
+def test_what_is_changed_is_said_by_name() -> None:
+    """`Remove("cross", 3, 1)` took 1 for a path, and met nothing."""
+    for kind in (Remove, Pin, Temperature):
+        assert kind("cross", 3) == kind(role="cross", layer=3)
+        with pytest.raises(TypeError):
+            kind("cross", 3, 1)  # type: ignore[misc]
+
+
+@torch.no_grad()
+def test_one_head_may_be_softer_or_harder_than_the_others() -> None:
+    heads, x = MultiHead(12, 3, role="self").double(), torch.randn(2, 5, 12, dtype=torch.float64)
+    with record(heads) as seen:
+        heads(x, x)
+    q, k = seen.calls[0].q, seen.calls[0].k
+    scores = q @ k.mT / 2.0  # of four numbers each
+    with intervene(heads, Temperature(value=0.3, head=1), Temperature(hard=True, head=2)), record(heads) as seen:
+        heads(x, x)
+    assert_near(seen.calls[0].weights()[:, 0], scores[:, 0].softmax(dim=-1))
+    assert_near(seen.calls[0].weights()[:, 1], (scores[:, 1] / 0.3).softmax(dim=-1))
+    assert torch.equal(seen.calls[0].weights()[:, 2], torch.eye(5, dtype=torch.float64)[scores[:, 2].argmax(dim=-1)])
+    with pytest.raises(UsageError, match="no head 3; there are 3"), intervene(heads, Temperature(value=2.0, head=3)):
+        heads(x, x)
+    plain, soft = outputs("bahdanau"), outputs("bahdanau", Temperature(value=2.0, head=0))
+    assert_near(soft, outputs("bahdanau", Temperature(value=2.0)))
+    assert differ(soft, plain)
 
 
 def test_zeros_behind_the_last_key_are_no_weights() -> None:
@@ -552,8 +619,9 @@ def test_heads_are_removed_on_the_command_line(
     assert "removed: cross:1:2, causal:0" in err
     assert run()[1] != out
     for word, message in (
-        ("cross:1:3", "--remove cross:1:3: no head 3; there are 3, numbered from 0 to 2"),
-        ("cross:2", "there are self layers 0 to 1, causal layers 0 to 1, cross layers 0 to 1"),
+        ("cross:1:3", "--remove cross:1:3: no head 3; layer 1 has 3, numbered from 0 to 2"),
+        ("cross:2", "no layer 2; cross attention has 2, numbered from 0 to 1, with 3 heads each"),
+        ("cross:9:1", "other roles: self 2 layers x 3 heads, causal 2 layers x 3 heads"),
         ("crss:1:3", "type a role (self, causal or cross), a layer and a head, from 0, such as cross:1:3"),
         ("cross:one", "type a role"),
         ("cross:1:2:3", "type a role"),
@@ -568,7 +636,7 @@ def test_heads_are_removed_on_the_command_line(
     assert main.run([*given, "--remove", "causal:0:2", "--remove", "causal:1"]) == 0
     assert capsys.readouterr().out != plain
     assert main.run([*given, "--remove", "cross:0"]) == 2
-    assert "there are causal layers 0 to 1" in capsys.readouterr().err
+    assert "no cross attention; there are causal 2 layers x 3 heads, counted from 0" in capsys.readouterr().err
 
 
 def test_nothing_to_translate_is_no_error_where_a_head_is_removed(

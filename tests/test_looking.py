@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from torch import nn
 
 from regard.attention import record
@@ -18,14 +21,17 @@ from regard.decode.config import DecodeConfig
 from regard.errors import UsageError
 from regard.look import AttentionMap, SentenceAttention, map_of, sentence_of
 from regard.look.all_heads import AllHeads
+from regard.look.layers import MixingMatrices
 from regard.look.row_text import RowTexts
 from regard.look.words import WeighedText
 from regard.models.config import GPT2Config
 from regard.models.table import build
+from regard.tasks.caption import chosen_heads
 from regard.tasks.generate import Generator
 from regard.tasks.looking import View, look_at
 from regard.tasks.run import RunResult
 from regard.tasks.translate import Translator
+from regard.tasks.walk import walk
 from regard.tokens import TokenizerPair, TokensConfig, train_tokenizer
 
 TEXT, DATE = "3 May 1999", "1999-05-03"
@@ -137,6 +143,40 @@ def test_a_map_of_a_foreign_module_has_labels_and_masked_cells() -> None:
     whole = sentence_of(seen, text=0)
     assert whole.map().columns == tuple("abcde") and not np.isnan(whole.map().weights).any()
     assert isinstance(whole.grid(), AllHeads)
+
+
+def test_pieces_of_a_foreign_tokenizer_are_read_in_its_maps() -> None:
+    attention = nn.MultiheadAttention(4, 1, batch_first=True).eval()
+    with torch.inference_mode(), record(attention, labels={"text": [["A", "Ġman", "Ã¤"]]}) as seen:
+        attention(*[torch.randn(1, 3, 4)] * 3, need_weights=False)
+    assert map_of(seen, seen.calls[0]).columns == sentence_of(seen).map().rows == ("A", " man", "ä")
+
+
+def test_layers_and_heads_are_counted_from_zero_in_every_view(
+    translator: Translator, tmp_path: Path, capsys: Captured, tiny_run: RunResult
+) -> None:
+    """`--layer 1 --head 2` is called layer 1, head 2 wherever it is shown, and so is what `--remove cross:1:2` removes."""
+    shown = look_at(translator, TEXT, DATE, View("map", layer=1, head=2))
+    grid = look_at(translator, TEXT, DATE, View("grid"))
+    words = [shown.title, shown.text(), json.loads(shown.json())["title"], shown.html()]
+    assert all("layer 1, head 2" in " ".join(each.split()) for each in words)
+    drawn = {text.get_text() for axes in grid.figure().axes for text in axes.texts}
+    assert {"layer 0", "layer 1", "head 0", "head 1", "head 2"} <= drawn and not {"layer 2", "head 3"} & drawn
+    assert "1.2" in grid.text() or "layer 1, head 2" in grid.text()
+    rows = list(csv.reader(io.StringIO(grid.csv())))[1:]
+    assert {(row[0], row[1]) for row in rows} == {(str(a), str(b)) for a in range(2) for b in range(3)}
+    layers = [np.full((3, 2, 4), 0.25)] * 2
+    assert chosen_heads(layers, 1, 2)[1] == "layer 1, head 2 (of 2 layers x 3 heads, counted from 0)"
+    assert chosen_heads(layers, 0, None)[1].startswith("layer 0, mean of 3 heads")
+    mixing = MixingMatrices((np.eye(4), np.eye(4)), (2, 2))
+    console = Console(record=True, width=120, file=io.StringIO())
+    console.print(mixing)
+    assert "layer 0:" in (said := console.export_text()) and "layer 1:" in said and "layer 2:" not in said
+    for option in (("--layer", "99"), ("--layer", "0", "--head", "99")):
+        code, _, error = typed(capsys, "look", TEXT, "-m", str(tiny_run.folder), "--as", "map", *option)
+        assert code == 2 and "other roles: self 2 layers x 3 heads, causal 2 layers x 3 heads" in error
+    walked = walk(translator, TEXT, layer=1, head=2)
+    assert "layer 1 of 2, head 2 of 3, both counted from 0" in walked.summary
 
 
 def test_several_passes_are_not_mixed_up() -> None:

@@ -311,11 +311,13 @@ def test_blocks_by_hand() -> None:
         "T",
     )
     assert map.terminal(12).split("\n") == [
-        "T", "", "a     long", "··██  ████", "░░▓▓  ████", "",
-        "a     1    …", "long  1    …", "", "weight 0·░▒▓█ 1   2 × 2 places",
+        "T", "", "a     long", "··██  ····", "░░▓▓  ····", "",
+        "a     1    …", "long  even …", "", "weight 0·░▒▓█ 1   2 × 2 places",
     ]  # fmt: skip
     lines = map.terminal(60).split("\n")
-    assert lines[-4:-2] == ["a     1       row 1 of 2, column 2 of 2", "long  1       in several places"]
+    assert lines[-4:-2] == ["a     1       row 1 of 2, column 2 of 2", "long  even    about 1 everywhere"]
+    twice = PictureMap(grey(20, 20), Even((0, 0, 20, 20)), (2, 2), (Panel("a", [[0, 1], [1, 0]]),))
+    assert "a  1       in several places" in twice.terminal(60).split("\n")
 
 
 @pytest.mark.parametrize("width", [100, 41, 10, 6])
@@ -518,3 +520,41 @@ def test_wrong_samples_are_told(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"ends in \.jpg; use \.png, \.svg"):
         save_confusion_samples(COUNTS, labels, {}, tmp_path / "c.jpg")
     assert save_confusion_samples(COUNTS, labels, {(1, 0): [grey(2, 2)]}, tmp_path / "c.svg").exists()
+
+
+# --- Even maps, and colours that are asked about
+
+
+def test_an_even_map_is_said_to_be_even_and_lays_no_veil_over_the_picture() -> None:
+    """A tenth of the weight, moved, would make it even: by hand, 0.1 of 1 on four places."""
+    boxes = Even((0, 0, 40, 40))
+    nearly, pointing = np.array([[0.35, 0.15], [0.25, 0.25]]), np.array([[0.36, 0.14], [0.25, 0.25]])
+    even, sharp = Panel("a", nearly), Panel("b", pointing)
+    assert even.even and not sharp.even and Panel("c", np.full((2, 2), 0.7)).even
+    assert not Panel("d", np.zeros((2, 2))).even and not Panel("e", np.ones((1, 1))).even
+    map = PictureMap(grey(40, 40), boxes, (2, 2), (even, sharp))
+    assert (even.value, sharp.value) == ("even", "0.36")
+    assert map.note(even) == "about 0.25 everywhere" and not map.note(sharp)
+    told = [line for line in map.terminal(60).splitlines() if line.startswith(("a  ", "b  "))]
+    assert told[-2].split() == ["a", "even", "about", "0.25", "everywhere"] and "row 1 of 2" in told[-1]
+    assert "even" in map.html() and map.html().count('fill-opacity="0"') == 4  # of one panel of two
+    every = PictureMap(grey(40, 40), boxes, (2, 2), (even, even))
+    assert every.even and "weight 0" not in every.html()
+    shown = [image.get_array() for image in every.figure().axes[0].images]
+    assert all((image == image[..., :1]).all() for image in shown)  # grey as the picture: no ink anywhere
+    inked = [image.get_array() for image in PictureMap(grey(40, 40), boxes, (2, 2), (sharp,)).figure().axes[0].images]
+    assert not all((image == image[..., :1]).all() for image in inked)
+
+
+def test_a_picture_keeps_its_colours_where_they_are_asked_about() -> None:
+    """Below the weights of an answer red stays red and blue blue, as bright as in grey; elsewhere all is grey."""
+    picture = np.zeros((20, 40, 3), dtype=np.uint8)
+    picture[:, :20, 0], picture[:, 20:, 2] = 200, 200
+    boxes, weights = Even((0, 0, 40, 20)), np.array([[0.0, 0.0]])
+    plain = laid_over(picture, boxes, weights, 1.0, marked=False).astype(int)
+    colored = laid_over(picture, boxes, weights, 1.0, marked=False, colored=True).astype(int)
+    assert (plain == plain[..., :1]).all()
+    left, right = colored[5, 5], colored[5, 35]
+    assert left[0] > left[1] + 50 and left[0] > left[2] + 50 and right[2] > right[0] + 50
+    luma = np.array([0.299, 0.587, 0.114])
+    assert np.abs(colored @ luma - plain @ luma).max() <= 2

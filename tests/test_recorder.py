@@ -330,11 +330,12 @@ def test_labels_fit_the_axes_and_padding_has_none() -> None:
 def test_labels_follow_the_rows_and_texts_that_are_kept() -> None:
     seen = seen_of("transformer", labels=LABELS, texts=[3, 1], rows=slice(-4, -1))
     call = seen.only("cross")[0]  # rows 8, 9 and 10 of twelve
-    assert seen.labelled(call, 0) == (("", "", ""), tuple(LABELS["source"][3]) + ("",) * 6)
+    assert call.texts == (3, 1)  # in the order in which they were asked for
+    assert seen.labelled(call, 3) == seen.labelled(call) == (("", "", ""), tuple(LABELS["source"][3]) + ("",) * 6)
     assert seen.labelled(call, 1)[1] == tuple(LABELS["source"][1])
     seen = seen_of("transformer", labels=LABELS, texts=[2], rows=5)
     assert seen.labelled(seen.only("cross")[0])[0] == ("t2.5",)
-    with pytest.raises(UsageError, match="no text 1: labels of the target were kept for 1"):
+    with pytest.raises(UsageError, match="no text 1 in this attention; there is 2, counted from 0"):
         seen.labelled(seen.only("cross")[0], 1)
 
 

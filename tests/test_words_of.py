@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import pre_tokenizers
 
 from regard.tokens import train_tokenizer
 from regard.tokens.config import TokensConfig
+from regard.tokens.tokenizer import as_read
 from regard.tokens.words import is_special, word_label, words_of
 
 
@@ -63,3 +65,17 @@ def test_of_a_letter_that_is_split_over_ids_the_first_has_it_and_its_word_has_al
     assert all(word[0] == 0 or labels[word[0]] for word in words_of(labels))  # none begins inside a letter
     broken = tokenizer.labels([ids[3], ids[0]])  # the beginning of a letter that does not go on
     assert broken == ["\ufffd", "a"]
+
+
+def test_pieces_of_other_tokenizers_are_shown_as_what_they_read_as() -> None:
+    """Byte-level pieces as GPT-2 writes them, SentencePiece's, and what only looks like the former."""
+    text = " für 日本\nGruß"
+    pieces = pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(text)
+    written = ["<|endoftext|>", *(piece for piece, _ in pieces)]
+    assert "Ġ" in "".join(written) and "".join(as_read(written)) == "<|endoftext|>" + text
+    assert as_read(["A", "Ġbi", "cy", "cle", "Ċ"]) == ("A", " bi", "cy", "cle", "\n")
+    letters = ["Ġ", *pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str("日")[0][0]]
+    assert as_read(letters) == (" ", "日", "", "")
+    assert as_read(["▁A", "▁man", "ner"]) == (" A", " man", "ner")
+    for plain in (["Ġorġ", "mar"], ["play", "##ing"], ["é", "à"], []):  # Maltese, WordPiece, French
+        assert as_read(plain) == tuple(plain)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.call import AttentionCall, Role
+from regard.attention.channel import Row
 from regard.attention.masks import Mask
 from regard.errors import UsageError, nearest
 
@@ -22,7 +23,7 @@ class Bounds:
 
     roles: tuple[Role, ...] | None = None
     layers: tuple[int, ...] | None = None  # counted from 0 among the attentions of each role
-    texts: tuple[int, ...] | None = None  # of the batch
+    texts: tuple[int, ...] | None = None  # of the inputs
     rows: slice | None = None  # queries: the rows of each map
     most_tokens: int | None = None  # an attention over more queries or keys is left out, and counted
 
@@ -66,9 +67,16 @@ class Bounds:
         return self.most_tokens is not None and max(q.size(-2), k.size(-2)) > self.most_tokens
 
     def cut(self, call: AttentionCall) -> AttentionCall:
-        """The call with only the wanted texts and rows; its weights still rebuild its output."""
-        call = call if self.texts is None else _texts(call, self.texts)
+        """The call with only the wanted texts and rows, in the order of the inputs; its weights still rebuild its output."""
+        order = self._order(call.texts)
+        call = call if order == list(range(len(call.q))) else _texts(call, order)
         return call if self.rows is None or call.gates else _rows(call, self.rows)
+
+    def _order(self, texts: Sequence[int]) -> list[int]:
+        """Which rows are kept: those of the wanted texts, as they were asked for; or all, in the order of the inputs."""
+        if self.texts is None:
+            return sorted(range(len(texts)), key=lambda row: texts[row])
+        return [row for text in self.texts for row, each in enumerate(texts) if each == text]
 
 
 def _check(roles: Sequence[str], layers: Sequence[int], texts: object, rows: object, most_tokens: int | None) -> None:
@@ -86,15 +94,16 @@ def _check(roles: Sequence[str], layers: Sequence[int], texts: object, rows: obj
         raise UsageError(f"most_tokens={most_tokens} leaves out every attention; give 1 or more, or None for no bound")
 
 
-def _texts(call: AttentionCall, texts: Sequence[int]) -> AttentionCall:
-    size = len(call.q)
-    wanted = torch.tensor([text for text in texts if text < size], dtype=torch.long, device=call.q.device)
+def _texts(call: AttentionCall, rows: Sequence[int]) -> AttentionCall:
+    size, batch = len(call.q), call.batch or tuple(map(Row, range(len(call.q))))
+    wanted = torch.tensor(rows, dtype=torch.long, device=call.q.device)
 
     def some(x: Tensor) -> Tensor:
         return x.index_select(0, wanted) if x.dim() == 4 and len(x) == size else x
 
     mask = None if call.mask is None else call.mask.keep(wanted)
-    return replace(_each(call, some), out=call.out.index_select(0, wanted), mask=mask)
+    kept = tuple(batch[row] for row in rows)
+    return replace(_each(call, some), out=call.out.index_select(0, wanted), mask=mask, batch=kept)
 
 
 def _rows(call: AttentionCall, rows: slice) -> AttentionCall:

@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 
 from regard.attention.attend import attention_weights, for_each_head
+from regard.attention.channel import Row
 from regard.attention.masks import Mask
+from regard.errors import UsageError
 
 Role = Literal["self", "causal", "cross", "pool", "memory", "spatial", "channel"]
 Told = Tensor | Callable[[], Tensor]  # (B, H, T, S), or what computes it when asked
@@ -45,10 +47,28 @@ class AttentionCall:
     removed: tuple[int, ...] = ()  # heads that looked, but whose output was replaced by zeros
     rows: tuple[int, ...] | None = None  # which queries these are, where others were left out
     finish: Callable[[Tensor], Tensor] | None = None  # what a foreign module made of its heads (B, H, T, E)
+    batch: tuple[Row, ...] | None = None  # (B,) which input each row of the batch is; None: they stand in order
 
     @property
     def heads(self) -> int:
         return self.q.size(1)
+
+    @property
+    def texts(self) -> tuple[int, ...]:
+        """Which input each row of the batch is, counted from 0 as they were given; hypotheses are of their source."""
+        return tuple(range(len(self.q))) if self.batch is None else tuple(row.text for row in self.batch)
+
+    def row(self, text: int | None = None, hypothesis: int = 0) -> int:
+        """The row of an input (None: the first that is here), and of those of a search the one of a hypothesis."""
+        texts = self.texts
+        text = texts[0] if text is None and texts else text
+        rows = [row for row, each in enumerate(texts) if each == text]
+        if not rows:
+            there = ", ".join(map(str, sorted(set(texts))))
+            raise UsageError(f"no text {text} in this attention; there is {there}, counted from 0")
+        if not 0 <= hypothesis < len(rows):
+            raise UsageError(f"no hypothesis {hypothesis}; there are {len(rows)}, numbered from 0 to {len(rows) - 1}")
+        return rows[hypothesis]
 
     def __repr__(self) -> str:
         size = f"{self.q.size(-2)} x {self.k.size(-2)}"

@@ -7,16 +7,19 @@ Temperature  softmax(scores / temperature), or all of the weight on the best key
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import KW_ONLY, dataclass, fields
 
 import torch
 from torch import Tensor
 
 from regard.attention.attend import masked_softmax
 from regard.attention.call import Role
-from regard.attention.masks import Mask
+from regard.attention.masks import Both, Mask, Window
 from regard.errors import UsageError
+
+ROUNDED = 1e-3  # how far from one a row of weights may be that a person has typed
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,7 @@ class Change:
 
     role: Role | None = None
     layer: int | None = None
+    _: KW_ONLY
     path: str | None = None
 
     def meets(self, path: str, role: Role, layer: int) -> bool:
@@ -40,16 +44,19 @@ class Change:
 class Remove(Change):
     """Take away one head, or (None) all heads of an attention."""
 
+    _: KW_ONLY
     head: int | None = None
 
 
 @dataclass(frozen=True)
 class Pin(Change):
-    """The query at place `row` looks as `weights` says: a number for each key, or the number of the only key.
+    """The query at place `row` looks as `weights` says: a share for each key, one in all; or the number of the only key.
 
-    Keys behind those that are named get none, so that one row serves whole texts, padded ones, and steps of decoding.
+    Keys behind those that are named get none, so that one row serves whole texts, padded ones, and steps of decoding. A
+    key that the query must not see (padding, a later token) is refused; a layer that is banded may be told to see further.
     """
 
+    _: KW_ONLY
     row: int = 0
     weights: int | Sequence[float] = 0
     head: int | None = None
@@ -57,6 +64,16 @@ class Pin(Change):
     def __post_init__(self) -> None:
         if self.row < 0:
             raise UsageError(f"cannot pin row {self.row}: queries are counted from 0")
+        if isinstance(self.weights, int):
+            return
+        shares = tuple(map(float, self.weights))
+        object.__setattr__(self, "weights", shares)
+        total = math.fsum(shares)
+        if not (abs(total - 1) < ROUNDED and min(shares) >= 0):
+            wrong = f"these sum to {total:g}" if min(shares, default=0) >= 0 else f"one of these is {min(shares):g}"
+            raise UsageError(
+                f"a row of weights has no negative number and sums to 1; {wrong}; to pin one key, give its number"
+            )
 
     def as_row(self, like: Tensor) -> Tensor:
         """The weights (S,), like scores (..., S)."""
@@ -75,10 +92,12 @@ class Pin(Change):
 
 @dataclass(frozen=True)
 class Temperature(Change):
-    """Divide scores by `value` before the softmax; with `hard`, only the best key is seen."""
+    """Divide scores by `value` before the softmax; with `hard`, only the best key is seen. Of one head, or (None) of all."""
 
+    _: KW_ONLY
     value: float = 1.0
     hard: bool = False
+    head: int | None = None
 
     def __post_init__(self) -> None:
         if not self.value > 0:
@@ -91,23 +110,48 @@ class Changed:
 
     removals: tuple[Remove, ...] = ()
     pins: tuple[tuple[Pin, Callable[[], None]], ...] = ()
-    temperature: float = 1.0
-    hard: bool = False
+    temperatures: tuple[Temperature, ...] = ()
+    own: bool = False  # queries and keys are of one text: that of a query which does not see itself is padding
 
     @property
     def of_weights(self) -> bool:
         """Whether the weights are others, which needs an attention that has them."""
-        return bool(self.pins) or self.hard or self.temperature != 1.0
+        return bool(self.pins) or any(each.hard or each.value != 1.0 for each in self.temperatures)
 
-    def weights(self, scores: Tensor, mask: Mask | None, place: int, together: bool = False) -> Tensor:
-        """Of scores (B, H, T, S), whose first query stands at `place`; `together`: all of them stand there."""
-        return self.pinned(self.sharpened(masked_softmax(scores / self.temperature, mask)), place, together)
+    @property
+    def temperature(self) -> float:
+        """Of an attention that has one head."""
+        return self._values(1)[0]
+
+    def weights(
+        self, scores: Tensor, mask: Mask | None, place: int, together: bool = False, visible: Mask | None = None
+    ) -> Tensor:
+        """Of scores (B, H, T, S), whose first query stands at `place`; `together`: all of them stand there.
+
+        `visible`: what pins may name, if that is less than the mask lets through.
+        """
+        values = self._values(scores.size(1))
+        by = values[0] if len(set(values)) == 1 else scores.new_tensor(values)[:, None, None]  # (H, 1, 1)
+        weights = self.sharpened(masked_softmax(scores / by, mask))
+        return self.pinned(weights, place, together, mask if visible is None else visible)
 
     def sharpened(self, weights: Tensor) -> Tensor:
-        return best_only(weights) if self.hard else weights
+        """Weights (B, H, T, S), or (B, T, S) of one head, with only the best key where a person wants that."""
+        heads = weights.size(1) if weights.dim() == 4 else 1
+        hard = [any(each.hard for each in self._of(head, heads)) for head in range(heads)]
+        if all(hard) or not any(hard):
+            return best_only(weights) if all(hard) else weights
+        return torch.where(torch.tensor(hard, device=weights.device)[:, None, None], best_only(weights), weights)
 
-    def pinned(self, weights: Tensor, place: int, together: bool = False) -> Tensor:
-        """Weights (B, H, T, S) with the rows that a person gave."""
+    def _values(self, heads: int) -> list[float]:
+        """The temperature of each of so many heads."""
+        return [math.prod(each.value for each in self._of(head, heads)) for head in range(heads)]
+
+    def _of(self, head: int, heads: int) -> list[Temperature]:
+        return [each for each in self.temperatures if each.head is None or _head(each.head, heads) == head]
+
+    def pinned(self, weights: Tensor, place: int, together: bool = False, mask: Mask | None = None) -> Tensor:
+        """Weights (B, H, T, S) with the rows that a person gave. Keys that the mask hides are refused."""
         for pin, reached in self.pins:
             row = pin.row - place
             if row < 0 or row >= (1 if together else weights.size(-2)):
@@ -115,9 +159,32 @@ class Changed:
             rows = slice(None) if together else slice(row, row + 1)
             heads = slice(None) if pin.head is None else _head(pin.head, weights.size(1))
             weights = weights.clone()
-            weights[:, heads, rows] = pin.as_row(weights)
+            given = pin.as_row(weights)
+            if mask is not None:
+                self._check_visible(pin, given, unbanded(mask), weights, heads, rows)
+            weights[:, heads, rows] = given
             reached()
         return weights
+
+    def _check_visible(
+        self, pin: Pin, given: Tensor, mask: Mask | None, weights: Tensor, heads: int | slice, rows: slice
+    ) -> None:
+        if mask is None:
+            return
+        allowed = mask.dense(weights.size(-2), weights.size(-1), weights.device).expand(weights.shape)[:, heads, rows]
+        allowed = allowed.reshape(len(weights), -1, allowed.size(-1))  # (B, heads and rows, S)
+        hidden = (given > 0) & ~allowed
+        if self.own and pin.row < weights.size(-1):
+            hidden = hidden & allowed[..., pin.row, None]
+        if hidden.any():
+            text, row, key = hidden.nonzero()[0].tolist()
+            keys = allowed[text, row].nonzero().flatten().tolist()
+            among = f", text {text} of the batch" if len(weights) > 1 else ""
+            there = f"{keys[0]} to {keys[-1]}" if keys else "none"
+            raise UsageError(
+                f"cannot pin row {pin.row} to key {key}, which is hidden from it (padding, or a later token){among}; "
+                f"it can see: {there}"
+            )
 
     def removed(self, heads: int) -> tuple[int, ...]:
         """Which of so many heads are taken away."""
@@ -134,14 +201,22 @@ class Changed:
         return out * keep[:, None, None]
 
     def __or__(self, other: Changed) -> Changed:
-        both = (self.removals + other.removals, self.pins + other.pins)
-        return Changed(*both, self.temperature * other.temperature, self.hard or other.hard)
+        pins, temperatures = self.pins + other.pins, self.temperatures + other.temperatures
+        return Changed(self.removals + other.removals, pins, temperatures, self.own or other.own)
 
 
 def best_only(weights: Tensor) -> Tensor:
     """One for the greatest weight of a row (the first of equals), zero for the others; an empty row stays empty."""
     best = torch.zeros_like(weights).scatter_(-1, weights.argmax(dim=-1, keepdim=True), 1.0)
     return best * (weights.sum(dim=-1, keepdim=True) > 0)
+
+
+def unbanded(mask: Mask) -> Mask | None:
+    """The mask without its bands, which are of the layer, not of the text."""
+    if isinstance(mask, Both):
+        first, second = unbanded(mask.first), unbanded(mask.second)
+        return second if first is None else first if second is None else first & second
+    return None if isinstance(mask, Window) else mask
 
 
 def _head(head: int, heads: int) -> int:

@@ -42,17 +42,18 @@ class Intervention:
     reached: set[int] = field(default_factory=set)  # pins whose row was there
     over: bool = False
 
-    def of(self, owner: nn.Module, role: Role) -> Changed | None:
+    def of(self, owner: nn.Module, role: Role, time: int) -> Changed | None:
         if self.names is None:
             return self.at("", role)
         path = self.names.get(id(owner))
-        return None if path is None else self.at(path, role)
+        return None if path is None else self.at(path, role, time)
 
-    def at(self, path: str, role: Role) -> Changed | None:
-        layer = self.numbers.of(path, role)
+    def at(self, path: str, role: Role, time: int = 0) -> Changed | None:
+        layer = self.numbers.of(path, role, time)
         here = [n for n, each in enumerate(self.changes) if each.meets(path, role, layer)]
         self.met.update(here)
-        return reduce(Changed.__or__, map(self._changed, here)) if here else None
+        own = Changed(own=role in ("self", "causal"))
+        return reduce(Changed.__or__, map(self._changed, here), own) if here else None
 
     def _changed(self, number: int) -> Changed:
         change = self.changes[number]
@@ -61,14 +62,14 @@ class Intervention:
         if isinstance(change, Pin):
             return Changed(pins=((change, partial(self.reached.add, number)),))
         assert isinstance(change, Temperature)
-        return Changed(temperature=change.value, hard=change.hard)
+        return Changed(temperatures=(change,))
 
     def check(self) -> None:
         """At the end: every change met something."""
         for number, change in enumerate(self.changes):
             if number not in self.met:
                 there = (
-                    self.numbers.sentence() if self.numbers.paths else "none that can be changed ran inside the block"
+                    self.numbers.sentence() if self.numbers.known else "none that can be changed ran inside the block"
                 )
                 raise UsageError(f"{change} met no attention: {there}")
             if isinstance(change, Pin) and number not in self.reached:
@@ -120,12 +121,12 @@ def _active(intervention: Intervention) -> Iterator[None]:
         channel.interventions.set(tuple(each for each in channel.interventions.get() if not each.over))
 
 
-def changed(owner: nn.Module, role: Role) -> Changed | None:
-    """What is changed in this attention, if anything is."""
+def changed(owner: nn.Module, role: Role, time: int = 0) -> Changed | None:
+    """What is changed in this attention, if anything is. `time`: its module's call in this forward pass, from 0."""
     active = channel.interventions.get()
     if not active:
         return None
-    found = [each for intervention in _holding(active) if (each := intervention.of(owner, role)) is not None]
+    found = [each for intervention in _holding(active) if (each := intervention.of(owner, role, time)) is not None]
     return reduce(Changed.__or__, found) if found else None
 
 

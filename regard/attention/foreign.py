@@ -12,11 +12,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
+import torch
 from torch import nn
+
+if TYPE_CHECKING:
+    from regard.attention.foreign_watch import Watch
 
 _OURS = ("regard.", "torch.nn.modules.")
 _ATTENTIVE = (nn.MultiheadAttention, nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder)
+_NO_CODE = (lambda: None).__code__
 _HERE = threading.local()  # as torch's stack of modes, which belongs to a thread
 
 
@@ -27,8 +33,42 @@ def is_foreign(model: nn.Module) -> bool:
     )
 
 
+def why_nothing(model: nn.Module, ran: int, normalised: int) -> str:
+    """Why nothing was seen of a model, as far as it can be told.
+
+    ran         calls of torch inside the block, in this thread
+    normalised  those of them that were a softmax
+    """
+    parts = list(model.modules())
+    if any(isinstance(each, torch.jit.ScriptModule) for each in parts):
+        return "the model is traced or scripted, and runs out of Python's sight; record the module it was made of"
+    if any(type(each).__name__ == "OptimizedModule" or each._compiled_call_impl is not None for each in parts):
+        return "the model is compiled; record the module it was made of (torch.compile keeps it as model._orig_mod)"
+    if not ran:
+        return (
+            "nothing of torch ran inside this block in this thread; call the model in the block, and in the same thread "
+            "(what another thread, a data loader or another process runs is not seen)"
+        )
+    chosen = {getattr(getattr(each, "config", None), "_attn_implementation", None) for each in parts}
+    named = sorted(each for each in chosen if isinstance(each, str) and each != "sdpa")
+    if named:
+        return (
+            f"this Hugging Face model attends by {', '.join(map(repr, named))}, which is not seen; load it with "
+            'attn_implementation="sdpa", or call model.set_attn_implementation("sdpa")'
+        )
+    if any("flex_attention" in getattr(type(each).forward, "__code__", _NO_CODE).co_names for each in parts):
+        return "the model calls flex_attention, which is not seen; what can be seen calls scaled_dot_product_attention"
+    by_itself = (
+        "it multiplies and normalises by itself" if normalised else "it has no attention, or computes it by itself"
+    )
+    return (
+        f"{by_itself}. What can be seen calls scaled_dot_product_attention or nn.MultiheadAttention; a Hugging Face model "
+        'does with attn_implementation="sdpa", the default of most'
+    )
+
+
 @contextmanager
-def watching() -> Iterator[None]:
+def watching() -> Iterator[Watch]:
     """Inside this block, calls of torch's attention by other people's modules reach the channel.
 
     One watch is enough for blocks within blocks; it stays until the last of them ends.
@@ -40,7 +80,7 @@ def watching() -> Iterator[None]:
         _HERE.watch = Watch()
         _HERE.watch.__enter__()
     try:
-        yield
+        yield _HERE.watch
     finally:
         _HERE.blocks -= 1
         if _HERE.blocks == 0:

@@ -21,6 +21,7 @@ from regard.attention.call import AttentionCall, Role
 from regard.attention.changes import Changed
 from regard.attention.foreign_inputs import HeadsInputs, additive
 from regard.attention.foreign_roles import divisible, lets_through, role_of
+from regard.attention.masks import Dense
 from regard.errors import UsageError
 
 Given = tuple[Tensor, Tensor | None]  # what torch returns: the output, and the weights if they are needed
@@ -55,7 +56,7 @@ class HeadsCall(HeadsInputs):
         return role_of(path, owner, self.queries, self.keys, causal=causal or self.is_causal, same=same)
 
     def run(
-        self, give: Callable[..., Given], owner: nn.Module, role: Role, change: Changed | None, place: int
+        self, give: Callable[..., Given], owner: nn.Module, role: Role, change: Changed | None, place: int, time: int
     ) -> Given:
         """What torch gives, or what a change makes of it; the recorder is told."""
         removed = () if change is None else change.removed(self.num_heads)
@@ -64,7 +65,7 @@ class HeadsCall(HeadsInputs):
             weights, given = self._changed(change, place)
         else:
             given = give(**vars(self._without(removed)))
-        self._tell(owner, role, given[0], weights, removed)
+        self._tell(owner, role, given[0], weights, removed, time)
         return given
 
     def _without(self, heads: tuple[int, ...]) -> HeadsCall:
@@ -80,7 +81,9 @@ class HeadsCall(HeadsInputs):
         """Other weights, and what torch would give with them."""
         q, k, v = self.projected()
         bias = self.bias()
-        weights = change.weights(attention_scores(q, k, bias=divisible(bias)), self.mask(bias), place).to(v.dtype)
+        visible = None if bias is None else Dense(lets_through(torch.atleast_2d(bias)))
+        scores = attention_scores(q, k, bias=divisible(bias))
+        weights = change.weights(scores, self.mask(bias), place, visible=visible).to(v.dtype)
         out = self.finish(change.kept(weights @ v)).transpose(0, 1)  # (T, B, D)
         shown = weights.mean(dim=1) if self.average_attn_weights else weights
         if self.query.dim() == 2:
@@ -88,17 +91,19 @@ class HeadsCall(HeadsInputs):
         return weights, (out, shown if self.need_weights else None)
 
     def _tell(
-        self, owner: nn.Module, role: Role, out: Tensor, weights: Tensor | None, removed: tuple[int, ...]
+        self, owner: nn.Module, role: Role, out: Tensor, weights: Tensor | None, removed: tuple[int, ...], time: int
     ) -> None:
         """As `record.tell`, but the call is made later."""
         seen = channel.recorder.get()
         if seen is None or seen.over or (path := seen.names.get(id(owner))) is None:
             return
-        if seen.wants(path, role, self.query.movedim(0, -2), self.key.movedim(0, -2)):
+        if seen.wants(path, role, self.query.movedim(0, -2), self.key.movedim(0, -2), time):
             out = out.detach()[:, None] if out.dim() == 2 else out.detach()  # (T, B, D)
             told = None if weights is None else weights.detach()
             given = self._copied()
-            about = {"layer": seen.numbers.of(path, role), "told": told, "removed": removed}
+            named, rows = channel.told(seen), out.size(1)
+            batch = None if named is None else named.of(rows)
+            about = {"layer": seen.numbers.of(path, role, time), "told": told, "removed": removed, "batch": batch}
             seen.keep_later(partial(given._made, path, role, out.transpose(0, 1), _versions(given), **about))
 
     def _made(self, path: str, role: Role, out: Tensor, versions: list[int], **about: Any) -> AttentionCall:

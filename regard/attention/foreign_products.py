@@ -59,7 +59,7 @@ class ProductsCall:
         return role_of(path, owner, self.queries, self.keys, causal=causal or self.is_causal, step=True)
 
     def run(
-        self, give: Callable[..., Tensor], owner: nn.Module, role: Role, change: Changed | None, place: int
+        self, give: Callable[..., Tensor], owner: nn.Module, role: Role, change: Changed | None, place: int, time: int
     ) -> Tensor:
         """What torch gives, or what a change makes of it; the recorder is told."""
         q, k, v, lead = self._heads()
@@ -67,7 +67,8 @@ class ProductsCall:
         weights = None
         if change is not None and change.of_weights:
             scores = attention_scores(q, k, bias=divisible(bias), scale=self.scale)
-            weights = change.weights(scores, mask, place).to(v.dtype)
+            visible = None if bias is None else Dense(lets_through(bias))
+            weights = change.weights(scores, mask, place, visible=visible).to(v.dtype)
             given = weights @ for_each_head(v, q.size(1))
         else:
             given = give(**vars(self))
@@ -84,6 +85,7 @@ class ProductsCall:
             visible=None if bias is None else partial(lets_through, bias.detach()),
             reused=True,
             removed=() if change is None else change.removed(q.size(1)),
+            time=time,
         )
         if change is None:
             return given

@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
+import torch
 from torch import Tensor, nn
-from torch.nn.functional import multi_head_attention_forward, scaled_dot_product_attention
+from torch.nn.functional import multi_head_attention_forward, scaled_dot_product_attention, softmax
 from torch.overrides import TorchFunctionMode
 
 from regard.attention import channel
@@ -25,6 +26,7 @@ from regard.attention.foreign_roles import hides_later, place_of_step
 
 Names = Mapping[int, str]  # paths of modules by their identity
 ForeignCall = ProductsCall | HeadsCall
+_SOFTMAX = (softmax, torch.softmax, Tensor.softmax)
 
 
 class Watch(TorchFunctionMode):
@@ -34,10 +36,14 @@ class Watch(TorchFunctionMode):
         super().__init__()
         self._judged: tuple[Tensor | None, bool] = (None, False)  # the last mask, and whether it is causal
         self._stood = (0, 0)  # how many queries the last causal attention had, and where the first stood
+        self._times = Times()
+        self.ran = self.normalised = 0  # calls of torch, and of its softmax
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        self.ran += 1
+        self.normalised += func in _SOFTMAX
         if func is scaled_dot_product_attention:
             return self._seen(func, ProductsCall(*args, **(kwargs or {})))
         if func is multi_head_attention_forward:
@@ -45,13 +51,15 @@ class Watch(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
     def _seen(self, func: Callable[..., Any], call: ForeignCall) -> Any:
-        found = owner_of(sys._getframe(2), _asked_for()) if call.readable else None
+        known = _asked_for()
+        found = owner_of(sys._getframe(2), known) if call.readable else None
         if found is None:
             return func(**vars(call))
         owner, path = found
+        time = self._times.of(owner, sys._getframe(2), known)
         role = call.role(path, owner, self._is_causal(call.hint, call))
         place = self._place(role, call) if channel.interventions.get() else 0
-        return call.run(func, owner, role, changed(owner, role), place)
+        return call.run(func, owner, role, changed(owner, role, time), place, time)
 
     def _is_causal(self, mask: Tensor | None, call: ForeignCall) -> bool:
         """Layers share a mask, so that one judgement holds for many."""
@@ -71,6 +79,37 @@ class Watch(TorchFunctionMode):
         return place if role in ("causal", "cross") and queries == call.queries else 0
 
 
+class Times:
+    """How often each module has been called in the forward pass that runs: of shared layers, which one this is.
+
+    A pass is the outermost `forward` of a known module that is on the stack; its frame is held, so that no other can be
+    taken for it. Several attentions of one call of a module, as over parts of a batch, are one layer.
+    """
+
+    def __init__(self) -> None:
+        self._pass: FrameType | None = None
+        self._calls: dict[int, tuple[FrameType, int]] = {}
+
+    def of(self, owner: nn.Module, frame: FrameType | None, known: Sequence[Names]) -> int:
+        whole: FrameType | None = None
+        own = frame
+        while frame is not None:
+            module = _module(frame, known)
+            if module is not None and frame.f_code.co_name == "forward":
+                whole = frame
+            if module is owner:
+                own = frame
+            frame = frame.f_back
+        if whole is None or own is None:
+            return 0
+        if whole is not self._pass:
+            self._pass, self._calls = whole, {}
+        last, time = self._calls.get(id(owner), (None, -1))
+        time += last is not own
+        self._calls[id(owner)] = (own, time)
+        return time
+
+
 def _asked_for() -> list[Names]:
     """The models that someone records or changes now."""
     active = [channel.recorder.get(), *channel.interventions.get()]
@@ -82,14 +121,18 @@ def owner_of(frame: FrameType | None, known: Sequence[Names]) -> tuple[nn.Module
     while frame is not None:
         if frame.f_globals.get("__name__", "").startswith("regard."):
             return None
-        names = (*frame.f_code.co_varnames, *frame.f_code.co_freevars)
-        for name in ("self", "module"):
-            module = frame.f_locals.get(name) if name in names else None
-            if isinstance(module, nn.Module) and (path := _path(module, known)) is not None:
-                return module, path
+        module = _module(frame, known)
+        if module is not None:
+            return module, next(names[id(module)] for names in known if id(module) in names)
         frame = frame.f_back
     return None
 
 
-def _path(module: nn.Module, known: Sequence[Names]) -> str | None:
-    return next((names[id(module)] for names in known if id(module) in names), None)
+def _module(frame: FrameType, known: Sequence[Names]) -> nn.Module | None:
+    """The module whose frame this is, if someone asked to see it."""
+    names = (*frame.f_code.co_varnames, *frame.f_code.co_freevars)
+    for name in ("self", "module"):
+        module = frame.f_locals.get(name) if name in names else None
+        if isinstance(module, nn.Module) and any(id(module) in names for names in known):
+            return module
+    return None

@@ -19,22 +19,29 @@ def holds(names: dict[int, str], model: nn.Module) -> bool:
 
 @dataclass
 class Numbers:
-    """Layers by number: of each role, its attentions in the order of their first call."""
+    """Layers by number: of each role, its attentions in the order of their first call.
 
-    paths: dict[str, list[str]] = field(default_factory=dict)
+    A module that a forward pass calls several times, as where layers share their weights, is as many layers.
+    """
 
-    def of(self, path: str, role: str) -> int:
-        known = self.paths.setdefault(role, [])
-        if path not in known:
-            known.append(path)
-        return known.index(path)
+    known: dict[str, list[tuple[str, int]]] = field(default_factory=dict)  # by role: path, and which call in a pass
+
+    def of(self, path: str, role: str, time: int = 0) -> int:
+        known = self.known.setdefault(role, [])
+        if (path, time) not in known:
+            known.append((path, time))
+        return known.index((path, time))
+
+    def paths(self, role: str) -> list[str]:
+        """Of each layer of a role."""
+        return [path for path, _ in self.known.get(role, ())]
 
     def sentence(self) -> str:
         """What there was, in words."""
-        if not any(self.paths.values()):
+        if not self.known:
             return "no attention ran inside the block"
         each = (
-            f"{role} layer{'s 0 to ' + str(len(paths) - 1) if len(paths) > 1 else ' 0'}"
-            for role, paths in self.paths.items()
+            f"{role} layer{'s 0 to ' + str(len(known) - 1) if len(known) > 1 else ' 0'}"
+            for role, known in self.known.items()
         )
         return f"there are {', '.join(each)}"

@@ -23,7 +23,7 @@ from regard.attention.attend import attend, attention_scores, for_each_head
 from regard.attention.bounds import Bounds
 from regard.attention.call import AttentionCall, Lazy, Role, Told
 from regard.attention.changes import changed
-from regard.attention.foreign import is_foreign, watching
+from regard.attention.foreign import is_foreign, watching, why_nothing
 from regard.attention.masks import Mask, as_mask
 from regard.attention.paths import holds, names_of
 from regard.attention.seen import Labels, Seen
@@ -47,10 +47,11 @@ def record(
 
     only         a role, or some: "cross", "causal", "self", ...
     layers       by number, from 0, among the attentions of each role
-    texts        of the batch (in steps of a search, of its hypotheses): the first so many, or these
+    texts        of the inputs as they were given, however they are batched: the first so many, or these
     rows         of each map: one query, or a slice of them
     most_tokens  attentions over more queries or keys are left out (and counted in `left_out`)
-    labels       of the tokens, as in {"source": [["a", "man"]], "target": [...]}, or {"text": ...}
+    labels       of each input's tokens, as in {"source": [["a", "man"]], "target": [...]}, or {"text": ...}; what
+                 `regard.load` gives says its own
 
     `model` is a module, ours or anyone's, or what `regard.load` gives. Of blocks within blocks the innermost sees; what
     runs in it is not seen by those around. A task of asyncio that is begun inside sees until the block ends; a
@@ -67,9 +68,11 @@ def record(
     seen = Seen(names_of(module), bounds, labels or {}, foreign=is_foreign(module), outer=around)
     channel.recorder.set(seen)
     try:
-        with channel.block(), watching() if seen.foreign else nullcontext():
+        with channel.block(), watching() if seen.foreign else nullcontext() as watch:
+            before = (0, 0) if watch is None else (watch.ran, watch.normalised)
             yield seen
-        if seen.foreign and seen.empty:
+        if watch is not None and seen.empty:
+            seen.why = why_nothing(module, watch.ran - before[0], watch.normalised - before[1])
             warnings.warn(seen.nothing(), stacklevel=3)
     finally:
         seen.over, last = True, channel.recorder.get()
@@ -138,10 +141,16 @@ def tell(
     has_exact: bool = True,
     reused: bool = False,
     removed: tuple[int, ...] = (),
+    time: int = 0,
 ) -> None:
-    """Let the recorder see an attention that was computed, if there is a recorder. See `AttentionCall`."""
+    """Let the recorder see an attention that was computed, if there is a recorder. See `AttentionCall`.
+
+    time  which call of its module in this forward pass, from 0
+    """
     seen = channel.recorder.get()
-    if seen is None or seen.over or (path := seen.names.get(id(owner))) is None or not seen.wants(path, role, q, k):
+    if seen is None or seen.over or (path := seen.names.get(id(owner))) is None:
+        return
+    if not seen.wants(path, role, q, k, time):
         return
     q, k, v, out = (tensor.detach() for tensor in (q, k, v, out))
     if reused:
@@ -149,8 +158,10 @@ def tell(
     told = told.detach() if isinstance(told, Tensor) else told
     plus, bias = (None if each is None else each.detach() for each in (plus, bias))
     more = (bias, scale, told, sums_to_one, gates, plus, visible, stands_for, has_exact)
-    layer = seen.numbers.of(path, role)
-    seen.keep(AttentionCall(path, role, q, k, v, out, as_mask(mask), *more, layer, removed))
+    layer = seen.numbers.of(path, role, time)
+    named = channel.told(seen)
+    batch = None if named is None else named.of(len(q))
+    seen.keep(AttentionCall(path, role, q, k, v, out, as_mask(mask), *more, layer, removed, batch=batch))
 
 
 def tell_nothing(owner: nn.Module) -> None:

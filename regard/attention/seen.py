@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from regard.attention.bounds import Bounds
+from regard.attention.bounds import Bounds, SomeRows
 from regard.attention.call import AttentionCall, Role
+from regard.attention.channel import Row
 from regard.attention.masks import Causal
 from regard.attention.paths import Numbers
 from regard.errors import UsageError
 
-Labels = Mapping[str, Sequence[Sequence[str]]]  # of each axis, for each text of the batch, its tokens
+Labels = Mapping[str, Sequence[Sequence[str]]]  # of each axis, for each input, its tokens
 
 
 @dataclass(eq=False)
@@ -29,6 +30,7 @@ class Seen:
     foreign: bool = False  # the model is not of our own attentions
     outer: Seen | None = None  # who recorded when this began, and goes on when it ends
     over: bool = False
+    why: str = ""  # nothing was seen of someone else's model
     _found: list[AttentionCall | Callable[[], AttentionCall]] = field(default_factory=list)
 
     @property
@@ -49,39 +51,58 @@ class Seen:
 
     def axes(self, call: AttentionCall) -> tuple[str, str]:
         """What the rows and the columns of a call's map are: "target", "source", "prefix" (what a decoder has read), or
-        "text" where there is but one. Attention that multiplies has "places" or "channels" of a "picture".
+        "text" where there is but one. Attention that multiplies has "places" or "channels" of a "picture". In a search
+        the "hypotheses" of a source look at it at once, each after the token that it read last.
         """
         if call.gates:
             return "picture", "places" if call.role == "spatial" else "channels"
         if call.role == "cross":
-            return "target", "source"
-        across = {path.rpartition(".")[0] for path in self.numbers.paths.get("cross", ())}
+            return self._who_looks_across(call), "source"
+        across = {path.rpartition(".")[0] for path in self.numbers.paths("cross")}
         own = "text"
         if across:  # tokens that also look across are those of a target, whatever they see of each other
             beside = call.path.rpartition(".")[0] in across
             own = {"causal": "prefix", "self": "target" if beside else "source"}.get(call.role, own)
         return ("query", own) if call.role == "pool" else (own, own)
 
-    def labelled(self, call: AttentionCall, text: int = 0) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The labels of the rows and the columns of a call's map, for a text of those that were kept."""
-        rows, columns = self.axes(call)
+    def _who_looks_across(self, call: AttentionCall) -> str:
+        """The rows of a map of cross-attention. What a step of a search will predict is not known when it looks."""
+        known = call.batch[0].tokens() if call.batch else {}
+        return next((axis for axis in ("target", "hypotheses") if axis in known), "target")
+
+    def labelled(
+        self, call: AttentionCall, text: int | None = None, hypothesis: int = 0
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The labels of the rows and the columns of a call's map, for one input of those that were given.
+
+        `text` counts the inputs from 0 as a person gave them, however they were batched; None is the first that the
+        call holds. `hypothesis` is one of a search's for it.
+        """
+        row, (rows, columns) = call.row(text, hypothesis), self.axes(call)
+        of = Row(row) if call.batch is None else call.batch[row]
         before = _before(call)
-        places = range(before, before + call.q.size(-2)) if call.rows is None else call.rows
-        every = self.tokens(rows, max(places, default=-1) + 1, text)
-        return tuple(every[place] for place in places), self.tokens(columns, call.k.size(-2), text)
+        places = [before + each for each in (range(call.q.size(-2)) if call.rows is None else call.rows)]
+        keys = self._tokens(columns, call.k.size(-2), of, last=call.role == "causal")
+        every = keys if rows == columns else self._tokens(rows, max(places, default=-1) + 1, of)
+        return tuple(every[place] for place in places), keys
 
     def tokens(self, axis: str, count: int, text: int = 0) -> tuple[str, ...]:
-        """The first labels of an axis, as they were given to `record`; numbers where none were, nothing in padding.
+        """The first labels of an axis, as they were given to `record`; numbers where none were, nothing in padding."""
+        return self._tokens(axis, count, Row(text))
 
-        `text` counts those that were kept.
+    def _tokens(self, axis: str, count: int, row: Row, last: bool = False) -> tuple[str, ...]:
+        """Labels of one row: those that a person gave, or those of the model's own tokens, or numbers.
+
+        `last`: of the model's own, those that a step still finds in its cache.
         """
         given = self.labels.get(axis)
         if given is None:
-            return tuple(str(number) for number in range(count))
-        texts = [each for each in self.bounds.texts or range(len(given)) if each < len(given)]
-        if not 0 <= text < len(texts):
-            raise UsageError(f"no text {text}: labels of the {axis} were kept for {len(texts)}, counted from 0")
-        labels = tuple(given[texts[text]])
+            return _of_model(row.tokens().get(axis), count, last)
+        if not 0 <= row.text < len(given):
+            raise UsageError(
+                f"no labels of the {axis} for text {row.text}: they were given for {len(given)}, from 0 on"
+            )
+        labels = tuple(given[row.text][row.start :])
         if max(map(len, given)) < count:
             raise UsageError(f"{len(labels)} labels for the {axis}, which has {count} tokens")
         return (*labels[:count], *[""] * (count - len(labels)))
@@ -98,21 +119,15 @@ class Seen:
         if self.left_out:
             every = f"all {self.left_out} attentions are" if self.left_out > 1 else "the only attention is"
             return f"{every} over more than {self.bounds.most_tokens} tokens; raise most_tokens"
-        if any(self.numbers.paths.values()):
+        if self.numbers.known:
             return f"no attention is within the bounds ({self.bounds}): {self.numbers.sentence()}"
         if self.unseen:
             return "steps of a kernel have no weights to show; one pass over the whole text shows what it mixes"
-        if not self.foreign:
-            return "no attention was seen: the model did not run inside this block, or it has none"
-        return (
-            "no attention was seen: the model did not run inside this block, or it multiplies and normalises by itself. "
-            "What can be seen calls scaled_dot_product_attention or nn.MultiheadAttention; a Hugging Face model does "
-            'with attn_implementation="sdpa", the default of most'
-        )
+        return f"no attention was seen: {self.why or 'the model did not run inside this block, or it has none'}"
 
-    def wants(self, path: str, role: Role, q: Tensor, k: Tensor) -> bool:
+    def wants(self, path: str, role: Role, q: Tensor, k: Tensor, time: int = 0) -> bool:
         """Whether a call is within the bounds; one that is too large is counted."""
-        if not self.bounds.wants(role, self.numbers.of(path, role)):
+        if not self.bounds.wants(role, self.numbers.of(path, role, time)):
             return False
         large = self.bounds.too_large(q, k)
         self.left_out += large
@@ -143,8 +158,19 @@ class Seen:
         return f"Seen({len(self._found)} attentions; {self.numbers.sentence()})"
 
 
+def _of_model(tokens: Sequence[str] | None, count: int, last: bool) -> tuple[str, ...]:
+    """What a model read, as `count` labels: the first, or the last."""
+    if tokens is None:
+        return tuple(str(number) for number in range(count))
+    first = max(0, len(tokens) - count) if last else 0
+    kept = tuple(tokens)[first : first + count]
+    return (*kept, *[""] * (count - len(kept)))
+
+
 def _before(call: AttentionCall) -> int:
     """How many tokens stood before the first query: those that a step of a decoder finds in its cache."""
     if call.role != "causal":
         return 0
-    return call.mask.offset if isinstance(call.mask, Causal) else max(0, call.k.size(-2) - call.q.size(-2))
+    cut = isinstance(call.mask, SomeRows)
+    mask, queries = (call.mask.mask, call.mask.total) if cut else (call.mask, call.q.size(-2))  # type: ignore[union-attr]
+    return mask.offset if isinstance(mask, Causal) else max(0, call.k.size(-2) - queries)

@@ -73,7 +73,9 @@ class SoftAttention(nn.Module):
         if near.factor is not None:
             weights = weights * near.factor
         if change is not None:  # all queries stand at one time, or each at its own
-            weights = change.pinned(change.sharpened(weights)[:, None], int(times[0]), times.numel() == 1)[:, 0]
+            weights = change.pinned(change.sharpened(weights)[:, None], int(times[0]), times.numel() == 1, memory.mask)[
+                :, 0
+            ]
         return self.seen(weights, memory.values, mask)
 
     def seen(self, weights: Tensor, values: Tensor, mask: Mask | None) -> Look:

@@ -72,13 +72,20 @@ def removing(user: Any, words: Sequence[str]) -> Iterator[None]:
         yield
         return
     from regard.attention import intervene
+    from regard.look.layers import check_choice, in_words
     from regard.tasks.reading import read_ids
 
     changes, empty = [_removal(word) for word in words], read_ids(user, ())
+    roles: dict[str, list[int]] = {}
+    for call in empty.look().calls:
+        roles.setdefault(call.role, []).append(call.heads)
     for word, change in zip(words, changes, strict=True):
+        others = {role: heads for role, heads in roles.items() if role != change.role}
+        if change.role not in roles:
+            there = f"there are {in_words(others)}, counted from 0" if others else "it has no attention"
+            raise UsageError(f"--remove {word}: this model has no {change.role} attention; {there}")
         try:
-            with intervene(user.model, change):
-                empty.look()
+            check_choice(change.layer, change.head, roles[change.role], f"{change.role} attention", others)
         except UsageError as error:
             raise UsageError(f"--remove {word}: {error}") from error
     say(f"removed: {', '.join(words)}")

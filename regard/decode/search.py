@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regard.attention import channel
 from regard.decode.choice import Candidates, Choice, Scores, choice_of
 from regard.decode.config import DecodeConfig
 from regard.decode.filters import Filter, filters_of
@@ -61,7 +62,8 @@ def generate(
     filters = filters_of(options, ends, forbidden, constraints, prefix.device)
     most = _within_reach(limits, stepper.longest, prefix.size(1))
     search = _Search(choice_of(options, ends, streams), filters, most, options, stops)
-    logits, state = stepper.start(source, prefix)  # (B, 1, V)
+    with channel.searching(search.live.sources, search.live.ids[:, :1], prefix):
+        logits, state = stepper.start(source, prefix)  # (B, 1, V)
     _check_ids((*ends, *forbidden), logits)
     while (move := search.advance(logits)) is not None:
         if watch is not None:
@@ -70,7 +72,8 @@ def generate(
             state = stepper.keep(state, move.rows)
         if move.parents is not None:
             state = stepper.reorder(state, move.parents)
-        logits, state = stepper.step(move.ids, state)  # (B, W, V)
+        with channel.searching(search.live.sources, search.live.ids, prefix):
+            logits, state = stepper.step(move.ids, state)  # (B, W, V)
     return search.ranking.best
 
 

@@ -78,7 +78,7 @@ class AllHeads:
         return json.dumps(self.data(), ensure_ascii=False, allow_nan=False) + "\n"
 
     def csv(self) -> str:
-        return layers_as_csv(list(self.layers.values()), self.columns, self.rows, self.notes)
+        return layers_as_csv(list(self.layers.values()), self.columns, self.rows)
 
     def html(self) -> str:
         """A whole page: all heads small, and the one that is clicked large, with every number under the pointer."""

@@ -20,6 +20,7 @@ import numpy as np
 from regard.attention import AttentionCall
 from regard.errors import UsageError
 from regard.files import finite, write_bytes, write_json
+from regard.look.layers import check_choice
 from regard.look.map import AttentionMap
 from regard.look.sentence import NAMES
 
@@ -94,13 +95,7 @@ class EffectiveAttention:
     def __post_init__(self) -> None:
         if not self.layers:
             raise UsageError("this model has no attention between words to compare; leave out --exact")
-        if self.layer is None and self.head is not None:
-            raise UsageError(f"head {self.head} of which layer? name one from 0 to {len(self.layers) - 1}")
-        if self.layer is not None and not 0 <= self.layer < len(self.layers):
-            raise UsageError(f"no layer {self.layer}; there are {len(self.layers)}, from 0 to {len(self.layers) - 1}")
-        heads = len(self.chosen[0].map)
-        if self.head is not None and not 0 <= self.head < heads:
-            raise UsageError(f"no head {self.head}; there are {heads}, from 0 to {heads - 1}")
+        check_choice(self.layer, self.head, [len(each.map) for each in self.layers])
 
     @property
     def chosen(self) -> tuple[Effective, ...]:

@@ -20,23 +20,21 @@ def as_json(
     return json.dumps(finite({**value, "weights": weights.tolist()}), ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def as_csv(weights: np.ndarray, columns: Sequence[str], rows: Sequence[str], notes: Sequence[str] = ()) -> str:
-    """A header of column labels, then a line for each row label; heads have their number in front. Masked is empty.
+def as_csv(weights: np.ndarray, columns: Sequence[str], rows: Sequence[str]) -> str:
+    """A header of names ("token" and the column labels), then a line for each row label; heads have their number in front.
 
-    Notes stand in the corner, above the row labels, where no program reads a number.
+    A masked cell is empty. Notes are sentences, not names: they stand in the JSON.
     """
     heads: list[tuple[tuple[int, ...], np.ndarray]] = [((), weights)]
     if weights.ndim == 3:
         heads = [((number,), head) for number, head in enumerate(weights)]
-    return _as_csv(["head"] if weights.ndim == 3 else [], heads, columns, rows, notes)
+    return _as_csv(["head"] if weights.ndim == 3 else [], heads, columns, rows)
 
 
-def layers_as_csv(
-    layers: Sequence[np.ndarray], columns: Sequence[str], rows: Sequence[str], notes: Sequence[str] = ()
-) -> str:
+def layers_as_csv(layers: Sequence[np.ndarray], columns: Sequence[str], rows: Sequence[str]) -> str:
     """As `as_csv`, of layers (H, T, S) each; layer and head have their numbers in front."""
     heads = [((layer, head), weights) for layer, each in enumerate(layers) for head, weights in enumerate(each)]
-    return _as_csv(["layer", "head"], heads, columns, rows, notes)
+    return _as_csv(["layer", "head"], heads, columns, rows)
 
 
 def _as_csv(
@@ -44,11 +42,10 @@ def _as_csv(
     heads: Sequence[tuple[tuple[int, ...], np.ndarray]],
     columns: Sequence[str],
     rows: Sequence[str],
-    notes: Sequence[str],
 ) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*numbered, "; ".join(notes), *columns])
+    writer.writerow([*numbered, "token", *columns])
     for numbers, weights in heads:
         writer.writerows([*numbers, label, *_cells(line)] for label, line in zip(rows, weights, strict=True))
     return text.getvalue()

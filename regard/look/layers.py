@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,16 +64,53 @@ class MixingMatrices:
         return {"title": self.title, "grid": list(self.grid), "matrices": [each.tolist() for each in self.matrices]}
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[str]:
-        for number, matrix in enumerate(self.matrices, 1):
+        for number, matrix in enumerate(self.matrices):
             own = np.abs(np.diag(matrix)).sum() / np.abs(matrix).sum()
             yield f"layer {number}: {own:.1%} of what is mixed into a place is its own (uniform: {1 / len(matrix):.1%})"
         yield "the matrices as small pictures: -o mixing.png"
 
 
-def one_layer(count: int, layer: int | None) -> int:
-    """The layer a person means, counted from 0; the last unless named."""
-    if layer is None:
-        return count - 1
-    if not 0 <= layer < count:
-        raise UsageError(f"no layer {layer}; there are {count}, numbered from 0 to {count - 1}")
-    return layer
+def one_layer(count: int, layer: int | None, head: int | None = None, heads: int = 0) -> int:
+    """The layer a person means, counted from 0; the last unless named. `heads`: of each, if they have any."""
+    check_choice(layer, head, [heads] * count)
+    return count - 1 if layer is None else layer
+
+
+def check_choice(
+    layer: int | None,
+    head: int | None,
+    heads: Sequence[int],
+    of: str = "",
+    others: Mapping[str, Sequence[int]] | None = None,
+) -> None:
+    """Refuse a layer or a head that is not there, counted from 0, and say what is.
+
+    heads   how many each layer has; 0: layers without heads
+    of      what has these layers
+    others  the same of other roles, which may be meant
+    """
+    count, also = len(heads), f"; other roles: {in_words(others)}" if others else ""
+    if layer is None and head is not None:
+        raise UsageError(f"head {head} of which layer? name one from 0 to {count - 1} with --layer (layer=){also}")
+    if layer is not None and not 0 <= layer < count:
+        each = f", with {_number(heads)}{' each' if count > 1 else ''}" if any(heads) else ""
+        has = f"{of} has" if of else "there are" if count > 1 else "there is"
+        there = f"{count}, numbered from 0 to {count - 1}" if count > 1 else "one, number 0"
+        raise UsageError(f"no layer {layer}; {has} {there}{each}{also}")
+    if layer is not None and head is not None and not 0 <= head < heads[layer]:
+        raise UsageError(
+            f"no head {head}; layer {layer} has {heads[layer]}, numbered from 0 to {heads[layer] - 1} "
+            f"(and there are {count} layers, from 0){also}"
+        )
+
+
+def in_words(roles: Mapping[str, Sequence[int]]) -> str:
+    """How many layers and heads there are of each role: "self 2 layers x 3 heads, cross 1 layer x 3 heads"."""
+    return ", ".join(
+        f"{role} {len(heads)} layer{'s' if len(heads) > 1 else ''} x {_number(heads)}" for role, heads in roles.items()
+    )
+
+
+def _number(heads: Sequence[int]) -> str:
+    least, most = min(heads), max(heads)
+    return f"{most} head{'s' if most > 1 else ''}" if least == most else f"{least} to {most} heads"

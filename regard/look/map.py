@@ -119,7 +119,7 @@ class AttentionMap:
         return formats.as_json(self.weights, self.columns, self.rows, self.title, self.notes)
 
     def csv(self) -> str:
-        return formats.as_csv(self.weights, self.columns, self.rows, self.notes)
+        return formats.as_csv(self.weights, self.columns, self.rows)
 
     def html(self) -> str:
         """A whole page: the map, and every number under the pointer; nothing is loaded from elsewhere."""

@@ -67,14 +67,14 @@ def mixing_figure(matrices: Mapping[str, np.ndarray], grid: tuple[int, int], tit
 def save_mixing(
     matrices: Mapping[str, np.ndarray] | Sequence[np.ndarray], grid: tuple[int, int], path: str | Path, title: str = ""
 ) -> Path:
-    """Write the figure as PNG or SVG, whichever the suffix names. Matrices without names are layers, from 1."""
+    """Write the figure as PNG or SVG, whichever the suffix names. Matrices without names are layers, from 0."""
     path = Path(path)
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         found = f"ends in {suffix}" if suffix else "has no suffix"
         raise UsageError(f"cannot tell how to draw matrices to {path.name}, which {found}; use {', '.join(SUFFIXES)}")
     if not isinstance(matrices, Mapping):
-        matrices = {f"layer {number}": matrix for number, matrix in enumerate(matrices, start=1)}
+        matrices = {f"layer {number}": matrix for number, matrix in enumerate(matrices)}
     return write_bytes(path, render(mixing_figure(matrices, grid, title), suffix[1:]))
 
 

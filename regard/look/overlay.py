@@ -18,6 +18,7 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom, in pixels o
 WASH = INK[5:]  # the dark end of the ink of all figures: even the first is darker than a pale picture can be
 DARKEST, LIGHTEST = 170, 252  # of the pale picture, in bytes
 DENSEST = 0.88  # opacity of the greatest weight: the picture stays visible below it
+TINT = 0.45  # how much of its colour a pale picture keeps
 FRAME: Color = (10, 22, 50)
 FINE = 48  # steps between two places of a smoothed map
 
@@ -60,10 +61,14 @@ def resized(picture: np.ndarray, width: int, height: int) -> np.ndarray:
     return np.asarray(image.resize((width, height), way, reducing_gap=None if grows else 3.0))
 
 
-def paled(picture: np.ndarray) -> np.ndarray:
-    """The picture in pale grey: (H, W), bytes from DARKEST to LIGHTEST."""
+def paled(picture: np.ndarray, colored: bool = False) -> np.ndarray:
+    """The picture in pale grey, (H, W), or in pale colours, (H, W, 3): bytes from DARKEST to LIGHTEST, as bright as in grey."""
     grey = np.asarray(Image.fromarray(picture).convert("L"), dtype=np.float64)
-    return (DARKEST + grey * (LIGHTEST - DARKEST) / 255).round().astype(np.uint8)
+    pale = DARKEST + grey * (LIGHTEST - DARKEST) / 255
+    if colored:
+        tint = (picture.astype(np.float64) - grey[..., None]) * TINT
+        pale = pale[..., None] + tint
+    return pale.round().clip(0, 255).astype(np.uint8)
 
 
 def hatched(ground: np.ndarray) -> np.ndarray:
@@ -73,24 +78,32 @@ def hatched(ground: np.ndarray) -> np.ndarray:
 
 
 def laid_over(
-    picture: np.ndarray, boxes: Boxes, weights: np.ndarray, top: float, *, smooth: bool = False, marked: bool = True
+    picture: np.ndarray,
+    boxes: Boxes,
+    weights: np.ndarray,
+    top: float,
+    *,
+    smooth: bool = False,
+    marked: bool = True,
+    colored: bool = False,
 ) -> np.ndarray:
     """The pale picture with the weights (rows, columns) over it: (H, W, 3) bytes, for a picture in its final pixels.
 
-    `boxes` speaks of these pixels. `smooth` runs a bicubic curve through the places; `marked` frames the greatest.
+    `boxes` speaks of these pixels. `smooth` runs a bicubic curve through the places; `marked` frames the greatest;
+    `colored` keeps the picture's colours.
     """
-    ground = paled(picture).astype(np.float64)  # (H, W)
+    ground = paled(picture, colored).astype(np.float64).reshape(*picture.shape[:2], -1)  # (H, W, 1 or 3)
     across, down = edges(boxes, weights.shape)
     shares = finer(weights / top, FINE if smooth else 1)
     columns, seen_across = _places(across, picture.shape[1], shares.shape[1])
     rows, seen_down = _places(down, picture.shape[0], shares.shape[0])
     seen = seen_down[:, None] & seen_across  # (H, W)
-    ground = np.where(seen, ground, hatched(ground))
+    ground = np.where(seen[..., None], ground, hatched(ground.mean(axis=-1))[..., None])
     levels = np.where(seen, np.rint(shares[rows][:, columns] * 255), 0).astype(np.intp)  # (H, W)
     inks = np.array([color(WASH, level / 255) for level in range(256)], dtype=np.float64)  # (256, 3)
     opacities = np.array([cover(level / 255)[1] for level in range(256)])
     opacity = opacities[levels][..., None]  # (H, W, 1)
-    pixels = (ground[..., None] * (1 - opacity) + inks[levels] * opacity).round().astype(np.uint8)
+    pixels = (ground * (1 - opacity) + inks[levels] * opacity).round().astype(np.uint8)
     peak = strongest(weights) if marked else None
     if peak is not None:
         _frame(pixels, boxes.cell(*peak, weights.shape))

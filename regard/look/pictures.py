@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from regard.look.overlay import Box, Boxes
 
+NEARLY_EVEN = 0.1  # of the weight lies elsewhere than in an even map
 SUFFIXES = (".png", ".svg", ".html", ".json", ".csv")
 
 
@@ -65,6 +66,20 @@ class Panel:
     def peak(self) -> float:
         return float(self.weights.max())
 
+    @property
+    def even(self) -> bool:
+        """Whether every place weighs about the same: a tenth of the weight, moved, would make it so exactly.
+
+        Such a panel has nothing to point at, and colours would only be a veil over the picture.
+        """
+        total, places = float(self.weights.sum()), self.weights.size
+        return places > 1 and total > 0 and float(np.abs(self.weights / total - 1 / places).sum()) / 2 <= NEARLY_EVEN
+
+    @property
+    def value(self) -> str:
+        """The number beside the name: the greatest weight, unless none is."""
+        return "even" if self.even else f"{self.peak:.2g}"
+
 
 @dataclass(frozen=True, eq=False)
 class PictureMap:
@@ -76,6 +91,7 @@ class PictureMap:
     panels: tuple[Panel, ...]
     title: str = ""
     caption: str = ""
+    colored: bool = False  # whether the picture keeps its colours below the weights, where they are asked about
 
     def __post_init__(self) -> None:
         picture = np.asarray(self.picture)
@@ -101,8 +117,14 @@ class PictureMap:
 
     @property
     def top(self) -> float:
-        """The weight that gets the last colour, the same in all panels."""
-        return scale_top(np.stack([panel.weights for panel in self.panels]))
+        """The weight that gets the last colour, the same in all panels; those that are even have none."""
+        drawn = [panel.weights for panel in self.panels if not panel.even] or [self.panels[0].weights]
+        return scale_top(np.stack(drawn))
+
+    @property
+    def even(self) -> bool:
+        """Whether no panel has anything to point at."""
+        return all(panel.even for panel in self.panels)
 
     @property
     def seen(self) -> Box:
@@ -128,10 +150,11 @@ class PictureMap:
         return total
 
     def note(self, panel: Panel) -> str:
-        """The panel's own note, and how much weight lies where there is no picture."""
+        """The panel's own note, whether it is even, and how much weight lies where there is no picture."""
         outside = self.outside(panel)
         beyond = f"{outside:.2g} outside the picture" if outside else ""
-        return " · ".join(each for each in (panel.note, beyond) if each)
+        even = f"about {panel.weights.mean():.2g} everywhere" if panel.even else ""
+        return " · ".join(each for each in (panel.note, even, beyond) if each)
 
     def save(self, path: str | Path, *, smooth: bool = False, own_scale: bool = False) -> Path:
         """Write the map in the format that the suffix names, whole or not at all. `figure` says what the options do."""

@@ -109,8 +109,9 @@ def _draw_panels(
     _draw_tile(axes, tiles, 0, start, pens, ("picture", f"{width} × {height}", ""), small)
     for number, panel in enumerate(map.panels, start=1):
         top = scale_of(panel, map.top, own_scale)
-        pixels = laid_over(small, boxes, panel.weights, top, smooth=smooth)
-        _draw_tile(axes, tiles, number, start, pens, (panel.name, f"{panel.peak:.2g}", map.note(panel)), pixels)
+        weights = np.zeros_like(panel.weights) if panel.even else panel.weights
+        pixels = laid_over(small, boxes, weights, top, smooth=smooth, colored=map.colored)
+        _draw_tile(axes, tiles, number, start, pens, (panel.name, panel.value, map.note(panel)), pixels)
 
 
 def scale_of(panel: Panel, top: float, own_scale: bool) -> float:
@@ -156,8 +157,8 @@ def flow(items: list[Item], width: float) -> list[list[Item]]:
 
 def _legend_items(map: PictureMap, pen: Pen, smooth: bool, own_scale: bool) -> list[Item]:
     """The scale, and whatever else the panels show."""
-    items = [_scale(pen, "the panel's greatest" if own_scale else f"{map.top:g}")]
-    if any(strongest(panel.weights) for panel in map.panels):
+    items = [] if map.even else [_scale(pen, "the panel's greatest" if own_scale else f"{map.top:g}")]
+    if any(strongest(panel.weights) for panel in map.panels if not panel.even):
         items.append(_swatch(pen, np.full((1, 1, 3), covered(MIDDLE, 0.3), dtype=np.uint8), "greatest weight", True))
     if map.cut:
         stripes = np.repeat(hatched(np.full((21, 21), MIDDLE))[..., None], 3, axis=2).astype(np.uint8)

@@ -34,7 +34,7 @@ def fragment(map: PictureMap) -> str:
     title = f"<div><b>{escape(visible_title(map.title))}</b></div>" if map.title else ""
     caption = f"<div>{escape(visible_title(map.caption))}</div>" if map.caption else ""
     photo = _small(map.picture)
-    pale = f"--pale:url({_uri(paled(photo))})"  # written once, shown in every panel
+    pale = f"--pale:url({_uri(paled(photo, map.colored))})"  # written once, shown in every panel
     height, width = map.picture.shape[:2]
     scale = min(WIDEST / width, TALLEST / height)
     box = f"position:relative;width:{width * scale:.0f}px;height:{height * scale:.0f}px"
@@ -42,7 +42,7 @@ def fragment(map: PictureMap) -> str:
     tiles = _tile("picture", f"{width} × {height}", "", box, first)
     for panel in map.panels:
         squares = f'<div style="{FILL};background:var(--pale) 0 0/100% 100%"></div>{_unseen(map)}{_squares(map, panel)}'
-        tiles += _tile(panel.name, f"{panel.peak:.2g}", map.note(panel), box, squares)
+        tiles += _tile(panel.name, panel.value, map.note(panel), box, squares)
     body = f'<div style="{ROW}">{tiles}</div>'
     return f'<div style="{SHEET};{pale}">{title}{caption}{body}{_legend(map)}</div>'
 
@@ -72,13 +72,13 @@ def _tile(title: str, value: str, note: str, box: str, inside: str) -> str:
 def _squares(map: PictureMap, panel: Panel) -> str:
     """A rectangle for each place, as far as it lies on the picture."""
     height, width = map.picture.shape[:2]
-    peak = strongest(panel.weights)
+    peak = None if panel.even else strongest(panel.weights)
     parts, frame = [], ""
     for (row, column), weight in np.ndenumerate(panel.weights):
         left, top, right, bottom = _clipped(map.boxes.cell(row, column, map.grid), width, height)
         if right <= left or bottom <= top:
             continue
-        ink, opacity = cover(float(weight) / map.top)
+        ink, opacity = cover(0.0 if panel.even else float(weight) / map.top)
         place = f'x="{left:g}" y="{top:g}" width="{right - left:g}" height="{bottom - top:g}"'
         hint = f"{panel.name}: {weight:.3g} (row {row + 1}, column {column + 1})"
         parts.append(
@@ -116,11 +116,12 @@ def _legend(map: PictureMap) -> str:
     ramp = ",".join(hexadecimal(covered(MIDDLE, step / 8)) for step in range(9))
     box = "display:inline-block;height:.8em;vertical-align:middle;background:"
     scale = f'weight 0 <span style="{box}linear-gradient(to right,{ramp});width:8em"></span> {map.top:g}'
+    scale = "" if map.even else scale
     return f'<div style="font-size:85%;color:{QUIET}">{scale}{"".join(_remarks(map, box))}</div>'
 
 
 def _remarks(map: PictureMap, box: str) -> Iterator[str]:
-    if any(strongest(panel.weights) for panel in map.panels):
+    if any(strongest(panel.weights) for panel in map.panels if not panel.even):
         edge = f"border:1px solid {hexadecimal(FRAME)};width:.7em;height:.7em"
         yield f' &#8195; <span style="{box}{hexadecimal(covered(MIDDLE, 0.3))};{edge}"></span> greatest weight'
     if map.cut:

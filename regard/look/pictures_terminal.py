@@ -42,7 +42,7 @@ def draw(map: PictureMap, width: int, colored: bool) -> Text:
 def _panel(panel: Panel, top: float, cell: int, colored: bool) -> list[Text]:
     """The name, and a line of blocks for each row."""
     lines = [_name(panel.name, cell * panel.weights.shape[1])]
-    for row in panel.weights / top:
+    for row in np.zeros_like(panel.weights) if panel.even else panel.weights / top:
         lines.append(Text.assemble(*(_block(share, cell, colored) for share in row)))
     return lines
 
@@ -80,7 +80,8 @@ def _strongest(map: PictureMap, width: int) -> list[Text]:
     for name, panel in zip(names, map.panels, strict=True):
         peak = strongest(panel.weights)
         where = f"row {peak[0] + 1} of {rows}, column {peak[1] + 1} of {columns}" if peak else "in several places"
-        line = f"{name}{' ' * (margin - cell_len(name))}  {panel.peak:<7.2g} {where}   {visible_title(map.note(panel))}"
+        where = "" if panel.even else f"{where}   "
+        line = f"{name}{' ' * (margin - cell_len(name))}  {panel.value:<7} {where}{visible_title(map.note(panel))}"
         lines.append(Text(_cut(line.rstrip(), width)))
     return lines
 

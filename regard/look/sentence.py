@@ -12,6 +12,7 @@ import numpy as np
 from regard.errors import UsageError
 from regard.files import finite, write_json
 from regard.look import rollout
+from regard.look.layers import check_choice
 from regard.look.map import AttentionMap
 
 if TYPE_CHECKING:
@@ -56,12 +57,10 @@ class SentenceAttention:
 
     def map(self, layer: int | None = None, head: int | None = None) -> AttentionMap:
         heads = self._heads()
-        if layer is None and head is not None:
-            raise UsageError(f"head {head} of which layer? name one from 0 to {len(heads) - 1} with --layer (layer=)")
+        others = {role: [len(each) for each in found._heads()] for role, found in self.others.items()}
+        check_choice(layer, head, [len(each) for each in heads], others=others)
         if layer is None:
             return self._named(np.concatenate(heads), self._all()).mean()
-        if not 0 <= layer < len(heads):
-            raise UsageError(f"no layer {layer}; there are {len(heads)}, numbered from 0 to {len(heads) - 1}")
         whole = self._named(heads[layer], "")
         chosen = whole.mean() if head is None else whole.head(head)
         which = f"mean of {len(heads[layer])} heads" if head is None else f"head {head}"

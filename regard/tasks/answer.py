@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.attention import Seen, record
+from regard.attention import Seen, channel, record
 from regard.bundle import Bundle, Predictor, load_bundle
 from regard.data.batch import AnswerBatch, pad
 from regard.look.pictures import PictureMap
@@ -65,16 +65,22 @@ class AnswerUser(Predictor):
         out: list[Answered] = []
         for start in range(0, len(asked), TOGETHER):
             part = asked[start : start + TOGETHER]
-            shares = self.probabilities(pixels.expand(len(part), -1, -1, -1), part)
+            shares = self.probabilities(pixels.expand(len(part), -1, -1, -1), part, start)
             out += [self._one(seen.name, text, row) for text, row in zip(part, shares, strict=True)]
             if progress is not None:
                 progress(len(out), len(asked))
         return out[0] if isinstance(question, str) else out
 
     @torch.inference_mode()
-    def probabilities(self, pixels: Tensor, questions: Sequence[str]) -> np.ndarray:
-        """Of every answer to each question about its picture: (N, answers)."""
-        found: np.ndarray = self.model.logits(self._batch(pixels, questions)).double().softmax(dim=-1).cpu().numpy()
+    def probabilities(self, pixels: Tensor, questions: Sequence[str], first: int = 0) -> np.ndarray:
+        """Of every answer to each question about its picture: (N, answers). `first`: the place of the first of them."""
+        batch = self._batch(pixels, questions)
+
+        def tokens(row: int) -> channel.Tokens:
+            return {"target": self.tokenizer.labels(batch.ids[row, : batch.lengths[row]].tolist())}
+
+        with channel.reading(range(first, first + len(questions)), tokens):
+            found: np.ndarray = self.model.logits(batch).double().softmax(dim=-1).cpu().numpy()
         return found
 
     def look(self, picture: Picture, question: str, layer: int | None = None, head: int | None = None) -> PictureMap:
@@ -91,6 +97,7 @@ class AnswerUser(Predictor):
             panels=word_panels(words, weights, grid),
             title=how,
             caption=f"{question} {found.answer} ({found.probability:.0%})",
+            colored=True,
         )
 
     @torch.inference_mode()

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.attention import record
+from regard.attention import channel, record
 from regard.bundle import Bundle, Predictor, load_bundle
 from regard.config import check
 from regard.data.batch import CaptionBatch, pad
@@ -20,6 +20,7 @@ from regard.decode.config import DecodeConfig
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.search import generate
 from regard.errors import UsageError
+from regard.look.layers import check_choice
 from regard.look.pictures import Panel, PictureMap
 from regard.runs import bundle_folder
 from regard.tasks.see import Picture, SeenPicture, as_pixels, see
@@ -91,16 +92,18 @@ class Captioner(Predictor):
     def search(self, pixels: Tensor, options: DecodeConfig, first: int = 0) -> list[list[Hypothesis]]:
         """The best captions of pictures as pixels (or as features)."""
         limit = LONGEST if options.max_length is None else options.max_length
-        return generate(
-            self.model,
-            (pixels,),
-            torch.full((len(pixels), 1), BEGIN, device=self.device),
-            end=END,
-            limits=[limit] * len(pixels),
-            options=options,
-            forbidden=(PAD, BEGIN, UNKNOWN),
-            streams=[first + place for place in range(len(pixels))],
-        )
+        places = range(first, first + len(pixels))
+        with channel.reading(places, spell=self.tokenizer.labels):
+            return generate(
+                self.model,
+                (pixels,),
+                torch.full((len(pixels), 1), BEGIN, device=self.device),
+                end=END,
+                limits=[limit] * len(pixels),
+                options=options,
+                forbidden=(PAD, BEGIN, UNKNOWN),
+                streams=places,
+            )
 
     @torch.inference_mode()
     def weights(self, pixels: Tensor, ids: Sequence[int]) -> list[np.ndarray]:
@@ -150,20 +153,16 @@ def chosen_heads(layers: Sequence[np.ndarray], layer: int | None, head: int | No
     """Of each layer's weights (H, T, P), the mean of all, of one layer's heads, or one head: (T, P), and its name."""
     if not layers:
         raise UsageError("this model has no attention to look at: it sees the picture only once, as one vector")
+    check_choice(layer, head, [len(each) for each in layers])
     if layer is None:
-        if head is not None:
-            raise UsageError(f"head {head} of which layer? name one from 0 to {len(layers) - 1}")
         many = len(layers) * len(layers[0]) > 1
         title = f"mean of {len(layers)} layers x {len(layers[0])} heads" if many else "attention"
         return np.concatenate(layers).mean(axis=0), title
-    if not 0 <= layer < len(layers):
-        raise UsageError(f"no layer {layer}; there are {len(layers)}, numbered from 0 to {len(layers) - 1}")
     heads = layers[layer]
+    of = f"of {len(layers)} layers x {len(heads)} heads, counted from 0"
     if head is None:
-        return heads.mean(axis=0), f"layer {layer + 1} of {len(layers)}"
-    if not 0 <= head < len(heads):
-        raise UsageError(f"no head {head}; there are {len(heads)}, numbered from 0 to {len(heads) - 1}")
-    return heads[head], f"layer {layer + 1}, head {head + 1}"
+        return heads.mean(axis=0), f"layer {layer}, mean of {len(heads)} heads ({of})"
+    return heads[head], f"layer {layer}, head {head} ({of})"
 
 
 def word_panels(words: Sequence[str], weights: np.ndarray, grid: tuple[int, int]) -> tuple[Panel, ...]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
 import torch
 
-from regard.attention import record
+from regard.attention import channel, record
 from regard.bundle import Bundle, Predictor, load_bundle
 from regard.data.batch import LabelBatch
 from regard.data.label_batches import LabelBatches, with_trees
@@ -106,12 +107,16 @@ class TextClassifier(Predictor):
         batches = self._batches(texts, others or [None] * len(texts), heads or [None] * len(texts))
         found, done = np.zeros((len(texts), len(self.labels))), 0
         for rows in batches.plan(0):
-            logits = self.model.logits(batches.take(rows).to(self.device))
+            with channel.reading(rows.tolist(), partial(self._labels, [batches.texts[row] for row in rows])):
+                logits = self.model.logits(batches.take(rows).to(self.device))
             found[rows] = logits.double().softmax(dim=-1).cpu().numpy()
             done += len(rows)
             if progress is not None:
                 progress(done, len(texts))
         return found
+
+    def _labels(self, ids: Sequence[np.ndarray], row: int) -> channel.Tokens:
+        return {"text": self.tokenizer.labels(ids[row])}
 
     def look(self, text: str, second: str | None = None, heads: Tree | None = None) -> WeighedText:
         """How much each piece of a text counted for its label."""

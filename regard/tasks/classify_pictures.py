@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from regard.attention import Seen, record
+from regard.attention import Seen, channel, record
 from regard.bundle import Bundle, Predictor, load_bundle
 from regard.data.batch import PictureBatch
 from regard.errors import UsageError
@@ -58,20 +58,21 @@ class PictureUser(Predictor):
         out: list[ClassifiedPicture] = []
         for start in range(0, len(listed), TOGETHER):
             seen = [see(each, self.format) for each in listed[start : start + TOGETHER]]
-            shares = self.probabilities(np.stack([each.shown for each in seen]))
+            shares = self.probabilities(np.stack([each.shown for each in seen]), start)
             out += [self._one(each.name, row) for each, row in zip(seen, shares, strict=True)]
             if progress is not None:
                 progress(len(out), len(listed))
         return out if several else out[0]
 
     @torch.inference_mode()
-    def probabilities(self, shown: np.ndarray) -> np.ndarray:
-        """Of every label for each fitted picture (N, size, size, channels): (N, labels)."""
+    def probabilities(self, shown: np.ndarray, first: int = 0) -> np.ndarray:
+        """Of every label for each fitted picture (N, size, size, channels): (N, labels). `first`: the place of the first."""
         from regard.data.pictures.augment import normalise
 
         pixels = normalise(torch.from_numpy(np.ascontiguousarray(shown)).permute(0, 3, 1, 2), self.format)
         batch = PictureBatch(pixels.to(self.device), torch.zeros(len(shown), dtype=torch.long, device=self.device))
-        found: np.ndarray = self.model.logits(batch).double().softmax(dim=-1).cpu().numpy()
+        with channel.reading(range(first, first + len(shown))):
+            found: np.ndarray = self.model.logits(batch).double().softmax(dim=-1).cpu().numpy()
         return found
 
     def _one(self, name: str, shares: np.ndarray) -> ClassifiedPicture:
@@ -116,7 +117,7 @@ class PictureUser(Predictor):
         number = one_layer(len(calls), layer)
         weights = calls[number].weights()[0, 0, 0].double().cpu().numpy()  # (P,)
         side = round(len(weights) ** 0.5)
-        panel = Panel(f"spatial attention {number + 1} of {len(calls)}", weights.reshape(side, side))
+        panel = Panel(f"spatial attention, layer {number} (of {len(calls)}, from 0)", weights.reshape(side, side))
         return (panel,), (side, side)
 
     def channels(self, picture: Picture) -> ChannelWeights:
@@ -139,19 +140,15 @@ def _vit_panels(encoder: Any, seen: Any, layer: int | None, head: int | None) ->
     """The rollout and the last layer's heads; or the heads of one layer; or one head."""
     grid = encoder.grid
     found = encoder.class_attention(seen)[:, 0].double().cpu().numpy()  # (layers, H, P)
-    if layer is None and head is not None:
-        raise UsageError(f"head {head} of which layer? name one from 0 to {len(found) - 1}")
-    number = one_layer(len(found), layer)
+    number = one_layer(len(found), layer, head, found.shape[1])
     heads = found[number].reshape(-1, *grid)
-    if head is not None and not 0 <= head < len(heads):
-        raise UsageError(f"no head {head}; there are {len(heads)}, numbered from 0 to {len(heads) - 1}")
     chosen = range(len(heads)) if head is None else [head]
-    panels = [Panel(f"layer {number + 1}, head {each + 1}", heads[each]) for each in chosen]
+    panels = [Panel(f"layer {number}, head {each}", heads[each]) for each in chosen]
     if layer is None:
         flow = encoder.rollout_map(seen)[0].double().cpu().numpy().reshape(grid)
         panels = [
             Panel("rollout over all layers", flow),
-            Panel(f"layer {number + 1}, mean", heads.mean(axis=0)),
+            Panel(f"layer {number}, mean", heads.mean(axis=0)),
             *panels,
         ]
     return tuple(panels)

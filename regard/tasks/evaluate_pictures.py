@@ -65,7 +65,7 @@ def evaluate_pictures(
     part, _ = as_part(found, user.format)
     started, shares = time.perf_counter(), []
     for start in range(0, len(part.rows), TOGETHER):
-        shares.append(user.probabilities(part.store.take(part.rows[start : start + TOGETHER])))
+        shares.append(user.probabilities(part.store.take(part.rows[start : start + TOGETHER]), start))
         if progress is not None:
             progress(min(start + TOGETHER, len(part.rows)), len(part.rows))
     told, seconds = np.concatenate(shares), time.perf_counter() - started
@@ -105,7 +105,7 @@ def evaluate_answers(
     for start in range(0, len(asked.rows), TOGETHER):
         shown = torch.from_numpy(source.take(asked.rows[start : start + TOGETHER]))
         pixels = normalise(shown.permute(0, 3, 1, 2), user.format) if shown.dtype == torch.uint8 else shown
-        shares.append(user.probabilities(pixels.to(user.device), asked.questions[start : start + TOGETHER]))
+        shares.append(user.probabilities(pixels.to(user.device), asked.questions[start : start + TOGETHER], start))
         if progress is not None:
             progress(min(start + TOGETHER, len(asked.rows)), len(asked.rows))
     told, seconds = np.concatenate(shares), time.perf_counter() - started

@@ -23,6 +23,7 @@ from regard.tasks.heads import words_in
 from regard.tasks.heads_data import Material
 from regard.tasks.heads_prepare import prepare
 from regard.tasks.heads_removed import Progress
+from regard.tasks.reading import check_user
 from regard.tokens.words import Words
 
 LONGEST = 128  # tokens of a text that fits: each of its words costs a pass
@@ -41,6 +42,7 @@ def faithfulness(
 
     reference   what shall be predicted is what the data say, not what the model itself says
     """
+    check_user(user, "faithfulness")
     check_faithful(user)
     material = data if isinstance(data, Material) else Material(data)
     read = prepare(user, material, texts, longest=LONGEST)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from regard.attention import channel
 from regard.bundle import Bundle, Predictor, load_bundle
 from regard.data.batch import pad
 from regard.errors import UsageError
@@ -96,7 +97,7 @@ class Filler(Predictor):
         found = np.zeros((len(texts), self.config.model.width))
         for start in range(0, len(order), BATCH):
             group = order[start : start + BATCH]
-            found[group] = self._pooled([ids[place] for place in group], how)
+            found[group] = self._pooled([ids[place] for place in group], how, group)
         return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
 
     def attention(self, text: str) -> SentenceAttention:
@@ -107,12 +108,14 @@ class Filler(Predictor):
         special = self.tokenizer.specials
         return [special.begin, *ids[: self.longest - 2], special.end]
 
-    def _vectors(self, ids: Sequence[Sequence[int]]) -> Any:
+    def _vectors(self, ids: Sequence[Sequence[int]], texts: Sequence[int] = (0,)) -> Any:
+        """`texts`: which of those that a person gave they are."""
         padded, lengths = pad([np.array(each) for each in ids], self.tokenizer.specials.pad)
-        return self.model.encoder(padded.to(self.device), lengths.to(self.device))
+        with channel.reading(texts, lambda row: {"text": self.tokenizer.labels(ids[row])}):
+            return self.model.encoder(padded.to(self.device), lengths.to(self.device))
 
-    def _pooled(self, ids: list[list[int]], how: str) -> np.ndarray:
-        vectors = self._vectors(ids).vectors.double().cpu()  # (B, S, D)
+    def _pooled(self, ids: list[list[int]], how: str, texts: Sequence[int]) -> np.ndarray:
+        vectors = self._vectors(ids, texts).vectors.double().cpu()  # (B, S, D)
         if how == "cls":
             return vectors[:, 0].numpy()
         return np.stack([row[: len(each)].mean(dim=0).numpy() for row, each in zip(vectors, ids, strict=True)])

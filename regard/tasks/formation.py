@@ -11,6 +11,7 @@ import numpy as np
 from regard.errors import RegardError, UsageError, nearest
 from regard.look.formation import Formation
 from regard.look.formation_numbers import sharpness
+from regard.look.layers import check_choice
 from regard.look.map import AttentionMap
 from regard.look.sentence import NAMES
 from regard.runs import CONFIG, read_run
@@ -91,21 +92,18 @@ def _shown(
 ) -> tuple[tuple[int, ...], str]:
     """Which heads are shown, by number, and what to call them."""
     layers = places[-1][0] + 1
+    sizes = [sum(each == number for each, _ in places) for number in range(layers)]
     if layer is None and (head is None or layers > 1):
-        if head is not None:
-            raise UsageError(f"head {head} of which layer? name one from 0 to {layers - 1} with --layer")
+        check_choice(layer, head, sizes)
         if role in ("cross", "pool") or len(places) == 1:
             return tuple(range(len(places))), _mean_of(len(places), layers)
         best = int(sharpness(last).argmax())
         return (best,), f"layer {places[best][0]}, head {places[best][1]}, the sharpest of {len(places)}"
     layer = layer or 0
-    if not 0 <= layer < layers:
-        raise UsageError(f"no layer {layer}; there are {layers}, numbered from 0 to {layers - 1}")
+    check_choice(layer, head, sizes)
     mine = tuple(number for number, (each, _) in enumerate(places) if each == layer)
     if head is None:
         return mine, f"layer {layer}, {_mean_of(len(mine), 1)}"
-    if not 0 <= head < len(mine):
-        raise UsageError(f"no head {head}; layer {layer} has {len(mine)}, numbered from 0 to {len(mine) - 1}")
     return (mine[head],), f"layer {layer}, head {head}"
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
 import torch
 
+from regard.attention import channel
 from regard.bundle import Bundle, Predictor, load_bundle
 from regard.config import check
 from regard.data.stream import TokenStream, evaluation_batches
@@ -109,7 +111,8 @@ class Generator(Predictor):
         numbers = range(len(prompts)) if places is None else places
         found: list[Generated | None] = [None] * len(prompts)
         for group in _of_equal_length(ids, decode.batch_sentences):
-            results = self._search([ids[i] for i in group], [numbers[i] for i in group], decode, stop, watch)
+            with channel.reading(group, spell=self.tokenizer.labels):
+                results = self._search([ids[i] for i in group], [numbers[i] for i in group], decode, stop, watch)
             for place, hypotheses in zip(group, results, strict=True):
                 one = self._generated(prompts[place], ids[place], hypotheses, stop)
                 seen = self._attention([*ids[place][1:], *hypotheses[0].ids]) if attention else None
@@ -189,17 +192,23 @@ class Generator(Predictor):
     @torch.inference_mode()
     def score(self, texts: Sequence[str], *, overlap: int | None = None) -> list[TextScore]:
         """The log-probability of each text, its end not counted; long ones in windows of the model's context."""
-        return [self._score(text, overlap) for text in texts]
+        return [self._score(text, overlap, place) for place, text in enumerate(texts)]
 
-    def _score(self, text: str, overlap: int | None) -> TextScore:
+    def _score(self, text: str, overlap: int | None, place: int) -> TextScore:
         ids = np.array([self.tokenizer.specials.begin, *self.tokenizer.encode(text)])
-        total = count = 0.0
+        total, count, windows = 0.0, 0.0, 0
         shared = self.context // 2 if overlap is None else overlap
         stream = TokenStream(ids, self.tokenizer.size)
         for batch in evaluation_batches(stream, self.context, BATCH, shared) if len(ids) > 1 else ():
-            part = self.model(batch.to(self.device)).parts["nll"]
+            starts = [(windows + row) * (self.context - shared) for row in range(len(batch.ids))]
+            with channel.reading([place] * len(starts), partial(self._labels, batch.ids), starts=starts):
+                part = self.model(batch.to(self.device)).parts["nll"]
+            windows += len(starts)
             total, count = total + float(part.sum), count + part.count
         return TextScore(text, -total, int(count))
+
+    def _labels(self, ids: torch.Tensor, row: int) -> channel.Tokens:
+        return {"text": self.tokenizer.labels(ids[row].tolist())}
 
     @property
     def context(self) -> int:

@@ -26,6 +26,7 @@ from regard.tasks.heads_prepare import prepare
 from regard.tasks.heads_removed import Progress, head_removal, without_each
 from regard.tasks.heads_texts import ROLES, Texts, tokenizer_of
 from regard.tasks.induction import induction
+from regard.tasks.reading import check_user
 from regard.tokens.words import Words, is_special, word_label, words_of
 
 FEW = 500  # pairs, from which an aligner learns little: many words come once
@@ -48,6 +49,7 @@ def heads_of(
     role      only attention in this role: self, causal, cross or pool
     removal   also measure the loss without each head, and without all heads of each layer
     """
+    check_user(user, "heads_of")
     if role is not None and role not in ROLES:
         raise UsageError(f"no role {role}{nearest(role, ROLES)}")
     material = data if isinstance(data, Material) else Material(data)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.attention import Seen, record, softness
 from regard.data.batches import TokenPairs
@@ -70,6 +70,20 @@ class Reading:
         if self.user.config.task != "classify":
             return ROLE[self.user.config.task]
         return "causal" if any(getattr(each, "role", "") == "causal" for each in self.user.model.modules()) else "self"
+
+
+def check_user(user: Any, name: str) -> None:
+    """Refuse in words what is no model that `regard.load` gave."""
+    if not isinstance(user, nn.Module) and hasattr(getattr(user, "config", None), "task") and hasattr(user, "model"):
+        return
+    kind = type(user).__name__
+    if isinstance(user, nn.Module) and type(user).__module__.startswith("regard."):
+        raise UsageError(f"regard.{name} takes what regard.load gives, with its tokens; this is its {kind} alone")
+    raise UsageError(
+        f"regard.{name} takes what regard.load gives, and this is a {kind}. A BERT, GPT-2, LLaMA or ViT of Hugging Face "
+        "becomes one: regard import FOLDER -o BUNDLE. Of any other module, regard.record(model) sees where it looks and "
+        "regard.intervene(model, ...) changes it"
+    )
 
 
 def read_text(user: Any, text: str, second: str | None = None) -> Reading:

@@ -11,7 +11,7 @@ from typing import Any, overload
 import numpy as np
 import torch
 
-from regard.attention import softness
+from regard.attention import channel, softness
 from regard.bundle import Bundle, Predictor, load_bundle
 from regard.config import check
 from regard.data.batch import pad
@@ -151,7 +151,7 @@ class Translator(Predictor):
         done = 0
         for group in groups([len(sequence) for sequence in ids], options):
             source, lengths = pad([ids[place] for place in group], PAD)
-            with _softness(options.softness):
+            with _softness(options.softness), self._reading(group, ids):
                 results = generate(
                     self.model,
                     (source.to(self.device), lengths.to(self.device)),
@@ -186,10 +186,26 @@ class Translator(Predictor):
             hypothesis.token_log_probabilities,
         )
 
+    def _reading(
+        self, group: Sequence[int], sources: Sequence[np.ndarray], targets: Sequence[np.ndarray] = ()
+    ) -> AbstractContextManager[None]:
+        """Tell whoever records which of the texts a batch holds, and their tokens."""
+        reads, writes = self.tokenizers.source, self.tokenizers.target
+
+        def tokens(row: int) -> channel.Tokens:
+            known = {"source": reads.labels(sources[group[row]])}
+            if not len(targets):
+                return known
+            target = targets[group[row]]
+            return {**known, "target": writes.labels(target[1:]), "prefix": writes.labels(target[:-1])}
+
+        return channel.reading(group, tokens, spell=writes.labels)
+
     @torch.inference_mode()
     def _log_probabilities(self, tokens: TokenPairs, group: Sequence[int]) -> list[torch.Tensor]:
         batch = tokens.take(group).to(self.device)
-        hidden = self.model.hidden(batch)  # (B, T, D)
+        with self._reading(group, tokens.sources, tokens.targets):
+            hidden = self.model.hidden(batch)  # (B, T, D)
         lengths = batch.target_lengths.tolist()
         return [
             target_log_probabilities(hidden[row, :length], self.model.output.weight, batch.target[row, 1 : length + 1])

@@ -15,9 +15,10 @@ from regard.attention import AttentionCall, MultiHead, Seen
 from regard.attention.soft import SoftAttention
 from regard.errors import UsageError
 from regard.look.effective import NAMES
+from regard.look.layers import check_choice
 from regard.look.walk.steps import Walk
 from regard.look.walk.sums import quoted
-from regard.tasks.reading import Reading, read_text
+from regard.tasks.reading import Reading, check_user, read_text
 from regard.tasks.walk_heads import heads_walk
 from regard.tasks.walk_soft import soft_walk
 from regard.tokens.words import is_special, word_label, words_of
@@ -44,6 +45,7 @@ def walk(
     head     from 0; None: the one whose row is sharpest
     query    a number from 0, or a word of the text; None: the last word
     """
+    check_user(user, "walk")
     if not text.strip():
         raise UsageError('the text is empty; type one, as in: regard walk "A man rides a bike."')
     if second is not None and user.config.task not in ("translate", "classify"):
@@ -112,8 +114,8 @@ def _call(seen: Seen, reading: Reading, role: str | None, layer: int | None) -> 
         raise UsageError(f"this model has no {wanted} attention; choose --role {' or '.join(there)}")
     calls = seen.only(wanted)
     number = len(calls) - 1 if layer is None else layer
-    if not 0 <= number < len(calls):
-        raise UsageError(f"no layer {layer}; {KINDS[wanted]} has {len(calls)}, numbered from 0 to {len(calls) - 1}")
+    sizes = {each: [call.heads for call in seen.only(each)] for each in there}
+    check_choice(number, None, sizes.pop(wanted), KINDS[wanted], sizes)
     return calls[number]
 
 

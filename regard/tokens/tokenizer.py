@@ -146,26 +146,12 @@ class TextTokenizer:
 
         Of a letter that is split over several ids, the first has the letter and the others have nothing.
         """
-        known = [self._label(int(i)) for i in ids]
-        shown: list[str] = []
-        for place, label in enumerate(known):
-            if len(shown) > place:  # a part of the letter before
-                continue
-            shown += [label] if isinstance(label, str) else _letters(known[place:])
-        return shown
+        return _whole([self._label(int(i)) for i in ids])
 
     def _label(self, index: int) -> str | bytes:
         """The text of an id, or its bytes where they are not yet letters."""
         token = self._tokenizer.id_to_token(index) or ""
-        if index in self.specials.all or not self._bytes:
-            return token
-        if not all(character in _BYTE_OF for character in token):
-            return token  # an added token
-        data = bytes(_BYTE_OF[character] for character in token)
-        try:
-            return data.decode("utf-8")
-        except UnicodeDecodeError:
-            return data
+        return token if index in self.specials.all or not self._bytes else _of_bytes(token)
 
     @cached_property
     def _bytes(self) -> bool:
@@ -190,6 +176,41 @@ class TextTokenizer:
             raise RegardError(f"there is no {path}; the bundle is not whole, copy it again") from error
         except Exception as error:  # the library raises a bare Exception for any malformed file
             raise RegardError(f"{path} is not a tokenizer ({error}); copy the bundle again") from error
+
+
+def as_read(labels: Sequence[str]) -> tuple[str, ...]:
+    """What a person reads for the pieces of any tokenizer: "Ġman" and "▁man" are " man", bytes are their letters.
+
+    Pieces are of bytes if one of them begins with a space or a new line in that writing, and all together are text.
+    """
+    if any(label.startswith("▁") for label in labels):
+        return tuple(label.replace("▁", " ") for label in labels)
+    plain = [label for label in labels if all(character in _BYTE_OF for character in label)]
+    text = bytes(_BYTE_OF[character] for character in "".join(plain)).decode("utf-8", errors="replace")
+    if not any(label.startswith(("Ġ", "Ċ")) for label in plain) or re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", text):
+        return tuple(labels)
+    return tuple(_whole([_of_bytes(label) for label in labels]))
+
+
+def _of_bytes(token: str) -> str | bytes:
+    """A token that is written with one printable character for each byte: its text, or its bytes if they are none yet."""
+    if not all(character in _BYTE_OF for character in token):
+        return token  # an added token
+    data = bytes(_BYTE_OF[character] for character in token)
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return data
+
+
+def _whole(pieces: Sequence[str | bytes]) -> list[str]:
+    """Labels of pieces; of a letter that is split over several, the first has the letter and the others have nothing."""
+    shown: list[str] = []
+    for place, label in enumerate(pieces):
+        if len(shown) > place:  # a part of the letter before
+            continue
+        shown += [label] if isinstance(label, str) else _letters(pieces[place:])
+    return shown
 
 
 def _letters(pieces: Sequence[str | bytes]) -> list[str]:
