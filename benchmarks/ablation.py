@@ -14,6 +14,7 @@ import math
 import shutil
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ BASE: dict[str, Any] = {
     "validate": {"sentences": 0},
     "decode": {"beam": 1},
 }
+TINY = merge(BASE, {"data": {"builtin_size": 60}, "model": {"width": 32, "feed_forward": 64}, "train": {"warmup": 0}})
 WITHOUT: dict[str, dict[str, Any]] = {
     "nothing taken away (norm before)": {},
     "norm after the residual (post)": {"model": {"norm": "post"}},
@@ -60,35 +62,40 @@ WITHOUT: dict[str, dict[str, Any]] = {
 }
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--steps", type=int, default=BASE["train"]["steps"])
     parser.add_argument("--out", type=Path, default=Path("ablation.json"))
-    arguments = parser.parse_args()
+    parser.add_argument("--tiny", action="store_true", help="next to nothing, in seconds: to see that it runs")
+    arguments = parser.parse_args(words)
+    base, rows_of, tested = (TINY, dict(list(WITHOUT.items())[:2]), 7) if arguments.tiny else (BASE, WITHOUT, 1000)
+    if arguments.tiny:
+        arguments.seeds, arguments.steps = [1], 2
+        arguments.out = Path(tempfile.mkdtemp()) / arguments.out.name  # not among real results
     found = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
     found.setdefault("conditions", conditions("cpu").data())
-    found.setdefault("base", BASE)
+    found.setdefault("base", base)
     table = found.setdefault("without", {})
     for seed in arguments.seeds:
-        for name, change in WITHOUT.items():
+        for name, change in rows_of.items():
             rows = table.setdefault(name, {})
             if str(seed) not in rows:
-                rows[str(seed)] = measure(change, seed, arguments.steps)
+                rows[str(seed)] = measure(merge(base, change), seed, arguments.steps, tested)
                 arguments.out.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
             print(name, seed, json.dumps(rows[str(seed)]), flush=True)
 
 
-def measure(change: dict[str, Any], seed: int, steps: int) -> dict[str, Any]:
-    """Train with the change; loss and exactly right answers on 1,000 unseen dates."""
+def measure(values: dict[str, Any], seed: int, steps: int, tested: int) -> dict[str, Any]:
+    """Train with these values; loss and exactly right answers on unseen dates."""
     folder = Path(tempfile.mkdtemp()) / "run"
     started = time.monotonic()
-    values = merge(merge(BASE, change), {"train": {"seed": seed, "steps": steps}})
+    values = merge(values, {"train": {"seed": seed, "steps": steps}})
     try:
         result = start_run(run_config("translate", values), folder=folder)
     except RegardError as error:
         return {"failed": str(error)}
-    pairs = read_pairs(["builtin/dates/test"], ("source", "target"))
+    pairs = read_pairs(["builtin/dates/test"], ("source", "target"))[:tested]
     model = result.load()
     scores = model.score(pairs)
     history = read_history(folder)

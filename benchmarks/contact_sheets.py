@@ -13,31 +13,50 @@ itself may not be passed on. Also prints a Markdown list of names and captions.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from regard.config import find_file
 from regard.data.pictures.captions import read_captions, read_questions
 from regard.data.pictures.decode import read_picture
+from regard.data.pictures.shapes import scenes
 from regard.look.pictures import PictureMap
 from regard.tasks.answer import AnswerUser
 from regard.tasks.caption import Captioner
+from regard.tasks.config import run_config
+from regard.tasks.run import start_run
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run")
-    parser.add_argument("--on", required=True)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("run", nargs="?")
+    parser.add_argument("--on")
+    parser.add_argument("--out", type=Path)
     parser.add_argument("--count", type=int, default=12)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--mosaic", type=int, default=0)
     parser.add_argument("--questions", action="store_true")
-    options = parser.parse_args()
+    parser.add_argument("--tiny", action="store_true", help="two models that learn next to nothing, in seconds")
+    options = parser.parse_args(words)
+    if options.tiny:
+        with tempfile.TemporaryDirectory() as folder:
+            for questions in (False, True):
+                draw(made(Path(folder) / str(questions), questions))
+        return
+    if not (options.run and options.on and options.out):
+        parser.error("RUN, --on and --out are needed (or --tiny)")
+    draw(options)
+
+
+def draw(options: argparse.Namespace) -> None:
+    """A sheet for each picture, and its line of Markdown."""
     options.out.mkdir(parents=True, exist_ok=True)
     random = np.random.default_rng(options.seed)
     sheets = asked(options, random) if options.questions else captioned(options, random)
@@ -46,6 +65,21 @@ def main() -> None:
             shown = replace(shown, picture=mosaic(read_picture(path), options.mosaic))
         file = shown.save(options.out / f"{number:02}.png")
         print(f"{number}. `{path.name}`: {text}  \n   ![{text}]({file})\n")
+
+
+def made(folder: Path, questions: bool) -> argparse.Namespace:
+    """A model that learned next to nothing from drawn scenes, and two of them as files."""
+    data, train = {"builtin_size": 16, "size": 32}, {"steps": 1, "validate_every": 1}
+    config = run_config("answer" if questions else "caption", {"preset": "demo", "data": data, "train": train})
+    start_run(config, folder=folder / "run")
+    drawn, rows = scenes(2, 3), []
+    for number, picture in enumerate(drawn.pictures):
+        Image.fromarray(picture).save(folder / f"{number}.png")
+        said = {"question": "is there a circle?", "answer": "yes"} if questions else {"captions": ["a circle"]}
+        rows.append(json.dumps({"picture": f"{number}.png", **said}))
+    (folder / "test.jsonl").write_text("\n".join(rows) + "\n")
+    places = {"run": str(folder / "run"), "on": str(folder / "test.jsonl"), "out": folder / "sheets"}
+    return argparse.Namespace(**places, count=1, seed=1, mosaic=4, questions=questions)
 
 
 def captioned(options: argparse.Namespace, random: np.random.Generator) -> Iterator[tuple[Path, PictureMap, str]]:

@@ -6,30 +6,36 @@ Models have random weights, made with transformers and brought over through a fo
 after a prompt of 16, one sequence alone and 16 together; the end token is forbidden on both sides, so that all go on to
 the last token. Transformers runs at its defaults (eval, sdpa attention, DynamicCache). The ids must be equal. Round by
 round in turns, so that whatever else the machine does meets both alike. Prints new tokens per second of each, and the
-median and range of the ratio. Needs the `hf` extra: pip install regard[hf].
+median and range of the ratio. Without transformers (the `hf` extra: pip install regard[hf]) only our side is measured.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 from torch import Tensor
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from regard.decode.config import DecodeConfig
 from regard.decode.search import generate
 from regard.interop.folder import import_folder
+from regard.models.config import GPT2Config, LlamaConfig
+from regard.models.table import build
 from regard.tokens import TokensConfig, train_tokenizer
+
+try:
+    import transformers
+except ImportError:
+    transformers = None  # type: ignore[assignment]
 
 PROMPT, NEW = 16, 128  # tokens
 END = 0  # the id that ends a sequence, forbidden here
@@ -42,6 +48,7 @@ class Size:
     width: int
     vocabulary: int
     rounds: int | None = None  # None: as many as asked for
+    new: int = NEW  # tokens
 
 
 SIZES = {
@@ -49,11 +56,12 @@ SIZES = {
     "6 x 384": Size(6, 6, 384, 10_000),
     "12 x 768": Size(12, 12, 768, 50_257, rounds=3),
 }
+TINY = Size(2, 2, 32, 300, rounds=1, new=5)
 
 
-def make_gpt2(size: Size) -> GPT2LMHeadModel:
-    return GPT2LMHeadModel(
-        GPT2Config(
+def make_gpt2(size: Size) -> Any:
+    return transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(
             vocab_size=size.vocabulary,
             n_positions=PROMPT + NEW + 1,
             n_embd=size.width,
@@ -65,9 +73,9 @@ def make_gpt2(size: Size) -> GPT2LMHeadModel:
     )
 
 
-def make_llama(size: Size) -> LlamaForCausalLM:
-    return LlamaForCausalLM(
-        LlamaConfig(
+def make_llama(size: Size) -> Any:
+    return transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(
             vocab_size=size.vocabulary,
             hidden_size=size.width,
             intermediate_size=8 * size.width // 3 // 8 * 8,
@@ -98,6 +106,14 @@ def brought_over(foreign: Any) -> Any:
         return import_folder(folder).model.eval()
 
 
+def alone(kind: str, size: Size) -> Any:
+    """A model of ours of the same shape, for where there is nobody to be beside."""
+    shape: dict[str, Any] = {"layers": size.layers, "heads": size.heads, "width": size.width}
+    shape |= {"feed_forward": 4 * size.width, "max_length": PROMPT + NEW + 1}
+    config = GPT2Config(**shape) if kind == "gpt2" else LlamaConfig(**shape, groups=size.heads // 2)
+    return build("generate", config, (size.vocabulary,)).eval()
+
+
 MAKE: dict[str, Callable[[Size], Any]] = {"gpt2": make_gpt2, "llama": make_llama}
 
 
@@ -122,13 +138,12 @@ def theirs(model: Any, prompt: Tensor, new: int) -> list[list[int]]:
 
 def measure(kind: str, size: Size, batch: int, rounds: int) -> dict[str, Any]:
     torch.manual_seed(1)
-    foreign = stirred(MAKE[kind](size))
-    own = brought_over(foreign)
+    foreign = None if transformers is None else stirred(MAKE[kind](size))
+    own = alone(kind, size) if foreign is None else brought_over(foreign)
     prompt = torch.randint(1, size.vocabulary, (batch, PROMPT))
-    runs: dict[str, Callable[[], list[list[int]]]] = {
-        "regard": lambda: ours(own, prompt, NEW),
-        "transformers": lambda: theirs(foreign, prompt, NEW),
-    }
+    runs: dict[str, Callable[[], list[list[int]]]] = {"regard": lambda: ours(own, prompt, size.new)}
+    if foreign is not None:
+        runs["transformers"] = lambda: theirs(foreign, prompt, size.new)
     speeds: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(rounds + 1):
         ids = {}
@@ -136,9 +151,10 @@ def measure(kind: str, size: Size, batch: int, rounds: int) -> dict[str, Any]:
             started = time.perf_counter()
             ids[name] = runs[name]()
             if turn:  # the first round warms up
-                speeds[name].append(batch * NEW / (time.perf_counter() - started))
-        assert ids["regard"] == ids["transformers"], "the two wrote different ids"
-    ratios = [a / b for a, b in zip(speeds["regard"], speeds["transformers"], strict=True)]
+                speeds[name].append(batch * size.new / (time.perf_counter() - started))
+        assert ids["regard"] == ids.get("transformers", ids["regard"]), "the two wrote different ids"
+    beside = speeds.get("transformers", [math.nan] * rounds)
+    ratios = [a / b for a, b in zip(speeds["regard"], beside, strict=True)]
     return {
         "tokens_per_second": {name: round(statistics.median(values)) for name, values in speeds.items()},
         "ratio": round(statistics.median(ratios), 3),
@@ -147,7 +163,7 @@ def measure(kind: str, size: Size, batch: int, rounds: int) -> dict[str, Any]:
     }
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=7)
@@ -155,20 +171,24 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 16])
     parser.add_argument("--out", type=Path, help="also write the figures here, as JSON")
-    options = parser.parse_args()
+    parser.add_argument("--tiny", action="store_true", help="next to nothing, in seconds: to see that it runs")
+    options = parser.parse_args(words)
     torch.set_num_threads(options.threads)
-    transformers.utils.logging.disable_progress_bar()
+    sizes = {"tiny": TINY} if options.tiny else {name: SIZES[name] for name in options.sizes}
+    if transformers is None:
+        print("transformers is not installed (pip install regard[hf]); this is Regard alone")
+    else:
+        transformers.utils.logging.disable_progress_bar()
     rows = []
     print(f"{'':28}{'regard':>12}{'transformers':>14}{'ratio':>8}   from .. to")
-    for name in options.sizes:
+    for name, size in sizes.items():
         for kind in options.kinds:
             for batch in options.batches:
-                size = SIZES[name]
                 found = measure(kind, size, batch, min(options.rounds, size.rounds or options.rounds))
                 rows.append({"kind": kind, "size": name, "batch": batch, **found})
                 speed, (least, most) = found["tokens_per_second"], found["ratio_range"]
                 print(
-                    f"{kind:7}{name:10} batch {batch:3}  {speed['regard']:8,}/s {speed['transformers']:12,}/s"
+                    f"{kind:7}{name:10} batch {batch:3}  {speed['regard']:8,}/s {speed.get('transformers', 0):12,}/s"
                     f"{found['ratio']:8.2f}   {least:.2f} .. {most:.2f}",
                     flush=True,
                 )
@@ -178,7 +198,7 @@ def main() -> None:
             "prompt": PROMPT,
             "new_tokens": NEW,
             "torch": torch.__version__,
-            "transformers": transformers.__version__,
+            "transformers": getattr(transformers, "__version__", None),
         }
         options.out.write_text(json.dumps({"conditions": conditions, "rows": rows}, indent=1) + "\n")
 

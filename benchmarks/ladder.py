@@ -13,11 +13,13 @@ import json
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from regard.config import merge
 from regard.tasks.conditions import conditions
 from regard.tasks.config import data_folder, run_config
 from regard.tasks.contenders import Contender
@@ -36,17 +38,25 @@ RATES = {  # the middle one did best, or nearly, on SST-2's validation texts
     "self-attention": (1e-3, 3e-3, 1e-2),
     "bert": (5e-4, 1e-3, 2e-3),
 }
+MADE = "made.tsv"
 DROPOUT = {"tfidf": 0.0, "bert": 0.1}
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("data", nargs="+", choices=("sst2", "trec", "imdb"))
+    parser.add_argument("data", nargs="*", metavar="sst2|trec|imdb")
     parser.add_argument("--budget", default="45s")
     parser.add_argument("--rungs", nargs="+", default=RUNGS)
     parser.add_argument("--rates", type=int, default=3, help="learning rates tried: 1 takes the middle one")
     parser.add_argument("--out", type=Path, default=Path("ladder.json"))
-    arguments = parser.parse_args()
+    parser.add_argument("--tiny", action="store_true", help="one step of each rung on a made file, in seconds")
+    arguments = parser.parse_args(words)
+    if arguments.tiny:
+        for rung in RUNGS:
+            print(rung, json.dumps(climb(MADE, rung, 0.0, 1)), flush=True)
+        return
+    if not arguments.data or not {"sst2", "trec", "imdb"}.issuperset(arguments.data):
+        parser.error("name sst2, trec or imdb (or --tiny)")
     found = (
         json.loads(arguments.out.read_text()) if arguments.out.exists() else {"conditions": conditions("cpu").data()}
     )
@@ -73,7 +83,7 @@ def climb(data: str, rung: str, budget: float, rates: int) -> dict[str, Any]:
             best = result
     assert best is not None
     model = best.load()
-    names = run_config(str(CONFIGS / f"{data}.toml")).data.test
+    names = [str(place / MADE)] if data == MADE else run_config(str(CONFIGS / f"{data}.toml")).data.test
     test = evaluate_labels(model, read_labelled_test(names, best.folder))
     shutil.rmtree(place)
     return {
@@ -88,12 +98,17 @@ def climb(data: str, rung: str, budget: float, rates: int) -> dict[str, Any]:
 
 
 def train(data: str, rung: str, rate: float, budget: float, folder: Path) -> Any:
-    what = str(CONFIGS / f"{data}.toml")
-    over = {"model": {"kind": rung, "dropout": DROPOUT.get(rung)}, "train": {"lr": rate}}
+    what = "classify" if data == MADE else str(CONFIGS / f"{data}.toml")
+    over: dict[str, Any] = {"model": {"kind": rung, "dropout": DROPOUT.get(rung)}, "train": {"lr": rate}}
     if rung not in DROPOUT:
         del over["model"]["dropout"]
     if rung == "bert":
         over["model"] |= {"norm": "pre", "max_length": 384, "positions": "rotary", "labels_from": "mean"}
+    if data == MADE:
+        file = folder.with_name(MADE)
+        file.write_text("".join(f"{'a good' if n % 2 else 'no'} film {n}\t{n % 2}\n" for n in range(60)))
+        once = {"steps": 1, "validate_every": 1, "warmup": 0}
+        return start_run(run_config(what, merge(over, {"data": {"train": [str(file)]}, "train": once})), folder=folder)
     config = run_config(what, over)
     say = lambda text: print(text, file=sys.stderr, flush=True)  # noqa: E731
     config = fit(

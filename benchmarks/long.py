@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from regard.config import merge
 from regard.runs import CONFIG
 from regard.tasks.conditions import conditions
 from regard.tasks.config import data_folder, run_config
@@ -37,16 +40,28 @@ KERNELS: dict[str, dict[str, Any]] = {  # of each kernel about as many pairs for
 }
 BOTH_SIDES_ONLY = ("bigbird", "linformer")
 TESTED = 2000  # texts, evenly from all
+ONCE = {"steps": 1, "validate_every": 1, "warmup": 0}
 TASKS = {"listops": "listops.toml", "imdb": "imdb-bytes.toml", "shakespeare": "shakespeare-512.toml"}
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tasks", nargs="+", choices=TASKS)
+    parser.add_argument("tasks", nargs="*", metavar="|".join(TASKS))
     parser.add_argument("--rows", nargs="+", choices=KERNELS, default=list(KERNELS))
     parser.add_argument("--runs", type=Path, default=Path("runs/long"), help="where runs are kept")
     parser.add_argument("--out", type=Path, default=Path("long.json"))
-    options = parser.parse_args()
+    parser.add_argument("--tiny", action="store_true", help="one step of each row on a made file, in seconds")
+    options = parser.parse_args(words)
+    if options.tiny:
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "made.tsv"
+            file.write_text("".join(f"[MAX {n % 5} {n % 7} ]\t{max(n % 5, n % 7)}\n" for n in range(70)))
+            once = {"data": {"train": [str(file)], "test": [str(file)]}, "train": ONCE}
+            for kernel in KERNELS:
+                print(kernel, json.dumps(measured("listops", kernel, Path(folder) / kernel, once)), flush=True)
+        return
+    if not options.tasks or not TASKS.keys() >= set(options.tasks):
+        parser.error(f"name {', '.join(TASKS)} (or --tiny)")
     for task in options.tasks:
         for kernel in options.rows:
             if (task == "shakespeare" and kernel in BOTH_SIDES_ONLY) or kernel in read(options.out).get(task, {}):
@@ -65,13 +80,13 @@ def read(path: Path) -> dict[str, Any]:
     return {"conditions": conditions("cpu").data()}
 
 
-def measured(task: str, kernel: str, folder: Path) -> dict[str, Any]:
+def measured(task: str, kernel: str, folder: Path, more: dict[str, Any] | None = None) -> dict[str, Any]:
     """Train a row and score it."""
     what = str(CONFIGS / TASKS[task])
     over: dict[str, Any] = {"attention": {"kind": kernel, **KERNELS[kernel]}}
     if kernel == "s4d" and task != "listops":
         over["positions"] = "none"  # it knows its place, and has no queries that could be turned
-    config = run_config(what, {"model": over})
+    config = run_config(what, merge({"model": over}, more or {}))
     before = time.process_time()
     if (folder / CONFIG).exists():
         result = resume_run(folder, show=Show())
@@ -92,7 +107,7 @@ def measured(task: str, kernel: str, folder: Path) -> dict[str, Any]:
 def scored(task: str, user: Any, folder: Path, config: Any) -> dict[str, Any]:
     if task == "shakespeare":
         return {}  # validation is all there is
-    names = ["builtin/listops/test"] if task == "listops" else config.data.test
+    names = config.data.test or ["builtin/listops/test"]
     texts = read_labelled_test(names, folder)
     found = evaluate_labels(user, texts[:: max(1, len(texts) // TESTED)])
     scores = found.scores

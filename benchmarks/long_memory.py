@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from torch import nn
@@ -23,10 +24,12 @@ SIZES = {"layers": 2, "width": 256, "heads": 4, "feed_forward": 512, "dropout": 
 VOCABULARY = 256
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lengths", type=int, nargs="+", default=[1024, 2048, 4096, 8192])
-    lengths = parser.parse_args().lengths
+    parser.add_argument("--tiny", action="store_true", help="next to nothing, in seconds: to see that it runs")
+    options = parser.parse_args(words)
+    lengths = [64, 128] if options.tiny else options.lengths
     random = np.random.default_rng(1)
     writer = build("generate", LlamaConfig(**SIZES), (VOCABULARY,))
     reader_config = BertConfig(**SIZES, positions="rotary", max_length=max(lengths))
@@ -38,6 +41,9 @@ def main() -> None:
         rows.append((length, peak(writer, text), peak(reader, pair)))
         print(f"{length:>6,} {rows[-1][1]:8.1f} {rows[-1][2]:8.1f}", flush=True)
     for column, name in ((1, "language model"), (2, "padded classifier")):
+        if min(rows[0][column], rows[-1][column]) <= 0:
+            print(f"{name}: too little to be seen")
+            continue
         power = math.log(rows[-1][column] / rows[0][column]) / math.log(rows[-1][0] / rows[0][0])
         print(f"{name}: T^{power:.2f}")
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +20,27 @@ from regard.look.figure import DPI, render
 from regard.look.lengths import LengthLine, save_lengths
 from regard.look.series import QUIET, legend, style, tidy
 
+RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
 
-def main() -> None:
+
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kernels", type=Path)
-    parser.add_argument("positions", type=Path)
+    parser.add_argument("kernels", type=Path, nargs="?", default=RESULTS / "long.json")
+    parser.add_argument("positions", type=Path, nargs="?", default=RESULTS / "positions.json")
     parser.add_argument("--images", type=Path, default=Path("docs/images"))
-    options = parser.parse_args()
+    parser.add_argument("--tiny", action="store_true", help="the recorded results, and the figures thrown away")
+    options = parser.parse_args(words)
+    with tempfile.TemporaryDirectory() as folder:
+        write_all(options, Path(folder) if options.tiny else options.images)
+
+
+def write_all(options: argparse.Namespace, images: Path) -> None:
     print(quality(json.loads(options.kernels.read_text())))
     found = json.loads(options.positions.read_text())
     print(reach(found["extrapolate"]))
     print(sums(found["addition"]))
-    save_lengths(lines(found["extrapolate"]), options.images / "extrapolation.png")
-    write_bytes(options.images / "addition.png", render(draw_sums(found["addition"]), "png"))
+    save_lengths(lines(found["extrapolate"]), images / "extrapolation.png")
+    write_bytes(images / "addition.png", render(draw_sums(found["addition"]), "png"))
 
 
 def quality(found: dict[str, Any]) -> str:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,23 +26,57 @@ from regard.files import write_bytes, write_json
 from regard.look.figure import DPI, render
 from regard.look.series import COLORS, tidy
 from regard.tasks.conditions import conditions
+from regard.tasks.config import run_config
 from regard.tasks.faithful import faithfulness
 from regard.tasks.formation import formation_of
 from regard.tasks.heads import heads_of
 from regard.tasks.heads_data import material_of
 from regard.tasks.induction import induction
 from regard.tasks.probes import Probes
+from regard.tasks.run import start_run
 from regard.tasks.trained import load_model
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="+", type=Path)
+    parser.add_argument("runs", nargs="*", type=Path)
     parser.add_argument("--texts", type=int, default=500)
     parser.add_argument("--probe", type=int, default=1, help="Which probe text tells when the alignment formed.")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path)
     parser.add_argument("--figure", type=Path, help="Draw how induction formed in the language model among the runs.")
-    options = parser.parse_args()
+    parser.add_argument("--tiny", action="store_true", help="two models that learn next to nothing, in seconds")
+    options = parser.parse_args(words)
+    if options.tiny:
+        with tempfile.TemporaryDirectory() as folder:
+            options.out, options.figure = Path(folder) / "looking.json", Path(folder) / "induction.png"
+            options.runs, options.texts, options.probe = made(Path(folder)), 4, 0
+            look(options)
+        return
+    if not options.runs or options.out is None:
+        parser.error("name runs, and --out (or --tiny)")
+    look(options)
+
+
+def made(folder: Path) -> list[Path]:
+    """A run that translates and one that writes, of one step each, with probes as those of the configurations."""
+    sizes, train = {"width": 16, "heads": 2, "feed_forward": 32}, {"steps": 1, "validate_every": 1, "warmup": 0}
+    said = {
+        "translate": {"preset": "demo", "data": {"builtin_size": 60}, "tokens": {"kind": "character"}},
+        "generate": {
+            "data": {"builtin_size": 3000, "context": 32},
+            "tokens": {"kind": "byte"},
+            "model": {"kind": "llama", "layers": 2, "max_length": 64, **sizes},
+            "probes": ["abcdefg abcdefg "],
+        },
+    }
+    said["translate"]["model"] = {"encoder_layers": 1, "decoder_layers": 1, **sizes}
+    for task, values in said.items():
+        start_run(run_config(task, {**values, "train": train}), folder=folder / task)
+    return [folder / task for task in said]
+
+
+def look(options: argparse.Namespace) -> None:
+    """Every run that is not in the file yet, into the file."""
     found: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {}
     found["conditions"] = conditions("cpu").data()
     for run in options.runs:

@@ -11,7 +11,7 @@ race    nanoGPT trains the CPU command of its README (2,000 iterations, its eval
         then Regard trains `configs/language/tiny-shakespeare-1min.toml` for as many seconds. Both losses are over the
         whole last tenth of the text, in windows of 64 in order, computed by one function from the last weights.
 
-nanoGPT's files are read from where you have them; none of its code is here.
+nanoGPT's files are read from where you have them; none of its code is here. Without them `speed` measures Regard alone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -165,16 +165,21 @@ def regard_trainer(folder: Path, data: Path, vocabulary: int) -> Trainer:
 
 
 def speed(options: argparse.Namespace) -> dict[str, Any]:
-    text = read_text()
+    text = (__doc__ or "") * 9 if options.tiny else read_text()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         vocabulary = write_data(folder, text)
-        theirs = NanoGPT(options.nanogpt, folder, vocabulary)
         (folder / "run").mkdir()
         ours = regard_trainer(folder / "run", folder, vocabulary)
         ours.checkpoint()  # an update that fails goes back to it
-        speeds = in_turns({"regard": ours.update, "nanogpt": theirs.update}, options.rounds, options.updates)
-    ratios = [a / b for a, b in zip(speeds["regard"], speeds["nanogpt"], strict=True)]
+        steps: dict[str, Callable[[], object]] = {"regard": ours.update}
+        if options.nanogpt is None:
+            print(f"nanoGPT is not here ({WHERE}); this is Regard alone")
+        else:
+            steps["nanogpt"] = NanoGPT(options.nanogpt, folder, vocabulary).update
+        speeds = in_turns(steps, options.rounds, options.updates)
+    beside = speeds.get("nanogpt", [math.nan] * options.rounds)
+    ratios = [a / b for a, b in zip(speeds["regard"], beside, strict=True)]
     for name, values in speeds.items():
         print(f"{name:8} {statistics.median(values):9,.0f} tokens/s (from {min(values):,.0f} to {max(values):,.0f})")
     print(f"ratio    {statistics.median(ratios):9.2f} (from {min(ratios):.2f} to {max(ratios):.2f})")
@@ -187,7 +192,7 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def in_turns(steps: dict[str, Callable[[], None]], rounds: int, updates: int) -> dict[str, list[float]]:
+def in_turns(steps: dict[str, Callable[[], object]], rounds: int, updates: int) -> dict[str, list[float]]:
     """Tokens per second of each in each round; the first round warms up and does not count."""
     tokens = updates * SETTINGS["batch_size"] * SETTINGS["block_size"]
     speeds: dict[str, list[float]] = {name: [] for name in steps}
@@ -270,18 +275,23 @@ def race(options: argparse.Namespace) -> dict[str, Any]:
     return {"nanogpt": {**theirs, "steps": options.iterations}, "regard": ours, "config": options.config.name}
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("speed", "race", "train-nanogpt"))
-    parser.add_argument("--nanogpt", type=Path, required=True, metavar="DIR", help="a checkout of nanoGPT")
+    parser.add_argument("part", nargs="?", choices=("speed", "race", "train-nanogpt"), default="speed")
+    parser.add_argument("--nanogpt", type=Path, metavar="DIR", help="a checkout of nanoGPT")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=7, help="speed: rounds in turns")
     parser.add_argument("--updates", type=int, default=60, help="speed: updates in a round")
     parser.add_argument("--iterations", type=int, default=ITERATIONS, help="race: updates of nanoGPT")
     parser.add_argument("--config", type=Path, default=CONFIG, help="race: what Regard trains")
     parser.add_argument("--out", type=Path, help="also write the figures here, as JSON")
-    options = parser.parse_args()
+    parser.add_argument("--tiny", action="store_true", help="next to nothing, in seconds: to see that it runs")
+    options = parser.parse_args(words)
     torch.set_num_threads(options.threads)
+    if options.tiny:
+        options.part, options.rounds, options.updates = "speed", 1, 1
+    if options.nanogpt is None and options.part != "speed":
+        parser.error(f"--nanogpt is needed to {options.part}: {WHERE}")
     if options.part == "train-nanogpt":
         train_nanogpt(options)
         return

@@ -16,7 +16,7 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -137,27 +137,32 @@ def in_turns(steps: dict[str, Callable[[], None]], rounds: int, updates: int) ->
     return speeds
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--updates", type=int, default=30)
     parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
+    parser.add_argument("--tiny", action="store_true", help="next to nothing, in seconds: to see that it runs")
+    options = parser.parse_args(words)
+    if options.tiny:
+        options.rounds = options.updates = 1
     torch.set_num_threads(options.threads)
     torch.manual_seed(1)
     random = np.random.default_rng(1)
-    pictures = random.integers(0, 256, (10_000, 32, 32, 3)).astype(np.uint8)
-    labels = random.integers(0, CLASSES, 10_000)
+    count = 2 * BATCH if options.tiny else 10_000
+    pictures = random.integers(0, 256, (count, 32, 32, 3)).astype(np.uint8)
+    labels = random.integers(0, CLASSES, count)
     with tempfile.TemporaryDirectory() as place:
         ours, theirs = regard_trainer(Path(place), pictures, labels), PlainLoop(pictures, labels)
         print(f"largest difference of the logits {same_weights(ours.model, theirs.model):.1e}")
         ours.checkpoint()
         speeds = in_turns({"regard": ours.update, "plain torch": theirs.update}, options.rounds, options.updates)
         began = time.perf_counter()
-        for index in range(20):
+        made = min(20, ours.job.batches.count(0))
+        for index in range(made):
             ours.job.batches.get(0, index)
-        share = (time.perf_counter() - began) / 20 / (BATCH / statistics.median(speeds["regard"]))
+        share = (time.perf_counter() - began) / made / (BATCH / statistics.median(speeds["regard"]))
     ratios = [a / b for a, b in zip(speeds["regard"], speeds["plain torch"], strict=True)]
     for name, values in speeds.items():
         print(f"{name:12} {statistics.median(values):7,.0f} pictures/s (from {min(values):,.0f} to {max(values):,.0f})")

@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from regard.config import merge
 from regard.evaluate.exact import exact_match
 from regard.runs import CONFIG
 from regard.tasks.conditions import conditions
@@ -39,6 +42,19 @@ POSITIONS: dict[str, dict[str, Any]] = {
     "alibi": {"positions": "alibi"},
     "none": {"positions": "none"},
 }
+ONCE = {"steps": 1, "validate_every": 1, "warmup": 0}
+SMALL = {"width": 16, "heads": 2, "feed_forward": 32}
+TINY_REACH = {
+    "data": {"train": ["builtin/python"], "builtin_size": 9000, "context": 16},
+    "model": {"layers": 1, "max_length": 16, **SMALL},
+    "train": ONCE,
+}
+TINY_SUMS = {
+    "data": {"builtin_size": 50},
+    "model": {"encoder_layers": 1, "decoder_layers": 1, **SMALL},
+    "train": ONCE,
+    "validate": {"sentences": 2},
+}
 DIGITS = 5  # of training
 TESTED = 300  # sums of each number of digits
 FORMS = ("addition", "addition-reversed", "addition-padded", "addition-reversed-padded")
@@ -55,13 +71,21 @@ SUMS: dict[str, dict[str, Any]] = {form: {"form": form, "model": {}} for form in
 }
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", choices=("extrapolate", "addition"))
+    parser.add_argument("table", nargs="?", choices=("extrapolate", "addition"))
     parser.add_argument("--rows", nargs="+")
     parser.add_argument("--runs", type=Path, default=Path("runs/positions"), help="where runs are kept")
     parser.add_argument("--out", type=Path, default=Path("positions.json"))
-    options = parser.parse_args()
+    parser.add_argument("--tiny", action="store_true", help="one step on built-in data, in seconds")
+    options = parser.parse_args(words)
+    if options.tiny:
+        with tempfile.TemporaryDirectory() as folder:
+            print(json.dumps(reach("rotary", Path(folder) / "reach", TINY_REACH)), flush=True)
+            print(json.dumps(sums("addition", Path(folder) / "sums", TINY_SUMS)), flush=True)
+        return
+    if options.table is None:
+        parser.error("name extrapolate or addition (or --tiny)")
     rows, measure = (POSITIONS, reach) if options.table == "extrapolate" else (SUMS, sums)
     for row in options.rows or rows:
         if row in read(options.out).get(options.table, {}):
@@ -88,10 +112,10 @@ def trained(file: str, over: dict[str, Any], folder: Path) -> Any:
     return start_run(run_config(what, over), beside=data_folder(what), folder=folder, show=Show())
 
 
-def reach(row: str, folder: Path) -> dict[str, Any]:
+def reach(row: str, folder: Path, more: dict[str, Any] | None = None) -> dict[str, Any]:
     """A language model with these positions, at each length."""
     over = {"data": {"context": CONTEXT}, "model": POSITIONS[row], "train": {"steps": 600, "validate_every": 150}}
-    result = trained("shakespeare-512.toml", over, folder)
+    result = trained("shakespeare-512.toml", merge(over, more or {}), folder)
     found = extrapolate([folder], interpolate=row == "rotary")
     return {
         "steps": result.outcome.progress.step,
@@ -101,15 +125,16 @@ def reach(row: str, folder: Path) -> dict[str, Any]:
     }
 
 
-def sums(row: str, folder: Path) -> dict[str, Any]:
+def sums(row: str, folder: Path, more: dict[str, Any] | None = None) -> dict[str, Any]:
     """A model that learned to add, at each number of digits."""
     form, model = SUMS[row]["form"], SUMS[row]["model"]
     over = {"data": {"train": [f"builtin/{form}/{DIGITS}"]}, "model": model}
-    result = trained("addition.toml", over, folder)
+    result = trained("addition.toml", merge(over, more or {}), folder)
     user = result.load()
     scores = {}
-    for digits in range(1, 2 * DIGITS + 1):
-        pairs = read_test_set([f"builtin/{form}/{DIGITS}/test/{digits}"], folder)[:TESTED]
+    for digits in range(1, 2 * DIGITS + 1) if more is None else (1, 2):
+        tested = TESTED if more is None else 3
+        pairs = read_test_set([f"builtin/{form}/{DIGITS}/test/{digits}"], folder)[:tested]
         outputs = [each.text for each in user.translate([source for source, _ in pairs])]
         scores[digits] = exact_match(outputs, [target for _, target in pairs])
     return {"steps": result.outcome.progress.step, "seconds": result.outcome.progress.seconds, "exact": scores}

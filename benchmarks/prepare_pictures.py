@@ -8,12 +8,15 @@ FOLDER/cifar10/{train,test}.bin with batches.meta.txt. What is there already is 
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import json
 import os
-import sys
 import tarfile
+import tempfile
 from collections import defaultdict
+from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +26,53 @@ CIFAR = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse"
 LISTS = {"train": "trainImages", "valid": "devImages", "test": "testImages"}
 
 
-def main() -> None:
-    if len(sys.argv) != 2 or not os.environ.get("REGARD_DATA"):
-        sys.exit(__doc__)
-    data, out = Path(os.environ["REGARD_DATA"]), Path(sys.argv[1])
+def main(words: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=Path)
+    parser.add_argument("--tiny", action="store_true", help="made sets of a picture or two, in seconds")
+    options = parser.parse_args(words)
+    if options.tiny:
+        with tempfile.TemporaryDirectory() as place:
+            make(Path(place) / "data")
+            prepare(Path(place) / "data", Path(place) / "out")
+        return
+    if options.folder is None or not os.environ.get("REGARD_DATA"):
+        parser.error("name a folder, and set REGARD_DATA to that of the public sets (or --tiny)")
+    prepare(Path(os.environ["REGARD_DATA"]), options.folder)
+
+
+def make(data: Path) -> None:
+    """Each set as it is given away, of one picture for each part."""
+    grey = np.full((4, 4, 3), 127, dtype=np.uint8)
+    for name in ("flickr8k", "easy_vqa", "cifar10"):
+        (data / name).mkdir(parents=True)
+    pictures = {part: f"{part}.jpg" for part in LISTS}
+    pack(data / "flickr8k" / "images_128.tar", {f"images_128/{name}": grey for name in pictures.values()})
+    lines = "".join(f"{name}#{number}\tA dog .\n" for name in pictures.values() for number in range(5))
+    (data / "flickr8k" / "Flickr8k.token.txt.gz").write_bytes(gzip.compress(lines.encode()))
+    for part, listed in LISTS.items():
+        (data / "flickr8k" / f"Flickr_8k.{listed}.txt").write_text(pictures[part] + "\n")
+    pack(data / "easy_vqa" / "images.tgz", {f"{part}/images/0.png": grey for part in ("train", "test")})
+    for part in ("train", "test"):
+        asked = json.dumps([["is it grey?", "yes", 0]]).encode()
+        (data / "easy_vqa" / f"{part}_questions.json.gz").write_bytes(gzip.compress(asked))
+        (data / "cifar10" / f"{part}_lables.json").write_text("[3, 4]")
+    for name in ("data_batch_1.png", "test_batch.png"):
+        Image.fromarray(np.zeros((2, 32 * 32, 3), dtype=np.uint8)).save(data / "cifar10" / name)
+
+
+def pack(path: Path, pictures: dict[str, np.ndarray]) -> None:
+    with tarfile.open(path, "w:gz" if path.suffix == ".tgz" else "w") as tar:
+        for name, pixels in pictures.items():
+            file = BytesIO()
+            Image.fromarray(pixels).save(file, Path(name).suffix[1:].replace("jpg", "jpeg"))
+            entry = tarfile.TarInfo(name)
+            entry.size = file.tell()
+            file.seek(0)
+            tar.addfile(entry, file)
+
+
+def prepare(data: Path, out: Path) -> None:
     for name, work in (("flickr8k", flickr8k), ("easy_vqa", easy_vqa), ("cifar10", cifar10)):
         if not (out / name).exists():
             (out / f"{name}.tmp").mkdir(parents=True, exist_ok=True)

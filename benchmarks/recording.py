@@ -1,6 +1,6 @@
 """What it costs to record the attention of a forward pass, in time and in memory: our own models, and other people's.
 
-    python benchmarks/recording.py [--rounds 15] [--threads 2] [--json FILE] [--busy] [--small]
+    python benchmarks/recording.py [--rounds 15] [--threads 2] [--json FILE] [--busy] [--tiny]
 
 Time: passes without and with `regard.record`, in turns, so that whatever else the machine does meets both alike; the
 ratio of the medians, and how the ratios of the rounds spread (the middle half of them). "maps" is what it takes to compute
@@ -9,7 +9,7 @@ when nobody records.
 Memory: models of 6 layers (and 6, where there is a decoder) with 8 heads and a width of 512 on one text of 1,024 tokens
 (looking at 1,024), each in a process of its own: the most that was resident, of a pass, of a recorded pass, and of one whose
 maps were then all computed, one after another.
-Needs the `hf` extra: pip install regard[hf].
+Without transformers (the `hf` extra: pip install regard[hf]) its two models are left out.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -199,8 +200,8 @@ def _seconds(work: Callable[[], object], times: int) -> float:
     return (time.perf_counter() - began) / times
 
 
-def memory_of(case: str, mode: str, size: Size) -> None:
-    """In a process of its own: print the most that was resident, in MiB."""
+def memory_of(case: str, mode: str, size: Size) -> float:
+    """The most that was resident, in MiB; in a process of its own it means something."""
     torch.manual_seed(1)
     model, run = CASES[case](size)
     with torch.no_grad(), nullcontext() if mode == "pass" else record(model) as seen:
@@ -208,7 +209,7 @@ def memory_of(case: str, mode: str, size: Size) -> None:
     if seen is not None and mode == "maps":
         for call in seen.calls:
             call.weights()
-    print(peak())
+    return peak()
 
 
 def peak() -> float:
@@ -223,8 +224,10 @@ def peak() -> float:
 def memory(case: str, options: argparse.Namespace) -> dict[str, float]:
     found = {}
     for mode in MODES:
-        more = ["--small"] if options.small else []
-        command = [sys.executable, __file__, "--child", case, mode, "--threads", str(options.threads), *more]
+        if options.tiny:
+            found[mode] = memory_of(case, mode, SMALL)
+            continue
+        command = [sys.executable, __file__, "--child", case, mode, "--threads", str(options.threads)]
         environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "PYTHONWARNINGS": "ignore"}
         done = subprocess.run(command, capture_output=True, text=True, env=environment)
         if done.returncode:
@@ -233,7 +236,7 @@ def memory(case: str, options: argparse.Namespace) -> dict[str, float]:
     return found
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
@@ -242,20 +245,23 @@ def main() -> None:
     parser.add_argument(
         "--busy", action="store_true", help="one thread, and its own time: for a machine that others use"
     )
-    parser.add_argument("--small", action="store_true", help="tiny sizes, to see that it runs")
+    parser.add_argument("--tiny", action="store_true", help="tiny sizes and one round, to see that it runs")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     torch.set_num_threads(1 if options.busy else options.threads)
     clock = time.process_time if options.busy else time.perf_counter
     warnings.filterwarnings("ignore", message="The PyTorch API of nested tensors|enable_nested_tensor is True")
-    large = SMALL if options.small else LARGE
     if options.child:
-        memory_of(options.child[0], options.child[1], large)
+        print(memory_of(options.child[0], options.child[1], LARGE))
         return
-    figures: dict[str, Any] = {"time": {}, "memory": {}, "off_ns": cost_off()}
+    if find_spec("transformers") is None:
+        print("transformers is not installed (pip install regard[hf]); its models are left out")
+        options.only = [case for case in options.only if case not in ("bert", "gpt2")]
+    options.rounds = 1 if options.tiny else options.rounds
+    figures: dict[str, Any] = {"time": {}, "memory": {}, "off_ns": cost_off(200 if options.tiny else 20_000)}
     print(f"{'':21} {'size':>24} {'off':>9} {'on':>9} {'ratio':>6} {'middle half':>13} {'maps':>9} {'difference':>11}")
     for case in options.only:
-        size = SMALL if options.small else SIZES[case]
+        size = SMALL if options.tiny else SIZES[case]
         torch.manual_seed(1)
         with torch.no_grad():
             row = in_turns(*CASES[case](size), options.rounds, clock)
@@ -267,7 +273,7 @@ def main() -> None:
             f"{NAMES[case]:21} {said:>24} {times} {row['maps_ms']:6.1f} ms {row['worst_difference']:11.1e}", flush=True
         )
     print(f"\nwhen nobody records, an attention of ours takes {figures['off_ns']:.0f} ns more\n")
-    large = SMALL if options.small else LARGE
+    large = SMALL if options.tiny else LARGE
     print(
         f"{'peak at ' + format(large.length, ',') + ' tokens':21} {'pass':>9} {'recorded':>9} {'adds':>9} {'with maps':>10}"
     )

@@ -23,8 +23,9 @@ from __future__ import annotations
 import argparse
 import math
 import statistics
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,9 @@ from regard.attention import Causal, MultiHead
 from regard.blocks import Block, FeedForward
 from regard.blocks.convolution import CausalConvolution
 from regard.blocks.convolution_block import ConvolutionBlock
+from regard.blocks.norm import make_norm
 from regard.blocks.recurrent import Recurrent
+from regard.blocks.residual import Around
 from regard.embed import positions
 from regard.files import write_json
 
@@ -101,7 +104,12 @@ class TransformerStack(nn.Module):
         super().__init__()
         self.places = positions("sinusoidal", WIDTH, 1024)
         self.blocks = nn.ModuleList(
-            Block(MultiHead(WIDTH, 4, role="causal"), None, FeedForward(WIDTH, 2 * WIDTH), norm="pre", rate=0.0)
+            Block(
+                MultiHead(WIDTH, 4, role="causal"),
+                None,
+                FeedForward(WIDTH, 2 * WIDTH),
+                lambda: Around(make_norm("layer", WIDTH), 0.0, order="pre"),
+            )
             for _ in range(2)
         )
 
@@ -148,10 +156,10 @@ def chain(stack: Any, length: int) -> int:
     return max(longest.values())
 
 
-def gradient(name: str, length: int) -> float:
+def gradient(name: str, length: int, seeds: int) -> float:
     """The median over fresh weights of |d y_T / d x_1| over |d y_T / d x_T|."""
     found = []
-    for seed in range(SEEDS):
+    for seed in range(seeds):
         torch.manual_seed(seed)
         stack = STACKS[name]().double()
         x = torch.randn(1, length, WIDTH, dtype=torch.float64, requires_grad=True)
@@ -181,18 +189,18 @@ def decode_seconds(stack: Any, lengths: tuple[int, ...]) -> dict[int, float]:
     return {length: statistics.median(spent[length - 8 : length]) for length in lengths}
 
 
-def times(rounds: int) -> dict[str, dict[str, dict[int, float]]]:
+def times(rounds: int, lengths: tuple[int, ...]) -> dict[str, dict[str, dict[int, float]]]:
     """Of every stack, in turns: milliseconds a position in training, and of a step of decoding."""
     stacks = {name: make() for name, make in STACKS.items()}
-    train: dict[str, dict[int, list[float]]] = {name: {length: [] for length in LENGTHS} for name in stacks}
-    decode: dict[str, dict[int, list[float]]] = {name: {length: [] for length in LENGTHS} for name in stacks}
+    train: dict[str, dict[int, list[float]]] = {name: {length: [] for length in lengths} for name in stacks}
+    decode: dict[str, dict[int, list[float]]] = {name: {length: [] for length in lengths} for name in stacks}
     for number in range(rounds + 1):
         for name, stack in stacks.items():
-            for length in LENGTHS:
+            for length in lengths:
                 spent = train_seconds(stack, length) / length
                 if number:
                     train[name][length].append(spent)
-            for length, spent in decode_seconds(stack, LENGTHS).items():
+            for length, spent in decode_seconds(stack, lengths).items():
                 if number:
                     decode[name][length].append(spent)
 
@@ -239,28 +247,34 @@ def draw(found: dict[str, dict[str, dict[int, float]]], path: Path) -> None:
     figure.savefig(path, dpi=130)
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--figure", type=Path)
-    options = parser.parse_args()
+    parser.add_argument("--tiny", action="store_true", help="next to nothing, in seconds: to see that it runs")
+    options = parser.parse_args(words)
+    lengths, chains, seeds = ((8, 16), (8,), 1) if options.tiny else (LENGTHS, CHAIN_LENGTHS, SEEDS)
+    options.rounds = 1 if options.tiny else options.rounds
     torch.set_num_threads(options.threads)
     torch.manual_seed(1)
     found: dict[str, dict[str, dict[int, float]]] = {
-        "chain": {name: {length: chain(make(), length) for length in CHAIN_LENGTHS} for name, make in STACKS.items()},
-        "gradient": {name: {length: gradient(name, length) for length in LENGTHS} for name in STACKS},
-        **times(options.rounds),
+        "chain": {name: {length: chain(make(), length) for length in chains} for name, make in STACKS.items()},
+        "gradient": {name: {length: gradient(name, length, seeds) for length in lengths} for name in STACKS},
+        **times(options.rounds, lengths),
     }
     for key, rows in found.items():
-        print(f"{key:12}" + "".join(f"{length:>11}" for length in LENGTHS))
+        print(f"{key:12}" + "".join(f"{length:>11}" for length in lengths))
         for name, values in rows.items():
-            cells = "".join(f"{values.get(length, math.nan):11.3g}" for length in LENGTHS)
+            cells = "".join(f"{values.get(length, math.nan):11.3g}" for length in lengths)
             print(f"{name:12}{cells}")
     if options.json:
         write_json(options.json, found)
         print(f"wrote {options.json}")
+    if options.tiny:
+        with tempfile.TemporaryDirectory() as folder:
+            draw(found, Path(folder) / "recurrence.png")
     if options.figure:
         draw(found, options.figure)
         print(f"wrote {options.figure}")

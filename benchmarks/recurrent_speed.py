@@ -16,7 +16,7 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +37,12 @@ MODELS: dict[str, dict[str, Any]] = {
     "bahdanau": {"kind": "bahdanau"},
     "bytenet": {"kind": "bytenet"},
 }
-SIZES = {  # preset, vocabulary, rows, source and target length
+Shape = tuple[str, int, int, int, int]
+SIZES: dict[str, Shape] = {  # preset, vocabulary, rows, source and target length
     "Multi30k": ("tiny", 8000, 64, 16, 16),
     "dates": ("demo", 100, 64, 20, 11),
 }
+TINY: dict[str, Shape] = {"tiny": ("demo", 30, 3, 5, 5)}
 
 
 def random_batch(vocabulary: int, rows: int, source: int, target: int, seed: int) -> PairBatch:
@@ -75,8 +77,8 @@ def seconds(run: Callable[[Any, PairBatch], Tensor], model: Any, batch: PairBatc
     return time.perf_counter() - started
 
 
-def measure(over: dict[str, Any], size: str, rounds: int) -> dict[str, float]:
-    preset, vocabulary, rows, source, target = SIZES[size]
+def measure(over: dict[str, Any], size: Shape, rounds: int) -> dict[str, float]:
+    preset, vocabulary, rows, source, target = size
     torch.manual_seed(1)
     config = run_config("translate", {"preset": preset, "model": over}).model
     model = build_model(config, vocabulary, vocabulary, smoothing=0.1).train()
@@ -112,19 +114,21 @@ def check(model: Any, batch: PairBatch) -> None:
     model.smoothing = smoothing
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
+    parser.add_argument("--tiny", action="store_true", help="next to nothing, in seconds: to see that it runs")
+    options = parser.parse_args(words)
+    sizes, options.rounds = (TINY, 1) if options.tiny else (SIZES, options.rounds)
     torch.set_num_threads(options.threads)
     results: dict[str, dict[str, dict[str, float]]] = {}
-    for size in SIZES:
+    for size, shape in sizes.items():
         print(f"{size}, {options.threads} thread{'s' if options.threads > 1 else ''}")
         print(f"{'':24}{'whole':>10}{'stepped':>10}{'ratio':>8}   {'from .. to':14}{'tokens/s':>10}")
         for name, over in MODELS.items():
-            found = measure(over, size, options.rounds)
+            found = measure(over, shape, options.rounds)
             results.setdefault(size, {})[name] = found
             span = f"{found['least']:.2f} .. {found['most']:.2f}"
             print(

@@ -13,12 +13,16 @@ import argparse
 import json
 import shutil
 import sys
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 
+from regard.config import merge
 from regard.data.pictures.shapes import area_share, scenes, share_on
 from regard.tasks.conditions import conditions
 from regard.tasks.config import data_folder, run_config
@@ -33,6 +37,7 @@ CONFIGS = Path(__file__).resolve().parent.parent / "configs" / "pictures"
 MNIST_TEST = ["mnist/t10k-images-idx3-ubyte.gz", "mnist/t10k-labels-idx1-ubyte.gz"]
 MUON = {"optimiser": "muon", "lr": 1e-2, "batch_pictures": 64}  # three times fewer updates for networks of matrices
 CNN = {"channels": (32, 64, 128, 192), "layers": 1}
+ONCE = {"data": {"builtin_size": 10}, "train": {"steps": 1, "validate_every": 1, "warmup": 0}}
 TABLES: dict[str, dict[str, Any]] = {
     "mnist": {
         "config": str(CONFIGS / "mnist.toml"),
@@ -95,14 +100,23 @@ TABLES: dict[str, dict[str, Any]] = {
 }
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", choices=TABLES)
+    parser.add_argument("table", nargs="?", choices=TABLES)
     parser.add_argument("--budget", default="5m")
     parser.add_argument("--rows", nargs="+")
     parser.add_argument("--runs", type=Path, default=Path("runs/seeing"), help="where runs are kept")
     parser.add_argument("--out", type=Path, default=Path("seeing.json"))
-    options = parser.parse_args()
+    parser.add_argument("--tiny", action="store_true", help="one step on a few drawn scenes, in seconds")
+    options = parser.parse_args(words)
+    if options.tiny:
+        with tempfile.TemporaryDirectory() as folder:
+            for name, row in (("shapes", "show-attend-tell"), ("answers", "answerer")):
+                test = write_scenes(Path(folder) / f"{name}.jsonl", name == "answers")
+                print(name, row, json.dumps(measured(name, row, 0.0, Path(folder) / name, test)), flush=True)
+        return
+    if options.table is None:
+        parser.error(f"name one of {', '.join(TABLES)} (or --tiny)")
     table = TABLES[options.table]
     for row in options.rows or table["rows"]:
         found = read(options.out)
@@ -115,6 +129,17 @@ def main() -> None:
         print(options.table, row, json.dumps(entry), flush=True)
 
 
+def write_scenes(path: Path, asked: bool) -> Path:
+    """Two drawn scenes as files, with a caption or a question each."""
+    rows = []
+    for number, picture in enumerate(scenes(2, 3).pictures):
+        Image.fromarray(picture).save(path.with_name(f"{number}.png"))
+        said = {"question": "is there a circle?", "answer": "yes"} if asked else {"captions": ["a circle"]}
+        rows.append(json.dumps({"picture": f"{number}.png", **said}))
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
 def read(path: Path) -> dict[str, Any]:
     if path.exists():
         found: dict[str, Any] = json.loads(path.read_text())
@@ -122,17 +147,17 @@ def read(path: Path) -> dict[str, Any]:
     return {"conditions": conditions("cpu").data()}
 
 
-def measured(name: str, row: str, budget: float, folder: Path) -> dict[str, Any]:
-    """Train a row and score it."""
+def measured(name: str, row: str, budget: float, folder: Path, tiny: Path | None = None) -> dict[str, Any]:
+    """Train a row and score it; with `tiny`, for one step, on this test set."""
     table = TABLES[name]
     what = table["config"]
-    config = run_config(what, table["rows"][row])
+    config = run_config(what, table["rows"][row] if tiny is None else merge(table["rows"][row], ONCE))
     say = lambda text: print(text, file=sys.stderr, flush=True)  # noqa: E731
     beside = data_folder(what)
     shutil.rmtree(folder, ignore_errors=True)
-    config = fit(
-        Contender(f"{name} {row}", what, config, beside), budget, folder.with_name(f"{folder.name}-m"), "cpu", say
-    )
+    if tiny is None:
+        contender, trial = Contender(f"{name} {row}", what, config, beside), folder.with_name(f"{folder.name}-m")
+        config = fit(contender, budget, trial, "cpu", say)
     result = start_run(config, beside=beside, folder=folder)
     user = result.load()
     size = sum(p.numel() for p in user.model.parameters() if p.requires_grad)
@@ -143,16 +168,16 @@ def measured(name: str, row: str, budget: float, folder: Path) -> dict[str, Any]
         "seconds": progress.seconds,
         "validation": result.outcome.metrics,
     }
-    return entry | scored(user, table["test"])
+    return entry | (scored(user, table["test"], 300) if tiny is None else scored(user, [str(tiny)], 2, tiny=True))
 
 
-def scored(user: Any, test: list[str]) -> dict[str, Any]:
+def scored(user: Any, test: list[str], looked: int, tiny: bool = False) -> dict[str, Any]:
     task = user.config.task
     if task == "caption":
         found = evaluate_captions(user, test).data()
-        drawn = test[0].startswith("builtin")
+        drawn = test[0].startswith("builtin") or tiny
         looks = drawn and user.config.model.kind != "show-and-tell"
-        return {"test": found, **({"on the shape": shares(user)} if looks else {})}
+        return {"test": found, **({"on the shape": shares(user, looked)} if looks else {})}
     found = (evaluate_answers if task == "answer" else evaluate_pictures)(user, test)
     scores = found.scores
     return {
@@ -166,7 +191,7 @@ def scored(user: Any, test: list[str]) -> dict[str, Any]:
     }
 
 
-def shares(user: Any, count: int = 300) -> dict[str, float]:
+def shares(user: Any, count: int) -> dict[str, float]:
     """Of the map of a shape's word, the share of its weight on the patches that the shape touches; and of an even map.
 
     Of all heads together, and of the best one: chosen on the first half of the scenes, measured on the second.
@@ -184,6 +209,8 @@ def shares(user: Any, count: int = 300) -> dict[str, float]:
                 on.append([share_on(head[place], grid, thing.mask) for head in weights])
                 even.append(area_share(grid, thing.mask))
                 scene.append(number)
+    if not on:
+        return {"words": 0}  # it has not yet learned to name a shape
     each, first = np.array(on), np.array(scene) < count // 2  # (words, layers x heads), (words,)
     best = int(each[first].mean(axis=0).argmax())
     found = {"words": len(on), "share": float(each.mean()), "best head": float(each[~first, best].mean())}

@@ -16,6 +16,8 @@ import os
 import random
 import struct
 import sys
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -132,21 +134,55 @@ def odd_texts(count: int) -> list[str]:
     return ["", " ", "  two  spaces  ", "Once upon a time, there was a little girl.", "<s> </s> <unk> <0x0A>", *made]
 
 
-@torch.inference_mode()
-def main() -> int:
+def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokens", type=int, default=200)
     parser.add_argument("--texts", type=int, default=2000)
-    options = parser.parse_args()
+    parser.add_argument("--tiny", action="store_true", help="a model with random weights, in seconds")
+    options = parser.parse_args(words)
+    if options.tiny:
+        with tempfile.TemporaryDirectory() as folder:
+            return compare(*made(Path(folder)), 9, 20)
     if not os.environ.get("REGARD_DATA"):
         print("REGARD_DATA names no folder; it should hold stories260k/stories260K.bin", file=sys.stderr)
         return 2
     weights, tokens = find_file("stories260k/stories260K.bin"), find_file("stories260k/tok512.bin")
+    return compare(weights, tokens, options.tokens, options.texts)
+
+
+def made(folder: Path) -> tuple[Path, Path]:
+    """Files of a model with random weights, and of its tokenizer: bytes, letters, and some pairs of them."""
+    draw = np.random.default_rng(3)
+    letters = [*"abcdefghilnorstuwy .,", " a", "th", "the", " the", "an", "and"]
+    tokens = [
+        b"<unk>",
+        b"<s>",
+        b"</s>",
+        *(f"<0x{byte:02X}>".encode() for byte in range(256)),
+        *map(str.encode, letters),
+    ]
+    dim, hidden, layers, heads, groups, vocabulary, length = 16, 24, 2, 4, 2, len(tokens), 32
+    with (folder / "tok.bin").open("wb") as file:
+        file.write(struct.pack("<i", 8))
+        for number, token in enumerate(tokens):
+            file.write(struct.pack("<fi", -float(number), len(token)) + token)
+    turns = np.arange(length)[:, None] / 10_000 ** (np.arange(0, dim // heads, 2) / (dim // heads))  # (length, E / 2)
+    key_width = groups * dim // heads
+    sizes = vocabulary * dim + layers * (2 * dim + 2 * dim * dim + 2 * key_width * dim + 3 * dim * hidden) + dim
+    values = np.concatenate([draw.normal(0, 0.3, sizes), np.cos(turns).ravel(), np.sin(turns).ravel()]).astype("<f4")
+    header = struct.pack("<7i", dim, hidden, layers, heads, groups, vocabulary, length)
+    (folder / "model.bin").write_bytes(header + values.tobytes())
+    return folder / "model.bin", folder / "tok.bin"
+
+
+@torch.inference_mode()
+def compare(weights: Path, tokens: Path, count: int, many: int) -> int:
+    """Both on `count` tokens and `many` texts; the exit code."""
     reference, bundle = Reference(weights), import_llama2c(weights, tokens)
     model: Any = bundle.model
     logits, state = model.start(None, torch.tensor([[BEGIN]]))
     theirs, ours, apart = [BEGIN], [BEGIN], 0.0
-    for _ in range(options.tokens):
+    for _ in range(count):
         wanted, found = reference.logits(theirs), logits[0, 0].numpy()
         apart = max(apart, float(np.abs(wanted - found).max()))
         theirs.append(int(wanted.argmax()))
@@ -154,8 +190,8 @@ def main() -> int:
         logits, state = model.step(torch.tensor([ours[-1:]]), state)
     print(bundle.tokenizer.decode(ours))
     same = ours == theirs and apart < ALLOWED
-    print(f"{options.tokens} tokens, equal: {same}, largest difference of logits: {apart:.2g}")
-    plain, texts = ReferenceTokens(tokens), odd_texts(options.texts)
+    print(f"{count} tokens, equal: {same}, largest difference of logits: {apart:.2g}")
+    plain, texts = ReferenceTokens(tokens), odd_texts(many)
     wrong = [text for text in texts if plain.encode(text) != bundle.tokenizer.encode(text)]
     lost = [text for text in texts if bundle.tokenizer.decode(bundle.tokenizer.encode(text)) != text]
     print(

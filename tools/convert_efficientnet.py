@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -28,20 +30,43 @@ EPSILON = 1e-3  # of every batch norm, as in TensorFlow's implementation (torch'
 SIZE = 224
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("output", nargs="?", type=Path, default=Path("efficientnet-lite0.safetensors"))
     parser.add_argument(
         "--package", type=Path, help="folder into which the package was installed, if not with pip alone"
     )
     parser.add_argument("--pictures", type=Path, nargs="*", default=[], help="pictures to classify, as a check")
-    options = parser.parse_args()
-    raw = torch.load(find_weights(options.package), weights_only=True, map_location="cpu")
+    parser.add_argument("--tiny", action="store_true", help="random weights, in seconds: to see that it runs")
+    options = parser.parse_args(words)
+    if options.tiny:
+        with tempfile.TemporaryDirectory() as folder:
+            options.output = Path(folder) / options.output.name
+            write(made(), options, 32)
+        return
+    write(torch.load(find_weights(options.package), weights_only=True, map_location="cpu"), options, SIZE)
+
+
+def made() -> dict[str, Tensor]:
+    """Random weights of the published network's names and shapes."""
+    generator, raw = torch.Generator().manual_seed(1), dict[str, Tensor]()
+    network = EfficientNetLite0(EfficientNetConfig(), PictureFormat(size=32))
+    for ours, (convolution, norm) in names().items():
+        weight = network.get_submodule(ours).weight
+        assert isinstance(weight, Tensor)
+        raw[f"{convolution}.weight"] = weight.detach()
+        for part, least in (("weight", 0.5), ("bias", -0.5), ("running_mean", -0.5), ("running_var", 0.5)):
+            raw[f"{norm}.{part}"] = least + torch.rand(len(weight), generator=generator)
+    return raw | {"_fc.weight": torch.zeros(1000, 1280), "_fc.bias": torch.zeros(1000)}
+
+
+def write(raw: dict[str, Tensor], options: argparse.Namespace, size: int) -> None:
+    """The converted file, and what was checked about it."""
     tensors = convert(raw)
     write_tensors(options.output, tensors)
     print(f"{options.output}: {len(tensors)} tensors, {sum(each.numel() for each in tensors.values()):,} numbers")
     print(f"pixels: (byte / 255 - {MEAN:.6f}) / {DEVIATION:.6f}, which is (byte - 127) / 128")
-    print(f"folded and unfolded features differ by at most {difference(raw, options.output):.2g}")
+    print(f"folded and unfolded features differ by at most {difference(raw, options.output, size):.2g}")
     for path in options.pictures:
         best = classify(raw, path).topk(3)
         told = ", ".join(
@@ -122,11 +147,11 @@ def unfolded(raw: dict[str, Tensor], x: Tensor) -> Tensor:
 
 
 @torch.inference_mode()
-def difference(raw: dict[str, Tensor], path: Path) -> float:
+def difference(raw: dict[str, Tensor], path: Path, size: int) -> float:
     """The largest over a few noisy pictures, both networks in float64."""
-    format = PictureFormat(size=SIZE, mean=(MEAN,), deviation=(DEVIATION,))
+    format = PictureFormat(size=size, mean=(MEAN,), deviation=(DEVIATION,))
     network = EfficientNetLite0(EfficientNetConfig(weights=str(path)), format).double()
-    pixels = torch.randn(2, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    pixels = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     wanted = unfolded(raw, pixels).flatten(2).mT  # (B, P, 1280)
     return float((network.features(pixels) - wanted).abs().max())
 
