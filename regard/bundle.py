@@ -6,7 +6,10 @@ altered bundle is refused before anything of it is used.
 
 from __future__ import annotations
 
+import platform
+import subprocess
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,6 +32,57 @@ FORMAT = 1
 WEIGHTS = "model.safetensors"
 
 
+class Made(StrictConfig):
+    """With what a run or a bundle was made. Equal bits can be expected only where all of it is equal."""
+
+    regard: str = __version__
+    commit: str | None = None  # of Regard's own source, where it runs from a checkout; "-dirty" if that was changed
+    torch: str = ""
+    python: str = ""
+    platform: str = ""  # such as "Linux x86_64"
+    device: str = ""
+    threads: int = 0  # of torch, within an operation
+    precision: str = ""  # "float32" or "bf16"
+
+    def differences(self, other: Made) -> list[str]:
+        """What changes bits, as a person reads it: "torch 2.5 (was 2.4)"."""
+        names = ("torch", "threads", "platform", "device", "precision")
+        pairs = [(name, getattr(self, name), getattr(other, name)) for name in names]
+        return [f"{name} {new} (was {old})" for name, old, new in pairs if old != new]
+
+
+def made_now(device: str | torch.device = "cpu", precision: str = "float32") -> Made:
+    """What this process runs with, and the precision that it uses."""
+    kind = torch.device(device)
+    return Made(
+        commit=own_commit(),
+        torch=torch.__version__,
+        python=platform.python_version(),
+        platform=f"{platform.system()} {platform.machine()}",
+        device=str(kind) if kind.type == "cpu" else f"{kind} ({_device_name(kind)})",
+        threads=torch.get_num_threads(),
+        precision=precision,
+    )
+
+
+@lru_cache(maxsize=1)
+def own_commit() -> str | None:
+    """The commit that this package is a checkout of; None where it was installed."""
+    root = Path(__file__).resolve().parent.parent
+    if not (root / ".git").exists():
+        return None
+    words = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        found = subprocess.run(words, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):  # no git here, or not a repository that it may read
+        return None
+    return found.stdout.strip() or None
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
 class BundleConfig(StrictConfig):
     """What `config.json` holds."""
 
@@ -45,6 +99,7 @@ class BundleConfig(StrictConfig):
     vocabulary: tuple[int, ...] = ()  # of source and target, or of the one tokenizer
     model: ModelConfig
     decode: DecodeConfig = DecodeConfig()
+    made: Made | None = None  # None: an older Regard did not say
     files: dict[str, str] = Field(default_factory=dict)
 
 

@@ -24,6 +24,7 @@ from regard.runs import read_run
 from regard.tasks.config import run_config
 from regard.tasks.run import resume_run, start_run
 from regard.training.config import TrainConfig
+from regard.training.events import Progress
 from regard.training.loop import Outcome, train
 from regard.training.show import Show
 from regard.training.state import has_checkpoint
@@ -129,8 +130,8 @@ class Interrupts(Show):
     step: int
     signal: signal.Signals = signal.SIGINT
 
-    def train(self, row: dict[str, Any], spent: float, config: TrainConfig) -> None:
-        if row["step"] == self.step:
+    def progress(self, event: Progress) -> None:
+        if event.step == self.step:
             os.kill(os.getpid(), self.signal)
 
 
@@ -154,9 +155,9 @@ def test_sigterm_stops_like_ctrl_c_and_handlers_come_back(tmp_path: Path) -> Non
 
 def test_a_second_ctrl_c_stops_at_once_and_the_run_still_resumes(tmp_path: Path) -> None:
     class Impatient(Interrupts):
-        def train(self, row: dict[str, Any], spent: float, config: TrainConfig) -> None:
-            super().train(row, spent, config)
-            super().train(row, spent, config)
+        def progress(self, event: Progress) -> None:
+            super().progress(event)
+            super().progress(event)
 
     config = toy_run.CONFIG.model_copy(update={"log_every": 1})
     train(toy_job(tmp_path / "whole", config), Show())

@@ -85,7 +85,8 @@ def load_checkpoint(folder: Path, learner: Learner, fingerprint: dict[str, Any])
     state = {key: _value(inside / STATE, key) for key in ("format", "progress", "fingerprint")}
     if state["format"] > FORMAT:
         raise RegardError(f"{inside} has format {state['format']}, this Regard reads up to {FORMAT}; upgrade Regard")
-    changed = [name for name, value in fingerprint.items() if state["fingerprint"].get(name) != value]
+    before = state["fingerprint"]  # an older Regard wrote down less of the data
+    changed = [name for name, value in fingerprint.items() if name in before and before[name] != value]
     if changed:
         raise RegardError(f"cannot resume: {', '.join(changed)} changed since the run started; start a new run instead")
     set_weights(learner.model, read_tensors(inside / "model.safetensors"))
