@@ -126,7 +126,7 @@ def train(
         if what is None:
             raise UsageError("name a task or a configuration: regard train translate --data pairs.tsv")
         config, beside = run_config(what, over, settings), data_folder(what) or Path.cwd()
-        result = start(config, beside, out, choose_device(device), _seconds(budget, steps, max_time))
+        result = start(config, beside, out, device, _seconds(budget, steps, max_time))
     print_json(summary(result)) if as_json else print_summary(result)
 
 
@@ -142,10 +142,11 @@ def start(config: RunConfig, beside: Path, out: Path | None, device: str, budget
     from regard.training.show import make_show
 
     def work() -> RunResult:
+        chosen = choose_device(device)
         asked = Contender(str(folder), config.task, config, beside)
         place = folder.with_name(folder.name + MEASURING)
-        planned = config if budget is None else fit(asked, budget, place, device, say, make_show())
-        return start_run(planned, beside=beside, folder=folder, device=device, show=make_show())
+        planned = config if budget is None else fit(asked, budget, place, chosen, say, make_show())
+        return start_run(planned, beside=beside, folder=folder, device=chosen, show=make_show())
 
     return watch(work, folder)
 

@@ -14,6 +14,7 @@ from regard.files import alone_in, write_json
 from regard.look.curves import training_curves
 from regard.runs import CONFIG, new_run, read_run
 from regard.tasks.config import RunConfig, check_run
+from regard.tasks.examples import FILES
 from regard.tasks.learn import prepare
 from regard.tasks.learn_generate import STREAMS
 from regard.tasks.prepared import TOKENS, made_by
@@ -25,6 +26,8 @@ from regard.training.loop import Outcome, train
 from regard.training.show import Both, Show
 from regard.training.state import has_checkpoint
 
+DATA = ("train", "valid", "test")  # the keys of a data table that name files
+
 
 @dataclass(frozen=True)
 class RunResult:
@@ -33,6 +36,10 @@ class RunResult:
     folder: Path
     outcome: Outcome
     task: str = "translate"
+
+    def __repr__(self) -> str:
+        metrics = ", ".join(f"{name}={value:.3g}" for name, value in self.outcome.metrics.items())
+        return f"RunResult({str(self.folder)!r}, {self.outcome.chosen or self.outcome.reason}{', ' * bool(metrics)}{metrics})"
 
     @property
     def best(self) -> Path:
@@ -57,14 +64,19 @@ def start_run(
     on_event: Tell | None = None,
 ) -> RunResult:
     """Train from the start, in `folder` or in the next free `runs/<task>/<number>`."""
-    place = new_run(verb_of(config.task)) if folder is None else Path(folder)
-    if folder is not None:
-        if place.exists() and any(place.iterdir()):
-            raise UsageError(
-                f"{place} is not empty; choose another folder, or go on with: regard train --resume {place}"
-            )
-        place.mkdir(parents=True, exist_ok=True)
+    place = make_place(config.task, folder)
     return _run(config, place, data_root(config, beside), resume=False, device=device, show=_listeners(show, on_event))
+
+
+def make_place(task: str, folder: str | Path | None) -> Path:
+    """The folder of a new run: the next free one, or that which was asked for, if nothing but examples is in it."""
+    if folder is None:
+        return new_run(verb_of(task))
+    place = Path(folder)
+    if place.exists() and any(file.name not in FILES.values() for file in place.iterdir()):
+        raise UsageError(f"{place} is not empty; choose another folder, or go on with: regard train --resume {place}")
+    place.mkdir(parents=True, exist_ok=True)
+    return place
 
 
 def resume_run(
@@ -88,6 +100,8 @@ def resume_run(
     beside = Path(str(values["beside"])) if values.get("beside") else None
     started = has_checkpoint(Path(folder) / "checkpoints")
     listeners = _listeners(show, on_event)
+    if started and beside is not None:
+        config = _anchored(config, Path(folder), beside)
     if started and (other := _made_otherwise(values.get("made"), config, device)):
         listeners(Note(other))
     return _run(config, Path(folder), beside, resume=started, device=device, show=listeners)
@@ -96,9 +110,23 @@ def resume_run(
 def data_root(config: RunConfig, beside: Path | None) -> Path:
     """The folder from which the data is named: the one of the configuration, unless the files lie where the person is."""
     here = Path.cwd()
-    names = [name for part in ("train", "valid", "test") for name in getattr(config.data, part, ())]
+    names = [name for part in DATA for name in getattr(config.data, part, ())]
     files = [name for name in names if not name.startswith("builtin/")]
     return here if beside is None or (files and all((here / name).exists() for name in files)) else beside.absolute()
+
+
+def _anchored(config: RunConfig, folder: Path, beside: Path) -> RunConfig:
+    """The configuration with its data where it was when the run began, not where the person is now; or in the run's folder."""
+
+    def place(name: str) -> str:
+        own = folder / Path(name).name
+        if own.name in FILES.values() and own.exists() and not Path(name).exists():
+            return str(own)  # the run was moved
+        return str(beside / name) if (beside / name).exists() else name
+
+    parts = {part: getattr(config.data, part, ()) for part in DATA}
+    names = {part: tuple(map(place, found)) for part, found in parts.items() if found}
+    return config.model_copy(update={"data": config.data.model_copy(update=names)})
 
 
 def _made_otherwise(before: object, config: RunConfig, device: str) -> str:
@@ -138,7 +166,7 @@ def _run(config: RunConfig, folder: Path, beside: Path | None, *, resume: bool, 
 def _leave_nothing(folder: Path) -> None:
     """Of a run that could not start."""
     shutil.rmtree(folder / TOKENS, ignore_errors=True)
-    for name in STREAMS:
+    for name in (*STREAMS, *FILES.values()):
         (folder / name).unlink(missing_ok=True)
     (folder / CONFIG).unlink(missing_ok=True)
     if not any(folder.iterdir()):

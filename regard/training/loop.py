@@ -357,4 +357,5 @@ def train(job: Job, show: Show, resume: bool = False) -> Outcome:
     """Run a job in its folder, from the start or from its last checkpoint."""
     job.folder.mkdir(parents=True, exist_ok=True)
     with show:
+        show(Working("getting ready to learn"))
         return Trainer(job, show).run(resume)
