@@ -18,6 +18,7 @@ from pydantic import Field
 from torch import nn
 
 from regard import __version__
+from regard.brief import brief, in_short
 from regard.config import StrictConfig, check
 from regard.data.pictures.format import PictureFormat
 from regard.decode.config import DecodeConfig
@@ -111,6 +112,15 @@ class Bundle:
     model: nn.Module
     pair: TokenizerPair | None
     metrics: dict[str, Any]
+
+    def words(self) -> list[str]:
+        """What kind of model, for what, how large: "transformer", "en-de", "2.6M"."""
+        size = in_short(sum(parameter.numel() for parameter in self.model.parameters()))
+        labels = f"{len(self.config.labels)} labels" if self.config.labels else ""
+        return [self.config.model.kind, "-".join(self.config.languages or ()), labels, size]
+
+    def __repr__(self) -> str:
+        return brief(self, self.config.task, *self.words())
 
     @property
     def tokenizers(self) -> TokenizerPair:

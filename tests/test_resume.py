@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import io
 import json
@@ -31,7 +32,7 @@ from regard.tasks.prepared import made_by
 from regard.tasks.run import resume_run, start_run
 from regard.tokens import TokenizerPair
 from regard.training.config import TrainConfig
-from regard.training.events import Note, Progress
+from regard.training.events import Checkpoint, End, Forecast, Note, Prepared, Progress, Validated, Working
 from regard.training.loop import Job, Outcome, train
 from regard.training.show import Show
 from regard.training.state import has_checkpoint
@@ -343,6 +344,51 @@ def test_a_run_goes_on_from_any_folder_and_says_what_made_it(
     del noted["made"]  # as an older Regard left it
     write_json(here / "run" / "run.json", noted)
     assert resume_run(here / "run", steps=9).outcome.progress.step == 9
+
+
+EXAMPLES: dict[str, list[Any]] = {
+    "translate": [(f'{n} kings\tor "queens"', f"{n} Könige\n{n}") for n in range(40)],
+    "classify": [(f"{word} number {n}", word) for n in range(50) for word in ("odd", "even")],
+    "generate": [f"a rose is rose {n}\n" for n in range(40)],
+}
+
+
+@pytest.mark.parametrize("task", EXAMPLES)
+def test_examples_of_python_are_kept_and_the_run_goes_on(
+    task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+    small = {"width": 16, "heads": 2} if task == "generate" else {"width": 16}
+    tables = {"tokens": {"kind": "character"}, "train": {"validate_every": 2, "warmup": 1}, "model": small}
+    monkeypatch.chdir(tmp_path)
+    data = {"train": EXAMPLES[task], "context": 16} if task == "generate" else EXAMPLES[task]
+    run = regard.train(task, data, steps=4, folder="run", quiet=True, on_event=told.append, **tables)
+    kinds = [type(event) for event in told if not isinstance(event, Working)]
+    assert kinds[0] is Prepared and kinds[-1] is End and told[-1].reason == "steps"
+    assert {Forecast, Progress, Validated, Checkpoint} <= set(kinds)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        told[-1].reason = "other"
+    rows = [json.loads(line) for line in (tmp_path / "run" / "data.jsonl").read_bytes().splitlines()]
+    texts = [tuple(row.values()) if task != "generate" else row["text"] for row in rows]
+    assert texts == EXAMPLES[task] and run.outcome.progress.step == 4
+    (tmp_path / "run").rename(tmp_path / "moved")
+    (tmp_path / "data.jsonl").write_text("{}", encoding="utf-8")  # not this one
+    assert resume_run("moved", steps=6).outcome.progress.step == 6
+
+
+def test_examples_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"data\[1\] should be a pair \(source, target\) to translate; it is"):
+        regard.train("translate", [("a", "b"), ("c",)])
+    with pytest.raises(UsageError, match=r"data\[0\] should be a pair .* names of files are a tuple"):
+        regard.train("translate", ["a.en", "a.de"])
+    with pytest.raises(UsageError, match="caption learns from files"):
+        regard.train("caption", [("a.png", "a")])
+    with pytest.raises(UsageError, match="budget says how long to train; leave out steps and max_time"):
+        regard.train("translate", EXAMPLES["translate"], budget="10s", steps=3)
+    with pytest.raises(UsageError, match="data holds no example"):
+        regard.train("fill", [])
+    assert list(tmp_path.iterdir()) == []  # nothing was begun
 
 
 def test_a_checkpoint_that_is_not_whole(tmp_path: Path) -> None:

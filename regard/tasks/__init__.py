@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from regard.tasks.run import RunResult
     from regard.training.events import Event
 
-Data = str | Path | tuple[str, ...] | Iterable[Any]
+Data = str | Path | tuple[str, ...] | Mapping[str, Any] | Iterable[Any]
 
 
 def load(path: str | Path, device: str = "cpu") -> Any:
@@ -43,7 +43,8 @@ def train(
     """Train as the command line does: `regard.train("translate", data="pairs.tsv", preset="tiny", steps=500)`.
 
     `data` (and `valid`) is the name of a file, a tuple of names, or a list of examples, which are kept in the run's folder:
-    (source, target) to translate, (text, label) to classify, texts to generate and to fill. `steps` and `max_time` ("30m")
+    (source, target) to translate, (text, label) to classify, texts to generate and to fill; or the whole table of a
+    configuration file, such as {"train": texts, "context": 64}. `steps` and `max_time` ("30m")
     bound the run; `budget` is used up, and the schedule ends with it. `tables` are those of a configuration file (data,
     tokens, model, train, decode).
 
@@ -55,11 +56,11 @@ def train(
 
     if budget is not None and (steps is not None or max_time is not None):
         raise UsageError("budget says how long to train; leave out steps and max_time")
-    parts = {part: given for part, given in (("train", data), ("valid", valid)) if given is not None}
-    given = {part: value for part, value in parts.items() if is_examples(value)}
-    over = _over(tables, preset, {"steps": steps, "max_time": max_time}, parts)
-    config = run_config(what, over)
-    examples = {part: rows_of(config.task, value) for part, value in given.items()}  # type: ignore[arg-type]
+    table: dict[str, Any] = {**data} if isinstance(data, Mapping) else {} if data is None else {"train": data}
+    table |= {} if valid is None else {"valid": valid}
+    given = {part: list(table[part]) for part in FILES if part in table and is_examples(table[part])}
+    config = run_config(what, _over(tables, preset, {"steps": steps, "max_time": max_time}, table))
+    examples = {part: rows_of(config.task, value) for part, value in given.items()}
     place, beside = make_place(config.task, folder), data_folder(what)
     if examples:
         names = {part: (keep(place, part, rows),) for part, rows in examples.items()}
@@ -70,19 +71,20 @@ def train(
     return start_run(config, beside=beside, folder=place, device=device, show=show, on_event=on_event)
 
 
-def _over(tables: dict[str, Any], preset: str | None, bounds: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
+def _over(tables: dict[str, Any], preset: str | None, bounds: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
     """The arguments as tables of a configuration; examples under the name of the file that they will be."""
     over: dict[str, Any] = {**tables, **({} if preset is None else {"preset": preset})}
     limits = {name: value for name, value in bounds.items() if value is not None}
     if limits:
         over["train"] = {**over.get("train", {}), **limits}
-    if parts:
-        names = {part: FILES[part] if is_examples(value) else _names(value) for part, value in parts.items()}
-        over["data"] = {**over.get("data", {}), **names}
+    if data:
+        over["data"] = data | {part: _names(part, data[part]) for part in FILES if part in data}
     return over
 
 
-def _names(data: Any) -> Any:
+def _names(part: str, data: Any) -> Any:
+    if is_examples(data):
+        return FILES[part]
     return [str(name) for name in data] if isinstance(data, tuple) else str(data)
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from regard.attention import Seen, record
+from regard.brief import brief, quoted
 from regard.bundle import Bundle, load_bundle
 from regard.data.batch import AnswerBatch, pad
 from regard.look.pictures import PictureMap
@@ -36,6 +37,9 @@ class Answered:
     def __str__(self) -> str:
         return self.answer
 
+    def __repr__(self) -> str:
+        return brief(self, quoted(self.picture), quoted(self.question), repr(self.answer), probability=self.probability)
+
 
 class AnswerUser:
     """A trained model that answers questions about pictures, ready to use."""
@@ -47,6 +51,9 @@ class AnswerUser:
         self.tokenizer, self.labels = bundle.tokenizer, bundle.config.labels
         self.device = next(self.model.parameters()).device
         self.format, self.longest = bundle.config.pictures, bundle.config.longest or 64
+
+    def __repr__(self) -> str:
+        return brief(self, *self.bundle.words())
 
     @classmethod
     def load(cls, path: str | Path, device: str = "cpu") -> AnswerUser:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from regard.attention import record
+from regard.brief import brief, quoted
 from regard.bundle import Bundle, load_bundle
 from regard.config import check
 from regard.data.batch import CaptionBatch, pad
@@ -44,6 +45,9 @@ class Caption:
     def __str__(self) -> str:
         return self.text
 
+    def __repr__(self) -> str:
+        return brief(self, quoted(self.picture), quoted(self.text), score=self.score)
+
 
 class Captioner:
     """A trained writer of captions, ready to use."""
@@ -55,6 +59,9 @@ class Captioner:
         self.tokenizer = bundle.tokenizer
         self.device = next(self.model.parameters()).device
         self.format = bundle.config.pictures
+
+    def __repr__(self) -> str:
+        return brief(self, *self.bundle.words())
 
     @classmethod
     def load(cls, path: str | Path, device: str = "cpu") -> Captioner:

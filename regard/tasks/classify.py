@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from regard.attention import record
+from regard.brief import brief, quoted
 from regard.bundle import Bundle, load_bundle
 from regard.data.batch import LabelBatch
 from regard.data.label_batches import LabelBatches, with_trees
@@ -38,6 +39,9 @@ class Classified:
     def __str__(self) -> str:
         return self.label
 
+    def __repr__(self) -> str:
+        return brief(self, quoted(self.text), repr(self.label), probability=self.probability)
+
 
 class TextClassifier:
     """A trained classifier, ready to use."""
@@ -50,6 +54,9 @@ class TextClassifier:
         self.labels = self.config.labels
         self.longest = self.config.longest or 512
         self.kind_of_tokens = self.config.tokens.kind if self.config.tokens is not None else "none"
+
+    def __repr__(self) -> str:
+        return brief(self, *self.bundle.words())
 
     @classmethod
     def load(cls, path: str | Path, device: str = "cpu") -> TextClassifier:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from regard.attention import Seen, record
+from regard.brief import brief, quoted
 from regard.bundle import Bundle, load_bundle
 from regard.data.batch import PictureBatch
 from regard.errors import UsageError
@@ -34,6 +35,9 @@ class ClassifiedPicture:
     def __str__(self) -> str:
         return self.label
 
+    def __repr__(self) -> str:
+        return brief(self, quoted(self.picture), repr(self.label), probability=self.probability)
+
 
 class PictureUser:
     """A trained classifier of pictures, ready to use."""
@@ -44,6 +48,9 @@ class PictureUser:
         self.model: Any = bundle.model
         self.device = next(self.model.parameters()).device
         self.format, self.labels = bundle.config.pictures, bundle.config.labels
+
+    def __repr__(self) -> str:
+        return brief(self, *self.bundle.words())
 
     @classmethod
     def load(cls, path: str | Path, device: str = "cpu") -> PictureUser:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from regard.brief import brief, quoted
 from regard.bundle import Bundle, load_bundle
 from regard.data.batch import pad
 from regard.errors import UsageError
@@ -40,6 +41,9 @@ class Filled:
     def __str__(self) -> str:
         return self.text
 
+    def __repr__(self) -> str:
+        return brief(self, quoted(self.text))
+
 
 class Filler:
     """A trained model that fills gaps, ready to use."""
@@ -50,6 +54,9 @@ class Filler:
         self.tokenizer, self.config = bundle.tokenizer, bundle.config
         self.device = next(self.model.parameters()).device
         self.longest = int(self.config.model.max_length)  # type: ignore[union-attr]
+
+    def __repr__(self) -> str:
+        return brief(self, *self.bundle.words())
 
     @classmethod
     def load(cls, path: str | Path, device: str = "cpu") -> Filler:

@@ -11,6 +11,7 @@ from typing import Any, overload
 import numpy as np
 import torch
 
+from regard.brief import brief, quoted
 from regard.bundle import Bundle, load_bundle
 from regard.config import check
 from regard.data.stream import TokenStream, evaluation_batches
@@ -47,6 +48,9 @@ class Generated:
     def __str__(self) -> str:
         return self.prompt + self.text
 
+    def __repr__(self) -> str:
+        return brief(self, quoted(str(self)), score=self.score)
+
 
 @dataclass(frozen=True)
 class TextScore:
@@ -73,6 +77,9 @@ class Generator:
         self.model: Any = bundle.model
         self.tokenizer, self.config = bundle.tokenizer, bundle.config
         self.device = next(self.model.parameters()).device
+
+    def __repr__(self) -> str:
+        return brief(self, *self.bundle.words())
 
     @classmethod
     def load(cls, path: str | Path, device: str = "cpu") -> Generator:

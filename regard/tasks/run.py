@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from regard.brief import brief
 from regard.bundle import Made
 from regard.config import check
 from regard.errors import RegardError, UsageError
@@ -38,8 +39,7 @@ class RunResult:
     task: str = "translate"
 
     def __repr__(self) -> str:
-        metrics = ", ".join(f"{name}={value:.3g}" for name, value in self.outcome.metrics.items())
-        return f"RunResult({str(self.folder)!r}, {self.outcome.chosen or self.outcome.reason}{', ' * bool(metrics)}{metrics})"
+        return brief(self, repr(str(self.folder)), self.outcome.chosen or self.outcome.reason, **self.outcome.metrics)
 
     @property
     def best(self) -> Path:

@@ -11,6 +11,7 @@ from typing import Any, overload
 import torch
 
 from regard.attention import softness
+from regard.brief import brief, quoted
 from regard.bundle import Bundle, load_bundle
 from regard.config import check
 from regard.data.batch import pad
@@ -45,6 +46,9 @@ class Translation:
     def __str__(self) -> str:
         return self.text
 
+    def __repr__(self) -> str:
+        return brief(self, quoted(self.text), score=self.score)
+
 
 @dataclass(frozen=True)
 class PairScore:
@@ -68,6 +72,9 @@ class Translator:
         self.model: Any = bundle.model
         self.tokenizers, self.config = bundle.tokenizers, bundle.config
         self.device = next(self.model.parameters()).device
+
+    def __repr__(self) -> str:
+        return brief(self, *self.bundle.words())
 
     @classmethod
     def load(cls, path: str | Path, device: str = "cpu") -> Translator:

@@ -187,6 +187,7 @@ class Trainer:
             self.learner.ema.update(self.model, progress.step)
         _add(progress.interval, sums)
         self.record(rate, norm)
+        self.tell_forecast()
 
     def record(self, rate: float, norm: float) -> None:
         """A row of the log every so often, with the means since the last row; the person hears of it more often."""
@@ -202,13 +203,12 @@ class Trainer:
             clock = {"seconds": round(self.spent(), 3), "waited": round(self.waited, 4), "memory": peak_memory()}
             self.log.write({"step": progress.step, **clock}, CLOCK)
             self.waited = 0.0
-        self.tell_progress(means)
+        self.tell(self.watch.progress(progress.step, progress.epoch, progress.tokens, self.spent(), means))
 
-    def tell_progress(self, means: dict[str, float]) -> None:
-        """Where the run is, and once, what to expect of it."""
-        progress, spent = self.progress, self.spent()
-        self.tell(self.watch.progress(progress.step, progress.epoch, progress.tokens, spent, means))
-        found = self.watch.forecast(progress.step, progress.tokens, spent, self.job.batches.padding_share())
+    def tell_forecast(self) -> None:
+        """What to expect of the run, once."""
+        progress, padding = self.progress, self.job.batches.padding_share
+        found = self.watch.forecast(progress.step, progress.tokens, self.spent(), padding)
         if found is not None:
             self.tell(found)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import sys
 import time
+from collections.abc import Callable
 
 import torch
 
@@ -33,7 +34,7 @@ class Stopwatch:
         """Whether a person would like to hear of the run again."""
         return self.told is None or time.monotonic() - self.told >= OFTEN
 
-    def forecast(self, step: int, tokens: int, spent: float, padding_share: float) -> Forecast | None:
+    def forecast(self, step: int, tokens: int, spent: float, padding: Callable[[], float]) -> Forecast | None:
         """What to expect, as soon as there are enough updates to tell, and once only."""
         if step == self.first[0] + 1:
             self.warm = (step, tokens, spent)
@@ -45,16 +46,8 @@ class Stopwatch:
         span = max(1e-9, spent - begin[2])
         each, speed = span / (step - begin[0]), (tokens - begin[1]) / span
         config, seconds = self.config, spent + each * max(0, self.config.steps - step)
-        return Forecast(
-            config.steps,
-            seconds,
-            config.max_time,
-            bool(config.patience),
-            speed,
-            self.unit,
-            padding_share,
-            peak_memory(),
-        )
+        share, early = padding(), bool(config.patience)
+        return Forecast(config.steps, seconds, config.max_time, early, speed, self.unit, share, peak_memory())
 
     def progress(self, step: int, epoch: int, tokens: int, spent: float, values: dict[str, float]) -> Progress:
         """Where the run is now; the speed is that since it was last told."""
