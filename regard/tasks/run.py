@@ -12,7 +12,6 @@ from regard.bundle import Made
 from regard.config import check
 from regard.errors import RegardError, UsageError
 from regard.files import alone_in, write_json
-from regard.look.curves import training_curves
 from regard.runs import CONFIG, new_run, read_run
 from regard.tasks.config import RunConfig, check_run
 from regard.tasks.examples import FILES
@@ -159,6 +158,8 @@ def _run(config: RunConfig, folder: Path, beside: Path | None, *, resume: bool, 
         show(Ready(folder, parameters, config.train.steps, prepared.notes))
         outcome = train(job, show, resume=resume)
         if outcome.reason != "interrupted":
+            from regard.look.curves import training_curves  # Matplotlib takes a second that the start does not have
+
             training_curves(RunLog(folder).rows(), folder / "curves.png")
     return RunResult(folder, outcome, config.task)
 
