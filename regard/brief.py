@@ -17,8 +17,8 @@ def quoted(text: str, most: int = MOST) -> str:
 
 
 def in_short(count: int) -> str:
-    """A large number as people say it: 870, 12.3k, 2.6M, 1.1B."""
-    for unit, size in (("B", 10**9), ("M", 10**6), ("k", 10**3)):
+    """A large number as people say it: 870, 248k, 61.4M, 1.1B."""
+    for unit, size, digits in (("B", 10**9, 1), ("M", 10**6, 1), ("k", 10**3, 0)):
         if count >= size:
-            return f"{count / size:.1f}{unit}"
+            return f"{count / size:.{digits}f}{unit}"
     return str(count)

@@ -246,9 +246,9 @@ def test_models_and_results_print_themselves_in_a_line(tiny_run: RunResult) -> N
     """The bug: a translation with its attention printed 43 kB, and a model nothing but its address."""
     model = tiny_run.load()
     size = sum(parameter.numel() for parameter in model.bundle.model.parameters())
-    assert repr(model) == f"Translator(transformer, {size / 1000:.1f}k)"
+    assert repr(model) == f"Translator(transformer, {size / 1000:.0f}k)"
     languages = replace(model.bundle, config=model.bundle.config.model_copy(update={"languages": ("en", "de")}))
-    assert repr(Translator(languages)) == f"Translator(transformer, en-de, {size / 1000:.1f}k)"
+    assert repr(Translator(languages)) == f"Translator(transformer, en-de, {size / 1000:.0f}k)"
     out = model.translate("5 May 2011", attention=True)
     text = out.text if len(out.text) <= 48 else out.text[:46].rstrip() + " …"
     assert repr(out) == f"Translation({text!r}, score={out.score:.3g})"
@@ -256,4 +256,4 @@ def test_models_and_results_print_themselves_in_a_line(tiny_run: RunResult) -> N
     seen = [out.attention, out.attention.map(), out.attention.grid(), walked, model.bundle, tiny_run]
     assert all(len(repr(each)) < 200 and repr(each).startswith(type(each).__name__ + "(") for each in seen)
     assert quoted("one two three", 9) == "'one two …'"
-    assert [in_short(count) for count in (870, 12_345, 2_605_568, 1_100_000_000)] == ["870", "12.3k", "2.6M", "1.1B"]
+    assert [in_short(count) for count in (870, 12_345, 2_605_568, 1_100_000_000)] == ["870", "12k", "2.6M", "1.1B"]

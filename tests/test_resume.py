@@ -36,6 +36,7 @@ from regard.training.events import Checkpoint, End, Forecast, Note, Prepared, Pr
 from regard.training.loop import Job, Outcome, train
 from regard.training.show import Show
 from regard.training.state import has_checkpoint
+from regard.training.summary import read_progress
 
 ENCODER = {"kind": "convnet", "channels": (4, 8), "layers": 1}
 SEEING = {
@@ -411,6 +412,9 @@ def test_a_checkpoint_that_is_not_whole(tmp_path: Path) -> None:
     (tmp_path / "checkpoints" / "latest.json").unlink()
     with pytest.raises(RegardError, match="holds no checkpoint"):
         train(toy_job(tmp_path), Show(), resume=True)
+    (tmp_path / "checkpoints" / "latest.json").write_text("{}")
+    with pytest.raises(RegardError, match=r"latest\.json has no checkpoint; the checkpoint is not whole"):
+        read_progress(tmp_path)  # the bug: a KeyError, before a resume began
 
 
 def same(place: Path) -> bool:
