@@ -43,8 +43,9 @@ from regard.data.stream import TokenStream, Windows
 from regard.models.config import GPT2Config
 from regard.models.gpt import GPT
 from regard.training.config import TrainConfig
-from regard.training.loop import Job, Trainer, Validation
+from regard.training.loop import Job, Trainer
 from regard.training.show import Show
+from regard.training.validation import Validation
 
 CONFIG = Path(__file__).parent.parent / "configs" / "language" / "tiny-shakespeare-1min.toml"
 WHERE = "git clone https://github.com/karpathy/nanoGPT, then name that folder with --nanogpt"

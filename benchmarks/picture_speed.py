@@ -32,8 +32,9 @@ from regard.data.pictures.store import ArrayStore
 from regard.models.config import ConvNetConfig
 from regard.models.pictures.classifier import PictureClassifier
 from regard.training.config import TrainConfig
-from regard.training.loop import Job, Trainer, Validation
+from regard.training.loop import Job, Trainer
 from regard.training.show import Show
+from regard.training.validation import Validation
 
 CHANNELS, BATCH, CLASSES, CROP = (32, 64, 128, 192), 64, 10, 4
 

@@ -2,7 +2,7 @@
 
     model = regard.load("runs/translate/3")
     out = model.translate("A man rides a bike.", attention=True)
-    run = regard.train("translate", data="pairs.tsv", preset="tiny")
+    run = regard.train("translate", data="pairs.tsv", preset="tiny")  # or a list of pairs
 
 What stands here is imported when it is first used, so that `import regard` is instant.
 """
@@ -50,15 +50,16 @@ _HOME = {
     "Pin": "regard.attention",
     "Temperature": "regard.attention",
 }
+_MODULES = {"look": "regard.look", "events": "regard.training.events"}
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "look"})
+    return sorted([*__all__, *_MODULES, "__version__"])
 
 
 def __getattr__(name: str) -> Any:
-    if name == "look":
-        return import_module("regard.look")
+    if name in _MODULES:
+        return import_module(_MODULES[name])
     if name not in _HOME:
         raise AttributeError(f"regard has no {name}; it has {', '.join(__all__)}")
     return getattr(import_module(_HOME[name]), name)

@@ -6,7 +6,10 @@ altered bundle is refused before anything of it is used.
 
 from __future__ import annotations
 
+import platform
+import subprocess
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +18,7 @@ from pydantic import Field
 from torch import nn
 
 from regard import __version__
+from regard.brief import brief, in_short
 from regard.config import StrictConfig, check
 from regard.data.pictures.format import PictureFormat
 from regard.decode.config import DecodeConfig
@@ -27,6 +31,57 @@ from regard.tokens import TextTokenizer, TokenizerPair, TokensConfig
 
 FORMAT = 1
 WEIGHTS = "model.safetensors"
+
+
+class Made(StrictConfig):
+    """With what a run or a bundle was made. Equal bits can be expected only where all of it is equal."""
+
+    regard: str = __version__
+    commit: str | None = None  # of Regard's own source, where it runs from a checkout; "-dirty" if that was changed
+    torch: str = ""
+    python: str = ""
+    platform: str = ""  # such as "Linux x86_64"
+    device: str = ""
+    threads: int = 0  # of torch, within an operation
+    precision: str = ""  # "float32" or "bf16"
+
+    def differences(self, other: Made) -> list[str]:
+        """What changes bits, as a person reads it: "torch 2.5 (was 2.4)"."""
+        names = ("torch", "threads", "platform", "device", "precision")
+        pairs = [(name, getattr(self, name), getattr(other, name)) for name in names]
+        return [f"{name} {new} (was {old})" for name, old, new in pairs if old != new]
+
+
+def made_now(device: str | torch.device = "cpu", precision: str = "float32") -> Made:
+    """What this process runs with, and the precision that it uses."""
+    kind = torch.device(device)
+    return Made(
+        commit=own_commit(),
+        torch=torch.__version__,
+        python=platform.python_version(),
+        platform=f"{platform.system()} {platform.machine()}",
+        device=str(kind) if kind.type == "cpu" else f"{kind} ({_device_name(kind)})",
+        threads=torch.get_num_threads(),
+        precision=precision,
+    )
+
+
+@lru_cache(maxsize=1)
+def own_commit() -> str | None:
+    """The commit that this package is a checkout of; None where it was installed."""
+    root = Path(__file__).resolve().parent.parent
+    if not (root / ".git").exists():
+        return None
+    words = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        found = subprocess.run(words, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):  # no git here, or not a repository that it may read
+        return None
+    return found.stdout.strip() or None
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
 class BundleConfig(StrictConfig):
@@ -45,6 +100,7 @@ class BundleConfig(StrictConfig):
     vocabulary: tuple[int, ...] = ()  # of source and target, or of the one tokenizer
     model: ModelConfig
     decode: DecodeConfig = DecodeConfig()
+    made: Made | None = None  # None: an older Regard did not say
     files: dict[str, str] = Field(default_factory=dict)
 
     def reads(self, otherwise: int) -> int:
@@ -62,6 +118,15 @@ class Bundle:
     pair: TokenizerPair | None
     metrics: dict[str, Any]
 
+    def words(self) -> list[str]:
+        """What kind of model, for what, how large: "transformer", "en-de", "2.6M"."""
+        size = in_short(sum(parameter.numel() for parameter in self.model.parameters()))
+        labels = f"{len(self.config.labels)} labels" if self.config.labels else ""
+        return [self.config.model.kind, "-".join(self.config.languages or ()), labels, size]
+
+    def __repr__(self) -> str:
+        return brief(self, self.config.task, *self.words())
+
     @property
     def tokenizers(self) -> TokenizerPair:
         if self.pair is None:
@@ -77,7 +142,11 @@ class Bundle:
 class Predictor:
     """A trained model, ready to use: the base of what each task makes of a bundle."""
 
+    bundle: Bundle
     model: Any
+
+    def __repr__(self) -> str:
+        return brief(self, *self.bundle.words())
 
     @property
     def device(self) -> torch.device:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+import regard
+from regard.brief import in_short, quoted
 from regard.bundle import load_bundle, save_bundle
 from regard.errors import RegardError
 from regard.files import sha256
 from regard.tasks import load
 from regard.tasks.run import RunResult
+from regard.tasks.translate import Translator
 from regard.tensors import read_tensors
 
 
@@ -236,3 +240,20 @@ def test_a_value_of_the_wrong_kind(tiny_bundle: Path) -> None:
     alter(tiny_bundle, lambda values: values["model"].update(heads="many"))
     with pytest.raises(RegardError, match=r"config\.json: model\.heads: Input should be a valid integer"):
         load_bundle(tiny_bundle)
+
+
+def test_models_and_results_print_themselves_in_a_line(tiny_run: RunResult) -> None:
+    """The bug: a translation with its attention printed 43 kB, and a model nothing but its address."""
+    model = tiny_run.load()
+    size = sum(parameter.numel() for parameter in model.bundle.model.parameters())
+    assert repr(model) == f"Translator(transformer, {size / 1000:.0f}k)"
+    languages = replace(model.bundle, config=model.bundle.config.model_copy(update={"languages": ("en", "de")}))
+    assert repr(Translator(languages)) == f"Translator(transformer, en-de, {size / 1000:.0f}k)"
+    out = model.translate("5 May 2011", attention=True)
+    text = out.text if len(out.text) <= 48 else out.text[:46].rstrip() + " …"
+    assert repr(out) == f"Translation({text!r}, score={out.score:.3g})"
+    walked = regard.walk(model, "5 May 2011")
+    seen = [out.attention, out.attention.map(), out.attention.grid(), walked, model.bundle, tiny_run]
+    assert all(len(repr(each)) < 200 and repr(each).startswith(type(each).__name__ + "(") for each in seen)
+    assert quoted("one two three", 9) == "'one two …'"
+    assert [in_short(count) for count in (870, 12_345, 2_605_568, 1_100_000_000)] == ["870", "12k", "2.6M", "1.1B"]

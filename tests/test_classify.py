@@ -27,7 +27,7 @@ from regard.tasks.rows import as_row
 from regard.tasks.run import resume_run, start_run
 from regard.tasks.trained import load_model
 from regard.tokens import BEGIN, END, TokenizerPair, TokensConfig, train_tokenizer
-from regard.training.config import TrainConfig
+from regard.training.events import Progress
 from regard.training.show import Show
 
 TEXTS = [
@@ -316,8 +316,8 @@ class Interrupts(Show):
 
     step: int
 
-    def train(self, row: dict[str, Any], spent: float, config: TrainConfig) -> None:
-        if row["step"] == self.step:
+    def progress(self, event: Progress) -> None:
+        if event.step == self.step:
             os.kill(os.getpid(), signal.SIGINT)
 
 

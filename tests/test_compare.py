@@ -34,6 +34,7 @@ from regard.tasks import contest, load
 from regard.tasks.contenders import check_same_data, named_test_set, read_contenders, unique
 from regard.tasks.report import summary
 from regard.training.config import TrainConfig
+from regard.training.events import Validated
 from regard.training.history import read_history
 from regard.training.pace import Pace, plan
 from regard.training.show import Show
@@ -248,7 +249,7 @@ def test_a_long_warmup_is_shortened(toys: Path) -> None:
 class Stops(Show):
     """A person who types Ctrl-C after the first validation."""
 
-    def valid(self, *words: Any) -> None:
+    def validated(self, event: Validated) -> None:
         raise KeyboardInterrupt
 
 

@@ -18,7 +18,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 # A row may import from the rows above it and from itself.
 ORDER = [
-    {"shapes", "errors", "files", "noise", "tensors"},
+    {"shapes", "errors", "brief", "files", "noise", "tensors"},
     {"config"},
     {"tokens"},
     {"data"},
@@ -207,3 +207,12 @@ def test_architecture_names_every_file() -> None:
     assert not missing, f"ARCHITECTURE.md does not name {missing}"
     gone = sorted(name for name in named if name.endswith(".py") and name not in files)
     assert not gone, f"ARCHITECTURE.md names {gone}, which the package does not have"
+
+
+def test_the_front_door_shows_what_is_public_and_nothing_else() -> None:
+    """The bug: `dir(regard)` also held annotations, TYPE_CHECKING, import_module and the names of tables."""
+    shown = dir(regard)
+    assert shown == sorted({*regard.__all__, "__version__", "events", "look"})
+    assert all(hasattr(regard, name) for name in shown)
+    with pytest.raises(AttributeError, match="regard has no import_modul"):
+        regard.import_modul  # noqa: B018

@@ -19,6 +19,7 @@ from regard.errors import UsageError
 from regard.tasks.config import run_config
 from regard.training.averages import set_weights, weights_of
 from regard.training.config import TrainConfig
+from regard.training.events import Progress
 from regard.training.loop import train
 from regard.training.muon import hidden_matrices, orthogonal, orthogonal_reference, parts_of
 from regard.training.optimiser import (
@@ -346,8 +347,8 @@ def test_usual_settings_give_torchs_adam_bit_for_bit() -> None:
 class Interrupts(Show):
     step: int
 
-    def train(self, row: dict[str, Any], spent: float, config: TrainConfig) -> None:
-        if row["step"] == self.step:
+    def progress(self, event: Progress) -> None:
+        if event.step == self.step:
             os.kill(os.getpid(), signal.SIGINT)
 
 

@@ -38,8 +38,10 @@ from regard.tasks.translate import Translator
 from regard.tensors import weights_of, write_tensors
 from regard.tokens import TokenizerPair, TokensConfig
 from regard.training.config import TrainConfig
-from regard.training.loop import Job, Outcome, Validation, train
+from regard.training.events import Progress
+from regard.training.loop import Job, Outcome, train
 from regard.training.show import Show
+from regard.training.validation import Validation
 from regard.verify import CHECKS, verify
 
 Array = NDArray[np.float64]
@@ -839,16 +841,16 @@ class Interrupts(Show):
 
     step: int
 
-    def train(self, row: dict[str, Any], spent: float, config: TrainConfig) -> None:
-        if row["step"] == self.step:
+    def progress(self, event: Progress) -> None:
+        if event.step == self.step:
             signal.raise_signal(signal.SIGINT)
 
 
 class Breaks(Interrupts):
     """A crash at a step: what was learned since the last checkpoint is lost."""
 
-    def train(self, row: dict[str, Any], spent: float, config: TrainConfig) -> None:
-        if row["step"] == self.step:
+    def progress(self, event: Progress) -> None:
+        if event.step == self.step:
             raise ZeroDivisionError
 
 

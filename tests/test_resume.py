@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import io
 import json
@@ -14,20 +15,34 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import toy_run
+from PIL import Image
 from toy_run import Contents, toy_job
 
+import regard
 import regard.files
+from regard.data.pairs import builtin_pairs
 from regard.errors import RegardError, UsageError
-from regard.files import alone_in, write_json
+from regard.files import alone_in, read_json, write_json
 from regard.runs import read_run
 from regard.tasks.config import run_config
+from regard.tasks.learn import prepare
+from regard.tasks.prepared import made_by
 from regard.tasks.run import resume_run, start_run
+from regard.tokens import TokenizerPair
 from regard.training.config import TrainConfig
-from regard.training.loop import Outcome, train
+from regard.training.events import Checkpoint, End, Forecast, Note, Prepared, Progress, Validated, Working
+from regard.training.loop import Job, Outcome, train
 from regard.training.show import Show
 from regard.training.state import has_checkpoint
+from regard.training.summary import read_progress
 
+ENCODER = {"kind": "convnet", "channels": (4, 8), "layers": 1}
+SEEING = {
+    "caption": {"kind": "show-and-tell", "width": 16, "hidden": 16, "encoder": ENCODER},
+    "answer": {"width": 16, "encoder": ENCODER},
+}
 DRIVER = Path(__file__).parent / "drivers" / "train_short.py"
 
 
@@ -97,7 +112,7 @@ def test_a_finished_run_can_be_lengthened(tmp_path: Path) -> None:
 def test_a_run_killed_before_its_first_checkpoint_starts_over(tmp_path: Path, tiny_settings: dict[str, Any]) -> None:
     config = run_config("translate", tiny_settings)
     start_run(config, folder=tmp_path / "whole")
-    write_json(tmp_path / "run" / "run.json", {"config": config.dump(), "beside": None})  # killed right after this
+    write_json(tmp_path / "run" / "run.json", read_json(tmp_path / "whole" / "run.json"))  # killed right after this
     assert not has_checkpoint(tmp_path / "run" / "checkpoints")
     assert resume_run(tmp_path / "run").outcome.reason == "steps"
     assert same(tmp_path)
@@ -129,8 +144,8 @@ class Interrupts(Show):
     step: int
     signal: signal.Signals = signal.SIGINT
 
-    def train(self, row: dict[str, Any], spent: float, config: TrainConfig) -> None:
-        if row["step"] == self.step:
+    def progress(self, event: Progress) -> None:
+        if event.step == self.step:
             os.kill(os.getpid(), self.signal)
 
 
@@ -154,9 +169,9 @@ def test_sigterm_stops_like_ctrl_c_and_handlers_come_back(tmp_path: Path) -> Non
 
 def test_a_second_ctrl_c_stops_at_once_and_the_run_still_resumes(tmp_path: Path) -> None:
     class Impatient(Interrupts):
-        def train(self, row: dict[str, Any], spent: float, config: TrainConfig) -> None:
-            super().train(row, spent, config)
-            super().train(row, spent, config)
+        def progress(self, event: Progress) -> None:
+            super().progress(event)
+            super().progress(event)
 
     config = toy_run.CONFIG.model_copy(update={"log_every": 1})
     train(toy_job(tmp_path / "whole", config), Show())
@@ -246,6 +261,137 @@ def test_changed_data_is_refused(tmp_path: Path) -> None:
         train(job, Show(), resume=True)
 
 
+def test_a_run_of_an_older_regard_wrote_down_less(tmp_path: Path) -> None:
+    train(toy_job(tmp_path), Show())
+    job = toy_job(tmp_path, with_steps(7))
+    job.fingerprint["the validation data"] = "not known then"
+    assert train(job, Show(), resume=True).progress.step == 7
+
+
+def language(folder: Path, *, resume: bool = False) -> Job:
+    over = {
+        "data": {"train": "book.txt", "context": 16},
+        "tokens": {"kind": "character"},
+        "model": {"width": 16, "heads": 2},
+    }
+    return prepare(run_config("generate", over), folder / "run", beside=folder, resume=resume).job
+
+
+def test_token_streams_follow_the_text(tmp_path: Path) -> None:
+    """The bug: a run killed before its first checkpoint kept the streams of the text that it had begun with."""
+    book = tmp_path / "book.txt"
+    book.write_text("a rose is a rose\n" * 40, encoding="utf-8")
+    first = language(tmp_path)
+    files = [tmp_path / "run" / name for name in ("train.tokens", "valid.tokens")]
+    made = [file.stat().st_mtime_ns for file in files]
+    assert language(tmp_path, resume=True).fingerprint == first.fingerprint
+    assert [file.stat().st_mtime_ns for file in files] == made  # a run that goes on only maps them
+    book.write_text("a nose is a nose\n" * 40, encoding="utf-8")
+    changed = language(tmp_path, resume=True)
+    names = ("the training data", "the validation data")
+    assert all(changed.fingerprint[name] != first.fingerprint[name] for name in names)
+    again = language(tmp_path)
+    text = TokenizerPair.load(tmp_path / "run" / "tokens").target.decode(again.batches.ids.tolist())  # type: ignore[attr-defined]
+    assert text.startswith("a nose is a nose")
+
+
+@pytest.mark.parametrize(("task", "key"), [("caption", "the captions"), ("answer", "the questions")])
+def test_changed_words_about_the_same_pictures_are_refused(tmp_path: Path, task: str, key: str) -> None:
+    """The bug: only the pictures and the number of texts were compared, so that a run went on with other captions."""
+    for number in range(6):
+        Image.new("RGB", (16, 16), (40 * number, 0, 9)).save(tmp_path / f"{number}.png")
+    found = []
+    for colour in ("red", "red", "sad"):
+        words = (
+            {"caption": f"a {colour} one"} if task == "caption" else {"question": f"is it {colour}?", "answer": "yes"}
+        )
+        rows = [{"image": f"{number}.png", **words} for number in range(6)]
+        (tmp_path / "about.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+        over = {"data": {"train": "about.jsonl", "hold_out": 2}, "tokens": {"min_count": 1}, "model": SEEING[task]}
+        job = prepare(run_config(task, over), tmp_path / "run", beside=tmp_path, resume=False).job
+        found.append(job.fingerprint)
+    assert found[0] == found[1]
+    assert [name for name in found[0] if found[0][name] != found[2][name]] == [key, "the validation data"]
+
+
+def test_a_run_goes_on_from_any_folder_and_says_what_made_it(
+    tmp_path: Path, tiny_settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bugs: the folder of the data was forgotten, and nothing said with which torch and how many threads it learned."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir(), there.mkdir()
+    pairs = "".join(f"{source}\t{target}\n" for source, target in builtin_pairs("train", 60))
+    (here / "p.tsv").write_text(pairs, encoding="utf-8")
+    (there / "p.tsv").write_text("another\tfile\n" * 60, encoding="utf-8")
+    monkeypatch.chdir(here)
+    tables = {name: tiny_settings[name] for name in ("tokens", "model", "train", "validate") if name in tiny_settings}
+    run = regard.train("translate", data="p.tsv", folder="run", quiet=True, **tables)
+    monkeypatch.chdir(there)
+    noted = read_json(here / "run" / "run.json")
+    assert noted["beside"] == str(here)
+    made = {"torch": torch.__version__, "threads": torch.get_num_threads(), "precision": "float32", "device": "cpu"}
+    assert made.items() <= noted["made"].items() and noted["made"]["regard"] == regard.__version__
+    assert read_json(here / "run" / "best" / "config.json")["made"] == noted["made"]
+    assert made_by(run_config("translate", {"train": {"precision": "bf16"}}), "cpu").precision == "bf16"
+    said: list[Any] = []
+    resume_run(here / "run", steps=6, on_event=said.append)
+    assert run.folder == Path("run") and not [
+        each for each in said if isinstance(each, Note) and "may differ" in each.text
+    ]
+    write_json(here / "run" / "run.json", {**noted, "made": {**noted["made"], "threads": 64, "torch": "1.0"}})
+    resume_run(here / "run", steps=8, on_event=said.append)
+    words = f"goes on with torch {torch.__version__} (was 1.0), threads {torch.get_num_threads()} (was 64)"
+    assert [each.text for each in said if isinstance(each, Note) and each.text.startswith(words)]
+    del noted["made"]  # as an older Regard left it
+    write_json(here / "run" / "run.json", noted)
+    assert resume_run(here / "run", steps=9).outcome.progress.step == 9
+
+
+EXAMPLES: dict[str, list[Any]] = {
+    "translate": [(f'{n} kings\tor "queens"', f"{n} Könige\n{n}") for n in range(40)],
+    "classify": [(f"{word} number {n}", word) for n in range(50) for word in ("odd", "even")],
+    "generate": [f"a rose is rose {n}\n" for n in range(40)],
+}
+
+
+@pytest.mark.parametrize("task", EXAMPLES)
+def test_examples_of_python_are_kept_and_the_run_goes_on(
+    task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+    small = {"width": 16, "heads": 2} if task == "generate" else {"width": 16}
+    tables = {"tokens": {"kind": "character"}, "train": {"validate_every": 2, "warmup": 1}, "model": small}
+    monkeypatch.chdir(tmp_path)
+    data = {"train": EXAMPLES[task], "context": 16} if task == "generate" else EXAMPLES[task]
+    run = regard.train(task, data, steps=4, folder="run", quiet=True, on_event=told.append, **tables)
+    kinds = [type(event) for event in told if not isinstance(event, Working)]
+    assert kinds[0] is Prepared and kinds[-1] is End and told[-1].reason == "steps"
+    assert {Forecast, Progress, Validated, Checkpoint} <= set(kinds)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        told[-1].reason = "other"
+    rows = [json.loads(line) for line in (tmp_path / "run" / "data.jsonl").read_bytes().splitlines()]
+    texts = [tuple(row.values()) if task != "generate" else row["text"] for row in rows]
+    assert texts == EXAMPLES[task] and run.outcome.progress.step == 4
+    (tmp_path / "run").rename(tmp_path / "moved")
+    (tmp_path / "data.jsonl").write_text("{}", encoding="utf-8")  # not this one
+    assert resume_run("moved", steps=6).outcome.progress.step == 6
+
+
+def test_examples_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"data\[1\] should be a pair \(source, target\) to translate; it is"):
+        regard.train("translate", [("a", "b"), ("c",)])
+    with pytest.raises(UsageError, match=r"data\[0\] should be a pair .* names of files are a tuple"):
+        regard.train("translate", ["a.en", "a.de"])
+    with pytest.raises(UsageError, match="caption learns from files"):
+        regard.train("caption", [("a.png", "a")])
+    with pytest.raises(UsageError, match="budget says how long to train; leave out steps and max_time"):
+        regard.train("translate", EXAMPLES["translate"], budget="10s", steps=3)
+    with pytest.raises(UsageError, match="data holds no example"):
+        regard.train("fill", [])
+    assert list(tmp_path.iterdir()) == []  # nothing was begun
+
+
 def test_a_checkpoint_that_is_not_whole(tmp_path: Path) -> None:
     train(toy_job(tmp_path), Show())
     inside = tmp_path / "checkpoints" / "step-5"
@@ -266,6 +412,9 @@ def test_a_checkpoint_that_is_not_whole(tmp_path: Path) -> None:
     (tmp_path / "checkpoints" / "latest.json").unlink()
     with pytest.raises(RegardError, match="holds no checkpoint"):
         train(toy_job(tmp_path), Show(), resume=True)
+    (tmp_path / "checkpoints" / "latest.json").write_text("{}")
+    with pytest.raises(RegardError, match=r"latest\.json has no checkpoint; the checkpoint is not whole"):
+        read_progress(tmp_path)  # the bug: a KeyError, before a resume began
 
 
 def same(place: Path) -> bool:

@@ -6,11 +6,15 @@ import io
 import itertools
 import json
 import math
+import os
+import signal
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
@@ -21,7 +25,9 @@ from torch import Tensor, nn
 from toy_run import CONFIG, ToyBatch, ToyBatches, ToyModel, toy_job
 
 import regard.training.loop
+import regard.training.probe
 from regard.errors import RegardError, UsageError
+from regard.evaluate.classification import f1_error, score_labels
 from regard.look.curves import draw
 from regard.models.loss import Loss, Part
 from regard.noise import dropout
@@ -30,13 +36,15 @@ from regard.tasks.run import start_run
 from regard.tensors import weights_of
 from regard.training.averages import MovingAverage, mean_of, set_weights, weights_in_place
 from regard.training.config import TrainConfig
+from regard.training.events import Checkpoint, End, Event, Forecast, Note, Progress, Validated, Working
 from regard.training.log import RunLog
-from regard.training.loop import Validation, is_better, train
+from regard.training.loop import train
 from regard.training.optimiser import load_optimiser, make_optimiser, optimiser_tensors, set_rate
-from regard.training.probe import duration, forecast
+from regard.training.probe import duration, roughly
 from regard.training.schedule import learning_rate
-from regard.training.show import Lines, LiveTable, Show, Speed, wrapped
+from regard.training.show import Lines, LiveTable, Show, forecast_line, progress_line, wrapped
 from regard.training.show import number as in_digits
+from regard.training.validation import Choice, Validation, choose, interval_error, share_error
 
 
 def rows(folder: Path, kind: str) -> list[dict[str, Any]]:
@@ -394,7 +402,7 @@ def test_every_batch_of_every_update_has_noise_of_its_own(tmp_path: Path) -> Non
             return super().forward(batch)
 
     train(toy_job(tmp_path, model=Listens()), Show())
-    assert len(masks) == 3 + 2 * 5 == len(set(masks))  # three passes of the forecast, two for each of five updates
+    assert len(masks) == 2 * 5 == len(set(masks))  # two for each of five updates
 
 
 # -- stopping ----------------------------------------------------------------------------------------------------------
@@ -425,14 +433,68 @@ def test_more_is_better_for_scores(tmp_path: Path) -> None:
     assert outcome.metrics == {"loss": 2.0, "bleu": 30.0}
 
 
+def better(found: dict[str, float], best: dict[str, float], select: str, **errors: float) -> tuple[bool, str]:
+    choice = choose(Validation(found, errors=errors), best, select)
+    return choice.better, choice.by
+
+
 def test_equal_scores_are_told_apart_by_the_loss() -> None:
     """The bug: while BLEU was still 0.0, the first validation stayed the best, and patience ran out."""
-    assert is_better({"loss": 2.0, "bleu": 0.0}, {"loss": 3.0, "bleu": 0.0}, "bleu")
-    assert not is_better({"loss": 3.0, "bleu": 0.0}, {"loss": 3.0, "bleu": 0.0}, "bleu")
-    assert not is_better({"loss": 1.0, "bleu": 0.0}, {"loss": 3.0, "bleu": 0.1}, "bleu")
-    assert is_better({"loss": 2.0, "ter": 50.0}, {"loss": 1.0, "ter": 60.0}, "ter")
-    assert is_better({"loss": 2.0, "bits_per_byte": 1.5}, {"loss": 1.0, "bits_per_byte": 1.6}, "bits_per_byte")
-    assert is_better({"loss": 2.0, "accuracy": 81.0}, {"loss": 1.0, "accuracy": 80.0}, "accuracy")
+    assert better({"loss": 2.0, "bleu": 0.0}, {"loss": 3.0, "bleu": 0.0}, "bleu") == (True, "loss")
+    assert better({"loss": 3.0, "bleu": 0.0}, {"loss": 3.0, "bleu": 0.0}, "bleu") == (False, "loss")
+    assert better({"loss": 2.0, "ter": 50.0}, {"loss": 1.0, "ter": 60.0}, "ter") == (True, "ter")
+    assert better({"loss": 2.0, "bits_per_byte": 1.5}, {"loss": 1.0, "bits_per_byte": 1.6}, "bits_per_byte")[0]
+    assert better({"loss": 2.0, "accuracy": 81.0}, {"loss": 1.0, "accuracy": 80.0}, "accuracy") == (True, "accuracy")
+
+
+def test_a_score_decides_only_where_it_says_something(tmp_path: Path) -> None:
+    """The bug: a BLEU of 0.9 at step 2 stayed the best over 0.4 at step 4, whose loss was better."""
+    early, later = {"loss": 6.0, "bleu": 0.9}, {"loss": 5.0, "bleu": 0.4}
+    assert better(later, early, "bleu", bleu=0.1) == (True, "loss")
+    assert better({"loss": 9.0, "bleu": 6.1}, early, "bleu", bleu=1.0) == (
+        True,
+        "bleu",
+    )  # 1.1 above the least that counts
+    assert better({"loss": 5.0, "bleu": 5.9}, early, "bleu", bleu=1.0) == (True, "loss")
+    clear, close = {"loss": 2.0, "bleu": 30.0}, {"loss": 1.9, "bleu": 29.5}
+    assert better(close, clear, "bleu", bleu=0.6) == (True, "loss")
+    assert better(close, clear, "bleu", bleu=0.4) == (False, "bleu")
+    assert (
+        better({"loss": 0.5, "accuracy": 95.0}, {"loss": 0.4, "accuracy": 90.0}, "accuracy", accuracy=6.0)[0] is False
+    )
+    config = CONFIG.model_copy(update={"select": "bleu", "average": 0})
+    last = {"loss": 5.5, "bleu": 2.0}  # patience counts by the same rule
+    outcome = train(toy_job(tmp_path, config, validate=scripted([early, later, last])), Show())
+    assert outcome.chosen == "step 4" and outcome.progress.waited == 1
+    found = [(row["best"], row["by"], row.get("why", "")) for row in rows(tmp_path, "valid")]
+    why = "bleu counts from 5 on"
+    assert found == [(True, "bleu", ""), (True, "loss", why), (False, "loss", why)]
+    out = io.StringIO()
+    train(toy_job(tmp_path / "2", config, validate=scripted([early, later, last])), Lines(Console(file=out, width=160)))
+    assert "best so far  (by loss: bleu counts from 5 on)" in out.getvalue()
+
+
+def test_what_is_not_a_number_is_never_the_best() -> None:
+    """The bug: a first validation whose loss was NaN stayed the best for good."""
+    assert choose(Validation({"loss": 3.0}), {"loss": math.nan}, "loss") == Choice(True, "loss")
+    assert choose(Validation({"loss": math.nan}), {"loss": 3.0}, "loss") == Choice(False, "loss")
+    assert better({"loss": 3.0, "bleu": 0.0}, {"loss": math.nan, "bleu": 0.0}, "bleu")[0]
+
+
+def test_standard_errors_of_scores() -> None:
+    """Of a share against the binomial's own, of macro F1 against drawing the examples themselves."""
+    draw = np.random.default_rng(3)
+    assert share_error(70.0, 400) == pytest.approx(draw.binomial(400, 0.7, size=20_000).std() / 4, rel=0.03)
+    assert share_error(100.0, 20) > 4  # twenty of twenty is not certainty
+    assert interval_error((10.0, 13.92)) == pytest.approx(1.0)
+    wanted = draw.integers(3, size=90)
+    predicted = np.where(draw.random(90) < 0.6, wanted, draw.integers(3, size=90))
+    f1 = []
+    for _ in range(400):
+        some = draw.integers(90, size=90)
+        f1.append(score_labels(predicted[some].tolist(), wanted[some].tolist(), "abc", resamples=0).macro_f1)
+    error = f1_error(score_labels(predicted.tolist(), wanted.tolist(), "abc", resamples=0).confusion)
+    assert error == pytest.approx(np.std(f1), rel=0.2)
 
 
 def test_a_metric_that_no_validation_gives(tmp_path: Path) -> None:
@@ -495,7 +557,7 @@ class Notes(Show):
 
 
 class OnceNaN(ToyModel):
-    """Its inner layer gives NaN in the training passes whose numbers are listed (the forecast makes the first three)."""
+    """Its inner layer gives NaN in the training passes whose numbers are listed ."""
 
     def __init__(self, *passes: int) -> None:
         super().__init__()
@@ -522,7 +584,7 @@ class SpoiltBatches(ToyBatches):
 def test_once_not_a_number_goes_back_with_half_the_rate(tmp_path: Path) -> None:
     show = Notes()
     config = CONFIG.model_copy(update={"log_every": 1})
-    outcome = train(toy_job(tmp_path, config, OnceNaN(3 + 8)), show)  # two passes an update: update 4
+    outcome = train(toy_job(tmp_path, config, OnceNaN(8)), show)  # two passes an update: update 4
     assert outcome.reason == "steps" and outcome.progress.went_back == 1
     why = "the loss is nan at step 4, first seen in the output of inner"
     assert f"{why}; going back to step 2 with half the learning rate" in show.said
@@ -535,13 +597,13 @@ def test_once_not_a_number_goes_back_with_half_the_rate(tmp_path: Path) -> None:
 
 def test_going_back_validates_nothing_twice(tmp_path: Path) -> None:
     """The bug: a run that went back to step 2 validated there again, and kept its weights twice for the average."""
-    outcome = train(toy_job(tmp_path, CONFIG, OnceNaN(3 + 5)), Show())
+    outcome = train(toy_job(tmp_path, CONFIG, OnceNaN(5)), Show())
     assert [row["step"] for row in rows(tmp_path, "valid")] == [2, 4, 5]
     assert outcome.progress.snapshots == [4, 5]
 
 
 def test_going_back_to_the_start(tmp_path: Path) -> None:
-    outcome = train(toy_job(tmp_path, CONFIG, OnceNaN(3 + 1)), Show())
+    outcome = train(toy_job(tmp_path, CONFIG, OnceNaN(1)), Show())
     assert outcome.progress.went_back == 1 and [row["step"] for row in rows(tmp_path, "valid")] == [2, 4, 5]
 
 
@@ -566,7 +628,7 @@ def test_a_loss_that_explodes(tmp_path: Path) -> None:
             return Loss({name: Part(part.sum * factor, part.count, part.weight) for name, part in parts.items()})
 
     show = Notes()
-    outcome = train(toy_job(tmp_path, CONFIG, Explodes(3 + 6)), show)
+    outcome = train(toy_job(tmp_path, CONFIG, Explodes(6)), show)
     assert outcome.progress.went_back == 1
     assert any("more than 3 times the first" in said and "at step 3" in said for said in show.said)
 
@@ -588,7 +650,7 @@ def test_a_gradient_that_is_not_finite(tmp_path: Path) -> None:
 def test_time_spent_before_going_back_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(regard.training.loop, "time", Clock())
     usual = train(toy_job(tmp_path / "usual"), Show()).progress.seconds
-    longer = train(toy_job(tmp_path / "longer", CONFIG, OnceNaN(3 + 7)), Show()).progress.seconds
+    longer = train(toy_job(tmp_path / "longer", CONFIG, OnceNaN(7)), Show()).progress.seconds
     assert longer > usual
 
 
@@ -607,35 +669,39 @@ def test_bf16_trains_and_its_loss_is_close(tmp_path: Path, tiny_settings: dict[s
     assert {tensor.dtype for tensor in best.values()} == {torch.float32}  # only products are rounded
 
 
-def test_a_forecast_changes_nothing() -> None:
-    model = ToyModel()
-    before = {name: tensor.detach().clone() for name, tensor in weights_of(model).items()}
-    found = forecast(model, ToyBatches(), accumulate=2)
-    assert found.parameters == 26 and found.seconds_per_step > 0 and found.peak_memory > 2**20
-    assert all(torch.equal(tensor, before[name]) for name, tensor in weights_of(model).items())
-    assert all(parameter.grad is None for parameter in model.parameters())
-    assert "at most 50 s (the time limit) for 10,000,000 steps" in found.sentence(10_000_000, 50.0)
-
-
-@pytest.mark.parametrize(("seconds", "words"), [(45, "45 s"), (89, "89 s"), (720, "12 min"), (5400, "1 h 30 min")])
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(45, "45 s"), (89, "89 s"), (720, "12 min"), (5400, "1 h 30 min"), (190_800, "2 days 5 h")]
+)
 def test_spans_of_time(seconds: float, words: str) -> None:
     assert duration(seconds) == words
+
+
+def test_a_guess_has_no_minutes_after_many_hours() -> None:
+    assert [roughly(seconds) for seconds in (45, 5400, 32_760, 32_400)] == ["45 s", "1 h 30 min", "9 h", "9 h"]
 
 
 # -- what a person sees ------------------------------------------------------------------------------------------------
 
 
 def test_a_line_tells_what_the_row_has() -> None:
-    row = {"step": 40, "epoch": 1, "loss": 1.25, "nll": math.log(7.5), "tokens": 6000}
-    config = TrainConfig(steps=80)
-    shown = Speed().line(row, 20.0, config)
-    assert shown == "step 40  epoch 2  loss 1.250  perplexity 7.50  300 tokens/s  20 s left"
-    shown = Speed().line(row, 20.0, config, "target tokens")
-    assert shown == "step 40  epoch 2  loss 1.250  perplexity 7.50  300 target tokens/s  20 s left"
-    shown = Speed().line({**row, "correct": 0.875}, 20.0, config, "texts")
-    assert shown == "step 40  epoch 2  loss 1.250  accuracy 87.5%  300 texts/s  20 s left"
-    del row["nll"]
-    assert Speed().line(row, 20.0, config) == "step 40  epoch 2  loss 1.250  300 tokens/s  20 s left"
+    values = {"loss": 1.25, "nll": math.log(7.5)}
+    event = Progress(40, 80, 1, values, "tokens", 6000, 300.0, 20.0, 20.0, 0.5)
+    assert progress_line(event) == "step 40  epoch 2  loss 1.250  perplexity 7.50  300 tokens/s  20 s left"
+    other = replace(event, unit="target tokens")
+    assert progress_line(other) == "step 40  epoch 2  loss 1.250  perplexity 7.50  300 target tokens/s  20 s left"
+    texts = replace(event, unit="texts", values={**values, "correct": 0.875})
+    assert progress_line(texts) == "step 40  epoch 2  loss 1.250  accuracy 87.5%  300 texts/s  20 s left"
+    bare = replace(event, values={"loss": 1.25})
+    assert progress_line(bare) == "step 40  epoch 2  loss 1.250  300 tokens/s  20 s left"
+
+
+def test_a_forecast_says_how_long_and_until_what() -> None:
+    found = Forecast(20_000, 32_760.0, None, True, 622.4, "tokens", 0.07, 2**29)
+    line = "about 9 h for 20,000 steps, less if validations stop getting better · 622 tokens/s · 7.0% padding · 0.5 GiB"
+    assert forecast_line(found) == f"{line} of memory"
+    assert forecast_line(replace(found, stops_early=False)).startswith("about 9 h for 20,000 steps · ")
+    limited = "50 s (the time limit), 20,000 steps would take 9 h · "
+    assert forecast_line(replace(found, limit=50.0)).startswith(limited)
 
 
 @pytest.mark.parametrize(
@@ -685,10 +751,69 @@ def test_long_samples_do_not_fill_the_log(tmp_path: Path, kind: type[Lines]) -> 
     assert "word9" in out.getvalue() and "word99" not in out.getvalue() and "…" in out.getvalue()
 
 
-def test_a_forecast_counts_what_the_loss_counts() -> None:
-    found = forecast(Uneven(0.0), UnevenBatches(), 1, "texts", tries=1)
-    assert found.unit == "texts" and " texts/s · " in found.sentence(9, None)
-    assert found.speed * found.seconds_per_step == pytest.approx(2)  # the first batch has two items, one of them odd
+@dataclass
+class Keeps(Show):
+    """Every event; at step `stop` the person types Ctrl-C."""
+
+    stop: int = -1
+    events: list[Any] = field(default_factory=list)
+
+    def __call__(self, event: Event) -> None:
+        self.events.append(event)
+        if isinstance(event, Progress) and event.step == self.stop:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def of(self, kind: type) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+class SlowBatches(ToyBatches):
+    """Their own clock, on which each batch takes 0.35 seconds."""
+
+    now = 0.0
+
+    def get(self, epoch: int, index: int) -> ToyBatch:
+        self.now += 0.35
+        return super().get(epoch, index)
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def test_the_first_loss_and_the_expected_time_come_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bug: nothing was shown before a hundred updates (45 s) were done, and on a resume no expected time at all."""
+    slow = SlowBatches()
+    monkeypatch.setattr(regard.training.loop, "time", slow)
+    monkeypatch.setattr(regard.training.probe, "time", slow)
+    config = CONFIG.model_copy(update={"steps": 300, "validate_every": 200, "log_every": 100, "average": 0})
+    show, again = Keeps(stop=100), Keeps()
+    train(toy_job(tmp_path, config, batches=slow), show)
+    assert [event.step for event in show.of(Progress)[:3]] == [1, 3, 5]  # two batches an update: 0.7 s
+    (found,) = show.of(Forecast)
+    assert show.events.index(found) < show.events.index(show.of(Progress)[2])
+    assert found.seconds == pytest.approx(300 * 0.7) and 0.7 * found.speed < 20 < 40 * 0.7 * found.speed
+    assert max(np.diff([event.seconds for event in show.of(Progress)])) < 5
+    train(toy_job(tmp_path, config, batches=slow), again, resume=True)
+    assert again.of(Note)[0].text == "going on at step 100" and again.of(Progress)[0].step == 101
+    (found,) = again.of(Forecast)
+    assert found.seconds == pytest.approx(300 * 0.7) and again.of(Progress)[0].left == pytest.approx(199 * 0.7)
+    kinds = [type(event) for event in again.events if not isinstance(event, (Note, Progress, Working))]
+    assert kinds == [Forecast, Validated, Checkpoint, Validated, Checkpoint, End]
+
+
+def test_long_work_is_never_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a pipe: named after a second, then again and again, with its rate and the time left where they are known."""
+    monkeypatch.setattr("regard.training.show.SOON", 0.02)
+    monkeypatch.setattr("regard.training.show.OFTEN", 0.04)
+    out = io.StringIO()
+    with Lines(Console(file=out, width=160)) as show:
+        show(Working("encoding", 10, 40))
+        time.sleep(0.3)
+        show(Working("reading"))
+        time.sleep(0.3)
+    said = out.getvalue().splitlines()
+    assert [line for line in said if line.startswith("encoding: 10 of 40 · ") and line.endswith(" left")]
+    assert len([line for line in said if line.startswith("reading …")]) >= 2
 
 
 # -- the picture of a run ----------------------------------------------------------------------------------------------

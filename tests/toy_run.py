@@ -18,7 +18,8 @@ from regard.noise import dropout
 from regard.tensors import write_tensors
 from regard.training.averages import weights_of
 from regard.training.config import TrainConfig
-from regard.training.loop import Job, Validation
+from regard.training.loop import Job
+from regard.training.validation import Validation
 
 CONFIG = TrainConfig(
     steps=5, accumulate=2, batch_tokens=16, lr=0.03, schedule="inverse_sqrt", warmup=3, ema=0.9, average=2,

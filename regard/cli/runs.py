@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.brief import in_short
 from regard.cli.options import AsJson
 from regard.cli.output import print_json, print_table, say
 
@@ -43,7 +44,7 @@ def cells(run: RunSummary) -> list[str]:
     return [
         run.folder,
         " ".join(Path(name).name if not name.startswith("builtin/") else name for name in run.data) + languages,
-        "" if run.parameters is None else short(run.parameters),
+        "" if run.parameters is None else in_short(run.parameters),
         f"{run.steps:,}",
         "" if run.best is None else f"{run.metric} {run.best:.{3 if run.metric == 'loss' else 1}f}",
         state(run),
@@ -55,11 +56,6 @@ def state(run: RunSummary) -> str:
     if run.state == "damaged":
         return f"damaged: {run.reason}"
     return REASONS.get(run.reason, run.reason) if run.state == "finished" else run.state
-
-
-def short(parameters: int) -> str:
-    """How many parameters, as people say it: 248k, 61.4M."""
-    return f"{parameters / 1e6:.1f}M" if parameters >= 1e6 else f"{parameters / 1e3:.0f}k"
 
 
 def span(seconds: float) -> str:

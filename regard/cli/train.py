@@ -126,27 +126,27 @@ def train(
         if what is None:
             raise UsageError("name a task or a configuration: regard train translate --data pairs.tsv")
         config, beside = run_config(what, over, settings), data_folder(what) or Path.cwd()
-        result = start(config, beside, out, choose_device(device), _seconds(budget, steps, max_time))
+        result = start(config, beside, out, device, _seconds(budget, steps, max_time))
     print_json(summary(result)) if as_json else print_summary(result)
 
 
 def start(config: RunConfig, beside: Path, out: Path | None, device: str, budget: float | None = None) -> RunResult:
     """A new run, shown while it learns; with a budget, as long as that."""
     from regard.runs import new_run
+
+    folder = out or new_run(config.task.partition("-")[0])
+    say(f"run: {folder}")  # before torch is imported, which takes seconds
     from regard.tasks.contenders import Contender
     from regard.tasks.contest import MEASURING, fit
     from regard.tasks.run import start_run
-    from regard.tasks.trained import verb_of
     from regard.training.show import make_show
 
-    folder = out or new_run(verb_of(config.task))
-    say(f"run: {folder}")
-
     def work() -> RunResult:
+        chosen = choose_device(device)
         asked = Contender(str(folder), config.task, config, beside)
         place = folder.with_name(folder.name + MEASURING)
-        planned = config if budget is None else fit(asked, budget, place, device, say)
-        return start_run(planned, beside=beside, folder=folder, device=device, show=make_show())
+        planned = config if budget is None else fit(asked, budget, place, chosen, say, make_show())
+        return start_run(planned, beside=beside, folder=folder, device=chosen, show=make_show())
 
     return watch(work, folder)
 

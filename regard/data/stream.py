@@ -33,6 +33,7 @@ class TokenStream:
     ids: np.ndarray  # (N,), uint16 or uint32
     vocabulary: int
     sha256: str = ""  # of the tokens' bytes
+    origin: str = ""  # of what it was made from, if who wrote it said so
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -42,17 +43,19 @@ class TokenStream:
         """A stream that `write_stream` wrote, mapped read-only."""
         about = _about(Path(path))
         ids = np.memmap(path, dtype=about["dtype"], mode="r", shape=(about["count"],))
-        return cls(ids, about["vocabulary"], about["sha256"])
+        return cls(ids, about["vocabulary"], about["sha256"], about.get("origin", ""))
 
     def is_intact(self) -> bool:
         """Whether every byte is as it was written (reads the whole stream)."""
         return hashlib.sha256(np.ascontiguousarray(self.ids).data).hexdigest() == self.sha256
 
 
-def write_stream(path: str | Path, sequences: Iterable[Sequence[int]], vocabulary: int) -> TokenStream:
+def write_stream(
+    path: str | Path, sequences: Iterable[Sequence[int]], vocabulary: int, origin: str = ""
+) -> TokenStream:
     """Write sequences one after the other into a file that is whole or absent, and open it."""
     with writing(path) as file:
-        _write(file, sequences, vocabulary)
+        _write(file, sequences, vocabulary, origin)
     return TokenStream.open(path)
 
 
@@ -111,7 +114,7 @@ def evaluation_batches(stream: TokenStream, context: int, rows: int, overlap: in
         yield text_batch(windows, skip=overlap if group[0] else 0)
 
 
-def _write(file: IO[bytes], sequences: Iterable[Sequence[int]], vocabulary: int) -> None:
+def _write(file: IO[bytes], sequences: Iterable[Sequence[int]], vocabulary: int, origin: str) -> None:
     """Tokens, the JSON that tells of them, its length, the magic word."""
     dtype = np.dtype("<u2" if vocabulary <= 2**16 else "<u4")
     digest, count = hashlib.sha256(), 0
@@ -126,6 +129,7 @@ def _write(file: IO[bytes], sequences: Iterable[Sequence[int]], vocabulary: int)
     if not count:
         raise RegardError("there are no tokens to write; give more text")
     about = {"dtype": dtype.str, "count": count, "vocabulary": vocabulary, "sha256": digest.hexdigest()}
+    about |= {"origin": origin} if origin else {}
     line = json.dumps(about).encode()
     file.write(line + len(line).to_bytes(_SIZE, "little") + _MAGIC)
 

@@ -97,6 +97,18 @@ def top_k_accuracy(scores: np.ndarray, wanted: Sequence[int], k: int = 5) -> flo
     return 100 * float((before.sum(axis=1) < k).mean())
 
 
+def f1_error(confusion: np.ndarray, resamples: int = 200, seed: int = 12345) -> float:
+    """The standard error of macro F1, by bootstrap resampling (Efron 1979): the examples drawn anew with replacement."""
+    wanted, predicted = np.nonzero(confusion)  # only cells that occur can be drawn
+    counts = confusion[wanted, predicted]
+    drawn = np.random.default_rng(seed).multinomial(counts.sum(), counts / counts.sum(), size=resamples)  # (R, cells)
+    labels = np.arange(len(confusion))
+    rows, columns = wanted[:, None] == labels, predicted[:, None] == labels  # (cells, C)
+    with np.errstate(invalid="ignore"):  # a label that was not drawn has no F1 and does not count
+        f1 = 2 * (drawn @ (rows & columns)) / (drawn @ rows + drawn @ columns)  # (R, C)
+    return 100 * float(np.nanmean(f1, axis=1).std())
+
+
 def mcnemar(a_right: Sequence[bool], b_right: Sequence[bool]) -> float:
     """How likely two equally good classifiers differ at least this much on the same examples (McNemar 1947).
 

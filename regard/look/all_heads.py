@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from regard.brief import brief, quoted
 from regard.errors import RegardError
 from regard.files import finite
 from regard.look.formats import layers_as_csv
@@ -30,6 +31,10 @@ class AllHeads:
     rows: tuple[str, ...]  # T labels: who looks
     title: str = ""
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        shape = f"{len(self.rows)} x {len(self.columns)}"
+        return brief(self, quoted(self.title) if self.title else "", f"{len(self.layers)} layers", shape)
 
     def __post_init__(self) -> None:
         if not self.layers:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from regard.brief import brief, quoted
 from regard.errors import RegardError, UsageError
 from regard.files import finite, write_bytes, write_json, write_text
 from regard.look.formation_numbers import alike, sharpness, spread
@@ -39,6 +40,11 @@ class Formation:
     score: str = ""  # the metric to show beside the loss
     wanted: tuple[int, ...] = ()  # steps that a person asked for
     notes: tuple[str, ...] = ()  # what was done to the maps
+
+    def __repr__(self) -> str:
+        return brief(
+            self, quoted(self.title) if self.title else "", f"{len(self.steps)} steps", f"{len(self.names)} heads"
+        )
 
     def __post_init__(self) -> None:
         if self.heads.shape != (len(self.steps), len(self.names), len(self.rows), len(self.columns)):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.attention import Role
+from regard.brief import brief, quoted
 from regard.errors import UsageError
 from regard.evaluate.ratios import Estimate
 from regard.files import finite, write_bytes, write_json, write_text
@@ -90,6 +91,11 @@ class HeadReport:
     induction: Induction | None = None
     faithful: Faithfulness | None = None
     notes: tuple[str, ...] = field(default=())
+
+    def __repr__(self) -> str:
+        return brief(
+            self, quoted(self.model), self.task, f"{len(self.heads)} heads", f"{self.texts} texts of {self.on}"
+        )
 
     @property
     def roles(self) -> tuple[str, ...]:

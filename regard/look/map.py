@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from regard.brief import brief, quoted
 from regard.errors import RegardError, UsageError
 from regard.files import write_bytes
 from regard.look import formats
@@ -47,6 +48,9 @@ class AttentionMap:
         self._check()
         told = tuple(note for note in self.notes if note != BEYOND)
         object.__setattr__(self, "notes", (*told, BEYOND) if self._beyond() else told)
+
+    def __repr__(self) -> str:
+        return brief(self, quoted(self.title) if self.title else "", " x ".join(map(str, self.weights.shape)))
 
     def _beyond(self) -> bool:
         """Whether a row that sees one key only has more weight there than the scale of colours reaches."""

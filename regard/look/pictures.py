@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from regard.brief import brief, quoted
 from regard.errors import RegardError, UsageError
 from regard.files import write_bytes, write_text
 from regard.look.colors import scale_top
@@ -92,6 +93,10 @@ class PictureMap:
     title: str = ""
     caption: str = ""
     colored: bool = False  # whether the picture keeps its colours below the weights, where they are asked about
+
+    def __repr__(self) -> str:
+        shape = f"{self.grid[0]} x {self.grid[1]}"
+        return brief(self, quoted(self.title) if self.title else "", f"{len(self.panels)} panels", shape)
 
     def __post_init__(self) -> None:
         picture = np.asarray(self.picture)

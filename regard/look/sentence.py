@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from regard.brief import brief
 from regard.errors import UsageError
 from regard.files import finite, write_json
 from regard.look import rollout
@@ -43,6 +44,11 @@ class SentenceAttention:
         default_factory=dict
     )  # by role: what else was seen in the same pass
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return brief(
+            self, self.role, f"{len(self.layers)} layers", f"{len(self.target)} x {len(self.source)}", *self.others
+        )
 
     @property
     def roles(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from regard.brief import brief, quoted
 from regard.errors import RegardError
 from regard.files import finite, write_bytes
 from regard.look.colors import scale_top
@@ -36,6 +37,9 @@ class WeighedText:
     weights: tuple[float, ...]  # one for each piece, 0 or more; NaN where it was not weighed
     title: str = ""
     caption: str = ""  # such as "positive 98%"
+
+    def __repr__(self) -> str:
+        return brief(self, quoted(self.text), f"{len(self.spans)} pieces")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "spans", tuple((int(start), int(end)) for start, end in self.spans))

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from regard.errors import UsageError
 from regard.tasks.config import RunConfig, data_folder, run_config
+from regard.tasks.examples import FILES, is_examples, keep, rows_of
+
+if TYPE_CHECKING:
+    from regard.tasks.run import RunResult
+    from regard.training.events import Event
+
+Data = str | Path | tuple[str, ...] | Mapping[str, Any] | Iterable[Any]
 
 
 def load(path: str | Path, device: str = "cpu") -> Any:
@@ -17,26 +26,82 @@ def load(path: str | Path, device: str = "cpu") -> Any:
 
 def train(
     what: str = "translate",
-    data: str | tuple[str, str] | None = None,
+    data: Data | None = None,
     *,
+    valid: Data | None = None,
     preset: str | None = None,
+    steps: int | None = None,
+    max_time: str | float | None = None,
+    budget: str | float | None = None,
     folder: str | Path | None = None,
     device: str = "cpu",
+    on_event: Callable[[Event], object] | None = None,
+    quiet: bool = False,
     show: Any = None,
     **tables: Any,
-) -> Any:
-    """Train as the command line does: `regard.train("translate", data="pairs.tsv", preset="tiny", train={"steps": 500})`.
+) -> RunResult:
+    """Train as the command line does: `regard.train("translate", data="pairs.tsv", preset="tiny", steps=500)`.
 
-    `tables` are those of a configuration file (data, tokens, model, train, decode). Returns a `RunResult`.
+    `data` (and `valid`) is the name of a file, a tuple of names, or a list of examples, which are kept in the run's folder:
+    (source, target) to translate, (text, label) to classify, texts to generate and to fill; or the whole table of a
+    configuration file, such as {"train": texts, "context": 64}. `steps` and `max_time` ("30m")
+    bound the run; `budget` is used up, and the schedule ends with it. `tables` are those of a configuration file (data,
+    tokens, model, train, decode).
+
+    What happens is shown on stderr; `quiet=True` shows nothing. `on_event` is called with each event of
+    `regard.training.events`; what it raises ends the run, which goes on from its last checkpoint.
     """
-    from regard.tasks.run import start_run
+    from regard.tasks.run import make_place, start_run
+    from regard.training.show import Show, make_show
 
-    over: dict[str, Any] = dict(tables)
-    if preset is not None:
-        over["preset"] = preset
-    if data is not None:
-        over["data"] = {**over.get("data", {}), "train": data}
-    return start_run(run_config(what, over), beside=data_folder(what), folder=folder, device=device, show=show)
+    if budget is not None and (steps is not None or max_time is not None):
+        raise UsageError("budget says how long to train; leave out steps and max_time")
+    table: dict[str, Any] = {**data} if isinstance(data, Mapping) else {} if data is None else {"train": data}
+    table |= {} if valid is None else {"valid": valid}
+    given = {part: list(table[part]) for part in FILES if part in table and is_examples(table[part])}
+    config = run_config(what, _over(tables, preset, {"steps": steps, "max_time": max_time}, table))
+    examples = {part: rows_of(config.task, value) for part, value in given.items()}
+    place, beside = make_place(config.task, folder), data_folder(what)
+    if examples:
+        names = {part: (keep(place, part, rows),) for part, rows in examples.items()}
+        config = config.model_copy(update={"data": config.data.model_copy(update=names)})
+    show = show or (Show() if quiet else make_show())
+    if budget is not None:
+        config = _under_budget(config, budget, beside, place, device, show)
+    return start_run(config, beside=beside, folder=place, device=device, show=show, on_event=on_event)
+
+
+def _over(tables: dict[str, Any], preset: str | None, bounds: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
+    """The arguments as tables of a configuration; examples under the name of the file that they will be."""
+    over: dict[str, Any] = {**tables, **({} if preset is None else {"preset": preset})}
+    limits = {name: value for name, value in bounds.items() if value is not None}
+    if limits:
+        over["train"] = {**over.get("train", {}), **limits}
+    if data:
+        over["data"] = data | {part: _names(part, data[part]) for part in FILES if part in data}
+    return over
+
+
+def _names(part: str, data: Any) -> Any:
+    if is_examples(data):
+        return FILES[part]
+    return [str(name) for name in data] if isinstance(data, tuple) else str(data)
+
+
+def _under_budget(
+    config: RunConfig, budget: str | float, beside: Path | None, place: Path, device: str, show: Any
+) -> RunConfig:
+    from regard.tasks.contenders import Contender
+    from regard.tasks.contest import MEASURING, fit
+    from regard.tasks.run import data_root
+    from regard.training.config import seconds
+
+    try:
+        span = float(seconds(budget))  # type: ignore[arg-type]
+    except ValueError as error:
+        raise UsageError(f"budget: {error}") from error
+    asked = Contender(str(place), config.task, config, data_root(config, beside))
+    return fit(asked, span, place.with_name(place.name + MEASURING), device, show.note, show)
 
 
 __all__ = ["RunConfig", "load", "run_config", "train"]

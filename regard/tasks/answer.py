@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from regard.attention import Seen, channel, record
+from regard.brief import brief, quoted
 from regard.bundle import Bundle, Predictor, load_bundle
 from regard.data.batch import AnswerBatch, pad
 from regard.look.pictures import PictureMap
@@ -35,6 +36,9 @@ class Answered:
 
     def __str__(self) -> str:
         return self.answer
+
+    def __repr__(self) -> str:
+        return brief(self, quoted(self.picture), quoted(self.question), repr(self.answer), probability=self.probability)
 
 
 class AnswerUser(Predictor):

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from regard.attention import channel, record
+from regard.brief import brief, quoted
 from regard.bundle import Bundle, Predictor, load_bundle
 from regard.config import check
 from regard.data.batch import CaptionBatch, pad
@@ -44,6 +45,9 @@ class Caption:
 
     def __str__(self) -> str:
         return self.text
+
+    def __repr__(self) -> str:
+        return brief(self, quoted(self.picture), quoted(self.text), score=self.score)
 
 
 class Captioner(Predictor):

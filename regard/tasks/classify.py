@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from regard.attention import channel, record
+from regard.brief import brief, quoted
 from regard.bundle import Bundle, Predictor, load_bundle
 from regard.data.batch import LabelBatch
 from regard.data.label_batches import LabelBatches, with_trees
@@ -38,6 +39,9 @@ class Classified:
 
     def __str__(self) -> str:
         return self.label
+
+    def __repr__(self) -> str:
+        return brief(self, quoted(self.text), repr(self.label), probability=self.probability)
 
 
 class TextClassifier(Predictor):

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from regard.attention import Seen, channel, record
+from regard.brief import brief, quoted
 from regard.bundle import Bundle, Predictor, load_bundle
 from regard.data.batch import PictureBatch
 from regard.errors import UsageError
@@ -33,6 +34,9 @@ class ClassifiedPicture:
 
     def __str__(self) -> str:
         return self.label
+
+    def __repr__(self) -> str:
+        return brief(self, quoted(self.picture), repr(self.label), probability=self.probability)
 
 
 class PictureUser(Predictor):

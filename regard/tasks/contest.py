@@ -15,6 +15,7 @@ from regard.tasks.config import RunConfig
 from regard.tasks.contenders import Contender
 from regard.tasks.learn import prepare
 from regard.tasks.run import resume_run, start_run
+from regard.training.events import Working
 from regard.training.pace import Plan, measure, plan
 from regard.training.probe import duration
 from regard.training.show import Show
@@ -58,7 +59,7 @@ def _train_one(
     folder = out / contender.name
     assert contender.config is not None
     if not (folder / CONFIG).exists():
-        config = fit(contender, budget, out / MEASURING, device, say)
+        config = fit(contender, budget, out / MEASURING, device, say, make_show())
         result = start_run(config, beside=contender.beside, folder=folder, device=device, show=make_show())
     else:
         check_same_run(contender.config, folder, budget)
@@ -73,15 +74,24 @@ def _train_one(
     return folder
 
 
-def fit(contender: Contender, budget: float, place: Path, device: str, say: Say = lambda text: None) -> RunConfig:
+def fit(
+    contender: Contender,
+    budget: float,
+    place: Path,
+    device: str,
+    say: Say = lambda text: None,
+    show: Show | None = None,
+) -> RunConfig:
     """The configuration with as many steps as end within the budget, from the speed of real updates."""
     assert contender.config is not None
     say(f"{contender.name}: measuring its speed …")
     shutil.rmtree(place, ignore_errors=True)  # of a contest that was killed here
     try:
         place.mkdir(parents=True)
-        prepared = prepare(contender.config, place, beside=contender.beside, resume=False, device=device)
-        pace = measure(prepared.measured(), SHARE * budget)
+        with show or Show() as told:
+            prepared = prepare(contender.config, place, beside=contender.beside, resume=False, device=device, tell=told)
+            told(Working("measuring the speed of updates"))
+            pace = measure(prepared.measured(), SHARE * budget)
     finally:
         shutil.rmtree(place, ignore_errors=True)
     try:

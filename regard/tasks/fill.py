@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from regard.attention import channel
+from regard.brief import brief, quoted
 from regard.bundle import Bundle, Predictor, load_bundle
 from regard.data.batch import pad
 from regard.errors import UsageError
@@ -40,6 +41,9 @@ class Filled:
 
     def __str__(self) -> str:
         return self.text
+
+    def __repr__(self) -> str:
+        return brief(self, quoted(self.text))
 
 
 class Filler(Predictor):

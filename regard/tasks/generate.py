@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from regard.attention import channel
+from regard.brief import brief, quoted
 from regard.bundle import Bundle, Predictor, load_bundle
 from regard.config import check
 from regard.data.stream import TokenStream, evaluation_batches
@@ -48,6 +49,9 @@ class Generated:
 
     def __str__(self) -> str:
         return self.prompt + self.text
+
+    def __repr__(self) -> str:
+        return brief(self, quoted(str(self)), score=self.score)
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,12 @@ from regard.tasks.learn_fill import prepare_fill
 from regard.tasks.learn_generate import prepare_generate
 from regard.tasks.learn_translate import prepare_translate
 from regard.tasks.prepared import Prepared
+from regard.training.events import Tell, Working, silent
 
 
 class Prepare(Protocol):
     def __call__(
-        self, config: RunConfig, folder: Path, /, *, beside: Path | None, resume: bool, device: str
+        self, config: RunConfig, folder: Path, /, *, beside: Path | None, resume: bool, device: str, tell: Tell
     ) -> Prepared: ...
 
 
@@ -33,6 +34,9 @@ PREPARE: dict[str, Prepare] = {
 }
 
 
-def prepare(config: RunConfig, folder: Path, *, beside: Path | None, resume: bool, device: str = "cpu") -> Prepared:
+def prepare(
+    config: RunConfig, folder: Path, *, beside: Path | None, resume: bool, device: str = "cpu", tell: Tell = silent
+) -> Prepared:
     """Read the data, make or reload the tokenizer, build the model. Nothing is trained yet."""
-    return PREPARE[config.task](config, folder, beside=beside, resume=resume, device=device)
+    tell(Working("reading the data"))
+    return PREPARE[config.task](config, folder, beside=beside, resume=resume, device=device, tell=tell)

@@ -21,22 +21,24 @@ from regard.tasks.answer import encode_question
 from regard.tasks.config import AnswerConfig, RunConfig
 from regard.tasks.features import Features
 from regard.tasks.learn_caption import source_of, with_path, without_path
-from regard.tasks.prepared import Prepared, make_tokenizer, note_run, saver
+from regard.tasks.prepared import Prepared, digest_of, made_by, make_tokenizer, note_run, saver
 from regard.tokens import PAD, TextTokenizer, TokenizerPair
-from regard.training.loop import Job, Validation
+from regard.training.events import Tell, counting, silent
+from regard.training.loop import Job
+from regard.training.validation import Validation, share_error
 
 SHOWN = 2  # validation questions shown to the person
 
 
 def prepare_answer(
-    config: RunConfig, folder: Path, *, beside: Path | None, resume: bool, device: str = "cpu"
+    config: RunConfig, folder: Path, *, beside: Path | None, resume: bool, device: str = "cpu", tell: Tell = silent
 ) -> Prepared:
     """Read pictures and questions, make or reload the tokenizer, build the model. Nothing is trained yet."""
     assert isinstance(config, AnswerConfig) and isinstance(config.model, AnswererConfig)
-    train, valid, format, notes = load_questions(config.data, beside)
+    train, valid, format, notes = load_questions(config.data, beside, counting(tell, "reading pictures"))
     if not resume:
-        note_run(folder, config, beside)
-    tokenizer = make_tokenizer(config, folder, train.questions, resume=resume)
+        note_run(folder, config, beside, device)
+    tokenizer = make_tokenizer(config, folder, train.questions, resume=resume, tell=tell)
     answers = tuple(sorted(set(train.answers)))
     valid, unknown = known_answers(valid, answers)
     torch.manual_seed(config.train.seed)
@@ -57,8 +59,8 @@ def prepare_answer(
         vocabulary=(tokenizer.size,),
         model=without_path(config.model),
     )
-    batches = _batches(config, train, answers, tokenizer, format, model, config.train.seed)
-    held = _batches(config, valid, answers, tokenizer, format, model, None)
+    batches = _batches(config, train, answers, tokenizer, format, model, config.train.seed, tell)
+    held = _batches(config, valid, answers, tokenizer, format, model, None, tell)
     job = Job(
         folder=folder,
         config=config.train,
@@ -66,9 +68,11 @@ def prepare_answer(
         width=config.model.width,
         batches=batches,
         validate=_validation(held, valid, answers),
-        save=saver(folder, bundle, TokenizerPair(tokenizer, tokenizer)),
+        save=saver(folder, bundle, TokenizerPair(tokenizer, tokenizer), made_by(config, device)),
         fingerprint={
             "the training data": [train.store.sha256, len(train.rows)],
+            "the questions": digest_of(train.questions, train.answers),
+            "the validation data": [valid.store.sha256, digest_of(valid.questions, valid.answers)],
             "the model": config.model.model_dump(mode="json"),
         },
         device=torch.device(device),
@@ -96,9 +100,10 @@ def _batches(
     format: PictureFormat,
     model: Any,
     seed: int | None,
+    tell: Tell,
 ) -> AnswerBatches:
     place = {answer: number for number, answer in enumerate(answers)}
-    source = source_of(model, asked.store, format)
+    source = source_of(model, asked.store, format, tell)
     return AnswerBatches(
         source,
         asked.rows,
@@ -126,6 +131,7 @@ def _validation(batches: AnswerBatches, asked: Asked, answers: Sequence[str]) ->
             total += float(torch.nn.functional.cross_entropy(logits, batch.labels, reduction="sum"))
         found = score_labels(predicted.tolist(), batches.labels.tolist(), answers, resamples=0)
         shown = [(asked.questions[row], answers[predicted[row]], asked.answers[row]) for row in range(SHOWN)]
-        return Validation({"loss": total / len(asked.rows), "accuracy": found.accuracy}, shown)
+        metrics = {"loss": total / len(asked.rows), "accuracy": found.accuracy}
+        return Validation(metrics, shown, {"accuracy": share_error(found.accuracy, len(asked.rows))})
 
     return validate

@@ -24,20 +24,24 @@ from regard.models.table import build
 from regard.tasks.caption import Captioner
 from regard.tasks.config import CaptionConfig, RunConfig
 from regard.tasks.features import Features, features_of
-from regard.tasks.prepared import Prepared, make_tokenizer, note_run, saver
+from regard.tasks.prepared import Prepared, digest_of, made_by, make_tokenizer, note_run, saver
 from regard.tokens import PAD, TextTokenizer, TokenizerPair, as_arrays
-from regard.training.loop import Job, Validation
+from regard.training.events import Tell, counting, silent
+from regard.training.loop import Job
+from regard.training.validation import Validation, interval_error, share_error
 
 
 def prepare_caption(
-    config: RunConfig, folder: Path, *, beside: Path | None, resume: bool, device: str = "cpu"
+    config: RunConfig, folder: Path, *, beside: Path | None, resume: bool, device: str = "cpu", tell: Tell = silent
 ) -> Prepared:
     """Read pictures and captions, make or reload the tokenizer, build the model. Nothing is trained yet."""
     assert isinstance(config, CaptionConfig) and isinstance(config.model, CaptionerConfig)
-    train, valid, format, notes = load_captions(config.data, beside)
+    train, valid, format, notes = load_captions(config.data, beside, counting(tell, "reading pictures"))
     if not resume:
-        note_run(folder, config, beside)
-    tokenizer = make_tokenizer(config, folder, [text for each in train.captions for text in each], resume=resume)
+        note_run(folder, config, beside, device)
+    tokenizer = make_tokenizer(
+        config, folder, [text for each in train.captions for text in each], resume=resume, tell=tell
+    )
     torch.manual_seed(config.train.seed)
     model: Any = build(
         "caption", with_path(config.model, beside), (tokenizer.size,), pictures=format, smoothing=config.train.smoothing
@@ -50,8 +54,8 @@ def prepare_caption(
         model=without_path(config.model),
         decode=config.decode,
     )
-    batches = _batches(config, train, tokenizer, format, model, config.train.seed)
-    held = _batches(config, valid, tokenizer, format, model, None)
+    batches = _batches(config, train, tokenizer, format, model, config.train.seed, tell)
+    held = _batches(config, valid, tokenizer, format, model, None, tell)
     job = Job(
         folder=folder,
         config=config.train,
@@ -59,9 +63,11 @@ def prepare_caption(
         width=config.model.width,
         batches=batches,
         validate=_validation(held, valid, bundle, tokenizer, config),
-        save=saver(folder, bundle, TokenizerPair(tokenizer, tokenizer)),
+        save=saver(folder, bundle, TokenizerPair(tokenizer, tokenizer), made_by(config, device)),
         fingerprint={
             "the training data": [train.store.sha256, len(batches)],
+            "the captions": digest_of(*train.captions),
+            "the validation data": [valid.store.sha256, digest_of(*valid.captions)],
             "the model": config.model.model_dump(mode="json"),
         },
         device=torch.device(device),
@@ -86,10 +92,10 @@ def without_path(model: Any) -> Any:
     return model.model_copy(update={"encoder": model.encoder.model_copy(update={"weights": ""})})
 
 
-def source_of(model: Any, store: Any, format: PictureFormat) -> Any:
+def source_of(model: Any, store: Any, format: PictureFormat, tell: Tell = silent) -> Any:
     """What batches show: pictures, or features of them where what sees does not learn."""
     learns = any(parameter.requires_grad for parameter in model.encoder.parameters())
-    return store if learns else features_of(model.encoder, store, format)
+    return store if learns else features_of(model.encoder, store, format, counting(tell, "computing features"))
 
 
 def _batches(
@@ -99,6 +105,7 @@ def _batches(
     format: PictureFormat,
     model: Any,
     seed: int | None,
+    tell: Tell,
 ) -> CaptionBatches:
     """Every caption with its picture; without a seed, for validation."""
     texts = [text for each in part.captions for text in each]
@@ -107,7 +114,7 @@ def _batches(
     if seed is not None:
         short = np.array([len(each) <= config.data.max_length for each in ids])
         ids, pictures = [each for each, keep in zip(ids, short, strict=True) if keep], pictures[short]
-    source = source_of(model, part.store, format)
+    source = source_of(model, part.store, format, tell)
     return CaptionBatches(
         source,
         pictures,
@@ -139,11 +146,13 @@ def _validation(
             return Validation(metrics)
         pair = TokenizerPair(tokenizer, tokenizer)
         outputs = written(Captioner(Bundle(bundle, model, pair, {})), batches.source, rows, beam=1)
-        metrics["bleu4"] = score_captions(outputs, references).bleu4
+        scores = score_captions(outputs, references)
+        metrics["bleu4"], errors = scores.bleu4, {"bleu4": interval_error(scores.bleu4_interval)}
         if config.data.train == (SHAPES,):
             metrics["exact"] = exact_match(outputs, [each[0] for each in references])
+            errors["exact"] = share_error(metrics["exact"], len(rows))
         shown = [("", output, wanted[0]) for output, wanted in zip(outputs, references, strict=True)]
-        return Validation(metrics, shown[: config.validate_.samples])
+        return Validation(metrics, shown[: config.validate_.samples], errors)
 
     return validate
 

@@ -13,34 +13,37 @@ from torch import nn
 from regard.bundle import Bundle, BundleConfig
 from regard.data.label_batches import LabelBatches, with_trees
 from regard.data.labelled import Labelled, load_labelled
-from regard.evaluate.classification import score_labels
+from regard.evaluate.classification import f1_error, score_labels
 from regard.models.table import build
 from regard.tasks.classify import TextClassifier
 from regard.tasks.config import ClassifyConfig, RunConfig
-from regard.tasks.prepared import Prepared, fingerprint, make_tokenizer, note_run, saver, take_weights
+from regard.tasks.prepared import Prepared, fingerprint, made_by, make_tokenizer, note_run, saver, take_weights
 from regard.tasks.probes import Text, prober
 from regard.tasks.rows import encode_labelled, reads_trees
 from regard.tokens import TextTokenizer, TokenizerPair
-from regard.training.loop import Job, Validation
+from regard.training.events import Tell, Working, silent
+from regard.training.loop import Job
+from regard.training.validation import Validation, share_error
 
 SHOWN = 2  # validation texts shown to the person
 
 
 def prepare_classify(
-    config: RunConfig, folder: Path, *, beside: Path | None, resume: bool, device: str = "cpu"
+    config: RunConfig, folder: Path, *, beside: Path | None, resume: bool, device: str = "cpu", tell: Tell = silent
 ) -> Prepared:
     """Read the texts, make or reload the tokenizer, build the model. Nothing is trained yet."""
     assert isinstance(config, ClassifyConfig)
     data = config.data if reads_trees(config.model) else config.data.model_copy(update={"heads": ""})
     sets = load_labelled(data, beside)
     if not resume:
-        note_run(folder, config, beside)
+        note_run(folder, config, beside, device)
     texts = [text for each in sets.train for text in (each.text, each.second) if text is not None]
-    tokenizer = make_tokenizer(config, folder, texts, resume=resume, mask=config.model.kind == "bert")
+    tokenizer = make_tokenizer(config, folder, texts, resume=resume, tell=tell, mask=config.model.kind == "bert")
     longest = min(config.data.max_length, config.model.longest or config.data.max_length)
     encode = partial(
         _encode, labels=sets.labels, tokenizer=tokenizer, longest=longest, budget=config.train.batch_tokens
     )
+    tell(Working("encoding the texts"))
     train, valid = encode(sets.train, seed=config.train.seed), encode(sets.valid, seed=0)
     torch.manual_seed(config.train.seed)
     smoothing = config.train.smoothing
@@ -61,6 +64,7 @@ def prepare_classify(
     trees = [np.array(each.heads, dtype=np.int32) for each in sets.train if each.heads is not None]
     learned = fingerprint(train.texts, [train.labels], *([trees] if trees else []))
     same = {"the training data": learned, "the labels": list(sets.labels)}
+    same["the validation data"] = fingerprint(valid.texts, [valid.labels])
     job = Job(
         folder=folder,
         config=config.train,
@@ -68,7 +72,7 @@ def prepare_classify(
         width=config.model.width,
         batches=train,
         validate=_validation(valid, sets.valid, sets.labels),
-        save=saver(folder, bundle, pair),
+        save=saver(folder, bundle, pair, made_by(config, device)),
         fingerprint={**same, "the model": config.model.model_dump(mode="json")},
         device=torch.device(device),
         probe=prober(TextClassifier(Bundle(bundle, model, pair, {})), _to_probe(sets.valid), config.probes, folder),
@@ -119,6 +123,7 @@ def _validation(
         found = score_labels(predicted.tolist(), batches.labels.tolist(), labels, resamples=0)
         metrics = {"loss": total / len(texts), "accuracy": found.accuracy, "f1": found.macro_f1}
         shown = [(each.text[:160], labels[predicted[row]], each.label) for row, each in enumerate(texts[:SHOWN])]
-        return Validation(metrics, shown)
+        errors = {"accuracy": share_error(found.accuracy, len(texts)), "f1": f1_error(found.confusion)}
+        return Validation(metrics, shown, errors)
 
     return validate

@@ -12,24 +12,26 @@ from torch import nn
 from regard.bundle import BundleConfig
 from regard.data.pictures.batches import PictureBatches
 from regard.data.pictures.load import Part, load_pictures
-from regard.evaluate.classification import score_labels, top_k_accuracy
+from regard.evaluate.classification import f1_error, score_labels, top_k_accuracy
 from regard.models.table import build
 from regard.tasks.config import ClassifyPicturesConfig, RunConfig
-from regard.tasks.prepared import Prepared, note_run, saver
-from regard.training.loop import Job, Validation
+from regard.tasks.prepared import Prepared, fingerprint, made_by, note_run, saver
+from regard.training.events import Tell, counting, silent
+from regard.training.loop import Job
+from regard.training.validation import Validation, share_error
 
 TOGETHER = 256  # pictures of a batch in validation
 MANY = 10  # classes from which on the five likeliest are scored too
 
 
 def prepare_classify_pictures(
-    config: RunConfig, folder: Path, *, beside: Path | None, resume: bool, device: str = "cpu"
+    config: RunConfig, folder: Path, *, beside: Path | None, resume: bool, device: str = "cpu", tell: Tell = silent
 ) -> Prepared:
     """Read the pictures, build the model. Nothing is trained yet."""
     assert isinstance(config, ClassifyPicturesConfig)
-    sets = load_pictures(config.data, beside)
+    sets = load_pictures(config.data, beside, counting(tell, "reading pictures"))
     if not resume:
-        note_run(folder, config, beside)
+        note_run(folder, config, beside, device)
     torch.manual_seed(config.train.seed)
     smoothing = config.train.smoothing
     model = build("classify-pictures", config.model, labels=len(sets.names), pictures=sets.format, smoothing=smoothing)
@@ -44,6 +46,8 @@ def prepare_classify_pictures(
         config.data.augment,
     )
     data = {"the training data": [sets.train.store.sha256, len(sets.train.rows)], "the labels": list(sets.names)}
+    data["the classes of the pictures"] = fingerprint([sets.train.labels, sets.train.rows])
+    data["the validation data"] = [sets.valid.store.sha256, fingerprint([sets.valid.labels, sets.valid.rows])]
     job = Job(
         folder=folder,
         config=config.train,
@@ -51,7 +55,7 @@ def prepare_classify_pictures(
         width=config.model.width,
         batches=train,
         validate=validation(sets.valid, sets.names, sets.format),
-        save=saver(folder, bundle, None),
+        save=saver(folder, bundle, None, made_by(config, device)),
         fingerprint={**data, "the model": config.model.model_dump(mode="json")},
         device=torch.device(device),
         unit="pictures",
@@ -79,8 +83,10 @@ def validation(part: Part, names: Sequence[str], format: object) -> Callable[[nn
         found = score_labels(told.argmax(dim=-1).tolist(), right.tolist(), names, resamples=0)
         loss = float(torch.nn.functional.nll_loss(told, right))
         metrics = {"loss": loss, "accuracy": found.accuracy, "f1": found.macro_f1}
+        errors = {"accuracy": share_error(found.accuracy, len(right)), "f1": f1_error(found.confusion)}
         if len(names) > MANY:
             metrics["top_5"] = top_k_accuracy(told.numpy(), right.tolist(), 5)
-        return Validation(metrics)
+            errors["top_5"] = share_error(metrics["top_5"], len(right))
+        return Validation(metrics, errors=errors)
 
     return validate

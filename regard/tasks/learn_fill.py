@@ -17,14 +17,16 @@ from regard.models.table import build
 from regard.tasks.config import FillConfig, RunConfig
 from regard.tasks.fill import Filler
 from regard.tasks.learn_generate import load_texts
-from regard.tasks.prepared import Prepared, fingerprint, make_tokenizer, note_run, saver, take_weights
+from regard.tasks.prepared import Prepared, fingerprint, made_by, make_tokenizer, note_run, saver, take_weights
 from regard.tasks.probes import first_lines, prober
 from regard.tokens import TextTokenizer, TokenizerPair
-from regard.training.loop import Job, Validation
+from regard.training.events import Tell, Working, silent
+from regard.training.loop import Job
+from regard.training.validation import Validation
 
 
 def prepare_fill(
-    config: RunConfig, folder: Path, *, beside: Path | None, resume: bool, device: str = "cpu"
+    config: RunConfig, folder: Path, *, beside: Path | None, resume: bool, device: str = "cpu", tell: Tell = silent
 ) -> Prepared:
     """Read the text, make or reload the tokenizer, build the model. Nothing is trained yet."""
     assert isinstance(config, FillConfig) and isinstance(config.model, BertConfig)
@@ -34,13 +36,14 @@ def prepare_fill(
         )
     train, valid, notes = load_texts(config.data, beside)
     if not resume:
-        note_run(folder, config, beside)
-    tokenizer = make_tokenizer(config, folder, train, resume=resume, mask=True)
+        note_run(folder, config, beside, device)
+    tokenizer = make_tokenizer(config, folder, train, resume=resume, tell=tell, mask=True)
     torch.manual_seed(config.train.seed)
     model = build("fill", config.model, (tokenizer.size,), smoothing=config.train.smoothing)
     take_weights(model, config, resume=resume)
     bundle = BundleConfig(task="fill", tokens=config.tokens, vocabulary=(tokenizer.size,), model=config.model)
     pair = TokenizerPair(tokenizer, tokenizer)
+    tell(Working("encoding the texts"))
     batches = _batches(config, tokenizer, train, config.train.seed)
     held = _batches(config, tokenizer, valid, seed=0)
     job = Job(
@@ -50,9 +53,10 @@ def prepare_fill(
         width=config.model.width,
         batches=batches,
         validate=_validation(held),
-        save=saver(folder, bundle, pair),
+        save=saver(folder, bundle, pair, made_by(config, device)),
         fingerprint={
             "the training data": fingerprint(batches.documents),
+            "the validation data": fingerprint(held.documents),
             "the model": config.model.model_dump(mode="json"),
         },
         device=torch.device(device),

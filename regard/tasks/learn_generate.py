@@ -14,28 +14,43 @@ from regard.bundle import Bundle, BundleConfig
 from regard.data.documents import read_documents, split_documents
 from regard.data.stream import TokenStream, Windows, evaluation_batches, write_stream
 from regard.errors import UsageError
+from regard.files import sha256
 from regard.models.table import build
 from regard.tasks.config import GenerateConfig, RunConfig
 from regard.tasks.generate import Generator
-from regard.tasks.prepared import Prepared, make_tokenizer, note_run, saver, take_weights
+from regard.tasks.prepared import (
+    TOKENS,
+    Prepared,
+    digest_of,
+    encoded,
+    made_by,
+    make_tokenizer,
+    note_run,
+    saver,
+    take_weights,
+)
 from regard.tasks.probes import first_lines, prober
 from regard.tokens import TextTokenizer, TokenizerPair
-from regard.training.loop import Job, Validation
+from regard.training.events import Tell, Working, silent
+from regard.training.loop import Job
+from regard.training.validation import Validation
 
 VALIDATED = 4096  # tokens of a batch in validation, or more
 STREAMS = ("train.tokens", "valid.tokens")  # files of a run
 
 
 def prepare_generate(
-    config: RunConfig, folder: Path, *, beside: Path | None, resume: bool, device: str = "cpu"
+    config: RunConfig, folder: Path, *, beside: Path | None, resume: bool, device: str = "cpu", tell: Tell = silent
 ) -> Prepared:
     """Read the text, make or reload tokenizer and streams, build the model. Nothing is trained yet."""
     assert isinstance(config, GenerateConfig)
     train, valid, notes = load_texts(config.data, beside)
     if not resume:
-        note_run(folder, config, beside)
-    tokenizer = make_tokenizer(config, folder, train, resume=resume)
-    streams = [_stream(folder / name, texts, tokenizer) for name, texts in zip(STREAMS, (train, valid), strict=True)]
+        note_run(folder, config, beside, device)
+    tokenizer = make_tokenizer(config, folder, train, resume=resume, tell=tell)
+    parts = zip(STREAMS, (train, valid), strict=True)
+    streams = [_stream(folder, name, texts, tokenizer, resume=resume, tell=tell) for name, texts in parts]
+    tell(Working("building the model"))
     torch.manual_seed(config.train.seed)
     context = fitting_context(config)
     model = build("generate", config.model, (tokenizer.size,), smoothing=config.train.smoothing)
@@ -53,8 +68,12 @@ def prepare_generate(
         width=config.model.width,
         batches=Windows(streams[0], context, rows, config.train.seed),
         validate=_validation(streams[1], context, rows, size, generator, config),
-        save=saver(folder, bundle, TokenizerPair(tokenizer, tokenizer)),
-        fingerprint={"the training data": streams[0].sha256, "the model": config.model.model_dump(mode="json")},
+        save=saver(folder, bundle, TokenizerPair(tokenizer, tokenizer), made_by(config, device)),
+        fingerprint={
+            "the training data": streams[0].sha256,
+            "the validation data": streams[1].sha256,
+            "the model": config.model.model_dump(mode="json"),
+        },
         device=torch.device(device),
         probe=prober(generator, first_lines(valid), config.probes, folder),
     )
@@ -83,13 +102,21 @@ def fitting_context(config: GenerateConfig) -> int:
     return config.data.context
 
 
-def _stream(path: Path, texts: list[str], tokenizer: TextTokenizer) -> TokenStream:
-    """The documents one after the other, each between its begin and end tokens; made once, then only mapped."""
-    if path.exists():
-        return TokenStream.open(path)
+def _stream(
+    folder: Path, name: str, texts: list[str], tokenizer: TextTokenizer, *, resume: bool, tell: Tell
+) -> TokenStream:
+    """The documents one after the other, each between its begin and end tokens.
+
+    A run that goes on maps the stream that it has, if that was made of these texts and this tokenizer; else, and whenever a
+    run starts over, it is made anew.
+    """
+    path, files = folder / name, [sha256(folder / TOKENS / file) for file in TokenizerPair.files(folder / TOKENS)]
+    origin = digest_of(files, texts)
+    if resume and path.exists() and (stream := TokenStream.open(path)).origin == origin:
+        return stream
     special = tokenizer.specials
-    ids = ([special.begin, *sequence, special.end] for sequence in tokenizer.encode_all(texts))
-    return write_stream(path, ids, tokenizer.size)
+    ids = ([special.begin, *sequence, special.end] for sequence in encoded(tokenizer, texts, tell, f"writing {name}"))
+    return write_stream(path, ids, tokenizer.size, origin)
 
 
 def _bundle(config: BundleConfig, model: nn.Module, tokenizer: TextTokenizer) -> Bundle:

@@ -22,11 +22,15 @@ from regard.evaluate.translation import score_translations
 from regard.models.table import build
 from regard.tasks.config import RunConfig, TranslateConfig
 from regard.tasks.evaluate import tokenizing
-from regard.tasks.prepared import TOKENS, Prepared, fingerprint, note_run, saver
+from regard.tasks.prepared import TOKENS, Prepared, digest_of, encoded, fingerprint, made_by, note_run, saver
 from regard.tasks.probes import prober
 from regard.tasks.translate import Translator
 from regard.tokens import PAD, TokenizerPair, as_arrays
-from regard.training.loop import Job, Validation
+from regard.training.events import Tell, Working, silent
+from regard.training.loop import Job
+from regard.training.validation import Validation, interval_error, share_error
+
+RESAMPLES = 200  # of the validation sentences, to tell how much of their BLEU is chance
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,17 +54,18 @@ class PreparedTranslation(Prepared):
 
 
 def prepare_translate(
-    config: RunConfig, folder: Path, *, beside: Path | None, resume: bool, device: str = "cpu"
+    config: RunConfig, folder: Path, *, beside: Path | None, resume: bool, device: str = "cpu", tell: Tell = silent
 ) -> PreparedTranslation:
     """Read the data, make or reload the tokenizers, build the model. Nothing is trained yet."""
     assert isinstance(config, TranslateConfig)
     pairs = load_pairs(config.data, beside)
     if not resume:
-        note_run(folder, config, beside)
-    tokenizers = _tokenizers(config, folder, pairs.train, resume)
+        note_run(folder, config, beside, device)
+    tokenizers = _tokenizers(config, folder, pairs.train, resume, tell)
     most, reach = _lengths(config)
-    train, note = filter_lengths(encode(pairs.train, tokenizers), most, config.data.max_ratio)
+    train, note = filter_lengths(encode(pairs.train, tokenizers, tell), most, config.data.max_ratio)
     valid, left_out = _readable(pairs.valid, tokenizers, config.model.longest)
+    tell(Working("building the model"))
     torch.manual_seed(config.train.seed)
     sizes = (tokenizers.source.size, tokenizers.target.size)
     model = build("translate", config.model, sizes, smoothing=config.train.smoothing)
@@ -80,9 +85,10 @@ def prepare_translate(
         width=config.model.width,
         batches=Batches(train, config.train.batch_tokens, config.train.seed),
         validate=validation(bundle, tokenizers, valid, config),
-        save=saver(folder, bundle, tokenizers),
+        save=saver(folder, bundle, tokenizers, made_by(config, device)),
         fingerprint={
             "the training data": fingerprint(train.sources, train.targets),
+            "the validation data": digest_of(*zip(*pairs.valid, strict=True)),
             "the model": config.model.model_dump(mode="json"),
         },
         device=torch.device(device),
@@ -116,9 +122,9 @@ def _readable(pairs: list[Pair], tokenizers: TokenizerPair, longest: int | None)
     return [pair for pair, fit in zip(pairs, fits, strict=True) if fit], why
 
 
-def encode(pairs: Sequence[Pair], tokenizers: TokenizerPair) -> TokenPairs:
-    sources = tokenizers.source.encode_all([pair[0] for pair in pairs])
-    targets = tokenizers.target.encode_all([pair[1] for pair in pairs])
+def encode(pairs: Sequence[Pair], tokenizers: TokenizerPair, tell: Tell = silent) -> TokenPairs:
+    sources = list(encoded(tokenizers.source, [pair[0] for pair in pairs], tell, "encoding the source texts"))
+    targets = list(encoded(tokenizers.target, [pair[1] for pair in pairs], tell, "encoding the target texts"))
     return TokenPairs(as_arrays(sources, begin=False), as_arrays(targets, begin=True), PAD)
 
 
@@ -130,7 +136,8 @@ def validation(
     batches = Batches(tokens, max(run.train.batch_tokens, max(map(max, zip(*tokens.lengths(), strict=True)))), seed=0)
     shown = pairs[: run.validate_.sentences]
     counted = tokenizing(config, [target for _, target in pairs]).name
-    how: dict[str, Any] = {"lowercase": run.tokens.lowercase, "tokenize": counted, "metrics": ("bleu",), "resamples": 0}
+    how: dict[str, Any] = {"lowercase": run.tokens.lowercase, "tokenize": counted, "metrics": ("bleu",)}
+    how["resamples"] = RESAMPLES
 
     def validate(model: nn.Module) -> Validation:
         total = count = 0.0
@@ -144,20 +151,23 @@ def validation(
         translator = Translator(Bundle(config, model, tokenizers, {}))
         outputs = [each.text for each in translator.translate([source for source, _ in shown], beam=1, n_best=1)]
         references = [target for _, target in shown]
-        metrics["bleu"] = score_translations(outputs, references, **how)["bleu"].value
+        found = score_translations(outputs, references, **how)["bleu"]
+        metrics["bleu"], errors = found.value, {"bleu": interval_error((found.low, found.high))}
         if is_builtin(run.data.train):
             metrics["exact"] = exact_match(outputs, references)
+            errors["exact"] = share_error(metrics["exact"], len(shown))
         samples = [(*pair, output) for pair, output in zip(shown, outputs, strict=True)][: run.validate_.samples]
-        return Validation(metrics, [(source, output, reference) for source, reference, output in samples])
+        return Validation(metrics, [(source, output, reference) for source, reference, output in samples], errors)
 
     return validate
 
 
-def _tokenizers(config: TranslateConfig, folder: Path, train: list[Pair], resume: bool) -> TokenizerPair:
+def _tokenizers(config: TranslateConfig, folder: Path, train: list[Pair], resume: bool, tell: Tell) -> TokenizerPair:
     """Those of the run when it goes on; otherwise trained on the training pairs, and nothing else."""
     place = folder / TOKENS
     if resume:
         return TokenizerPair.load(place)
+    tell(Working("training the tokenizer"))
     tokenizers = TokenizerPair.train([pair[0] for pair in train], [pair[1] for pair in train], config.tokens)
     tokenizers.save(place)
     return tokenizers

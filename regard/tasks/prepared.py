@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 
-from regard.bundle import Bundle, BundleConfig, load_bundle, load_weights, save_bundle
+from regard.bundle import Bundle, BundleConfig, Made, load_bundle, load_weights, made_now, save_bundle
 from regard.errors import RegardError
 from regard.files import write_json
 from regard.runs import CONFIG, bundle_folder
 from regard.tasks.config import RunConfig
 from regard.tokens import TextTokenizer, TokenizerPair, train_tokenizer
+from regard.training.events import Tell, Working, counting, silent
 from regard.training.loop import Job
+from regard.training.precision import autocast
 
 TOKENS = "tokens"  # folder of the tokenizer in a run
+ENCODED = 2000  # texts encoded at once
+
+Ids = list[int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,13 +41,20 @@ class Prepared:
         return self.job
 
 
-def note_run(folder: Path, config: RunConfig, beside: Path | None) -> None:
+def note_run(folder: Path, config: RunConfig, beside: Path | None, device: str) -> None:
     """Before anything else is made, so that a run killed at any later moment can be resumed."""
-    write_json(folder / CONFIG, {"config": config.dump(), "beside": None if beside is None else str(beside)})
+    place, made = None if beside is None else str(beside.absolute()), made_by(config, device)
+    write_json(folder / CONFIG, {"config": config.dump(), "beside": place, "made": made.model_dump(mode="json")})
+
+
+def made_by(config: RunConfig, device: str) -> Made:
+    """With what a run learns here."""
+    rounded = not isinstance(autocast(config.train.precision, torch.device(device)), nullcontext)
+    return made_now(device, "bf16" if rounded else "float32")
 
 
 def make_tokenizer(
-    config: RunConfig, folder: Path, texts: Iterable[str], *, resume: bool, mask: bool = False
+    config: RunConfig, folder: Path, texts: Iterable[str], *, resume: bool, mask: bool = False, tell: Tell = silent
 ) -> TextTokenizer:
     """The run's own when it goes on, that of the model it starts from, or one trained on the training texts alone."""
     place = folder / TOKENS
@@ -50,6 +64,7 @@ def make_tokenizer(
         tokenizer = TokenizerPair.load(bundle_folder(config.start)).target
     else:
         assert config.tokens is not None
+        tell(Working("training the tokenizer"))
         tokenizer = train_tokenizer(texts, config.tokens, mask=mask)
     TokenizerPair(tokenizer, tokenizer).save(place)
     return tokenizer
@@ -71,12 +86,35 @@ def take_weights(model: nn.Module, config: RunConfig, *, resume: bool) -> None:
 
 
 def saver(
-    folder: Path, config: BundleConfig, tokenizers: TokenizerPair | None
+    folder: Path, config: BundleConfig, tokenizers: TokenizerPair | None, made: Made
 ) -> Callable[[nn.Module, str, Any], None]:
+    config = config.model_copy(update={"made": made})
+
     def save(model: nn.Module, name: str, metrics: dict[str, Any]) -> None:
         save_bundle(folder / name, Bundle(config, model, tokenizers, metrics))
 
     return save
+
+
+def encoded(
+    tokenizer: TextTokenizer, texts: Sequence[str], tell: Tell = silent, what: str = "encoding"
+) -> Iterator[Ids]:
+    """The ids of each text, made in chunks, so that one hears how far it has come."""
+    count = counting(tell, what)
+    for start in range(0, len(texts), ENCODED):
+        count(start, len(texts))
+        yield from tokenizer.encode_all(texts[start : start + ENCODED])
+
+
+def digest_of(*texts: Iterable[str]) -> str:
+    """A digest of texts in their order."""
+    digest = hashlib.sha256()
+    for group in texts:
+        for text in group:
+            data = text.encode("utf-8", "surrogatepass")
+            digest.update(len(data).to_bytes(8, "little") + data)
+        digest.update(b"end")
+    return digest.hexdigest()
 
 
 def fingerprint(*groups: Iterable[np.ndarray]) -> str:

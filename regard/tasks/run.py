@@ -7,20 +7,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from regard.brief import brief
+from regard.bundle import Made
 from regard.config import check
 from regard.errors import RegardError, UsageError
 from regard.files import alone_in, write_json
-from regard.look.curves import training_curves
 from regard.runs import CONFIG, new_run, read_run
 from regard.tasks.config import RunConfig, check_run
+from regard.tasks.examples import FILES
 from regard.tasks.learn import prepare
 from regard.tasks.learn_generate import STREAMS
-from regard.tasks.prepared import TOKENS
+from regard.tasks.prepared import TOKENS, made_by
 from regard.tasks.trained import load_model, verb_of
+from regard.training.events import Note, Tell
+from regard.training.events import Prepared as Ready
 from regard.training.log import RunLog
 from regard.training.loop import Outcome, train
-from regard.training.show import Show
+from regard.training.show import Both, Show
 from regard.training.state import has_checkpoint
+
+DATA = ("train", "valid", "test")  # the keys of a data table that name files
 
 
 @dataclass(frozen=True)
@@ -30,6 +36,9 @@ class RunResult:
     folder: Path
     outcome: Outcome
     task: str = "translate"
+
+    def __repr__(self) -> str:
+        return brief(self, repr(str(self.folder)), self.outcome.chosen or self.outcome.reason, **self.outcome.metrics)
 
     @property
     def best(self) -> Path:
@@ -51,19 +60,32 @@ def start_run(
     folder: str | Path | None = None,
     device: str = "cpu",
     show: Show | None = None,
+    on_event: Tell | None = None,
 ) -> RunResult:
     """Train from the start, in `folder` or in the next free `runs/<task>/<number>`."""
-    place = new_run(verb_of(config.task)) if folder is None else Path(folder)
-    if folder is not None:
-        if place.exists() and any(place.iterdir()):
-            raise UsageError(
-                f"{place} is not empty; choose another folder, or go on with: regard train --resume {place}"
-            )
-        place.mkdir(parents=True, exist_ok=True)
-    return _run(config, place, beside, resume=False, device=device, show=show or Show())
+    place = make_place(config.task, folder)
+    return _run(config, place, data_root(config, beside), resume=False, device=device, show=_listeners(show, on_event))
 
 
-def resume_run(folder: str | Path, *, device: str = "cpu", show: Show | None = None, **train_over: object) -> RunResult:
+def make_place(task: str, folder: str | Path | None) -> Path:
+    """The folder of a new run: the next free one, or that which was asked for, if nothing but examples is in it."""
+    if folder is None:
+        return new_run(verb_of(task))
+    place = Path(folder)
+    if place.exists() and any(file.name not in FILES.values() for file in place.iterdir()):
+        raise UsageError(f"{place} is not empty; choose another folder, or go on with: regard train --resume {place}")
+    place.mkdir(parents=True, exist_ok=True)
+    return place
+
+
+def resume_run(
+    folder: str | Path,
+    *,
+    device: str = "cpu",
+    show: Show | None = None,
+    on_event: Tell | None = None,
+    **train_over: object,
+) -> RunResult:
     """Go on with a run that was stopped; `train_over` may lengthen it (`steps`, `max_time`).
 
     A run that was stopped before its first checkpoint starts over.
@@ -76,22 +98,68 @@ def resume_run(folder: str | Path, *, device: str = "cpu", show: Show | None = N
         write_json(Path(folder) / CONFIG, {**values, "config": config.dump()})  # the next resume knows it too
     beside = Path(str(values["beside"])) if values.get("beside") else None
     started = has_checkpoint(Path(folder) / "checkpoints")
-    return _run(config, Path(folder), beside, resume=started, device=device, show=show or Show())
+    listeners = _listeners(show, on_event)
+    if started and beside is not None:
+        config = _anchored(config, Path(folder), beside)
+    if started and (other := _made_otherwise(values.get("made"), config, device)):
+        listeners(Note(other))
+    return _run(config, Path(folder), beside, resume=started, device=device, show=listeners)
+
+
+def data_root(config: RunConfig, beside: Path | None) -> Path:
+    """The folder from which the data is named: the one of the configuration, unless the files lie where the person is."""
+    here = Path.cwd()
+    names = [name for part in DATA for name in getattr(config.data, part, ())]
+    files = [name for name in names if not name.startswith("builtin/")]
+    return here if beside is None or (files and all((here / name).exists() for name in files)) else beside.absolute()
+
+
+def _anchored(config: RunConfig, folder: Path, beside: Path) -> RunConfig:
+    """The configuration with its data where it was when the run began, not where the person is now; or in the run's folder."""
+
+    def place(name: str) -> str:
+        own = folder / Path(name).name
+        if own.name in FILES.values() and own.exists() and not Path(name).exists():
+            return str(own)  # the run was moved
+        return str(beside / name) if (beside / name).exists() else name
+
+    parts = {part: getattr(config.data, part, ()) for part in DATA}
+    names = {part: tuple(map(place, found)) for part, found in parts.items() if found}
+    return config.model_copy(update={"data": config.data.model_copy(update=names)})
+
+
+def _made_otherwise(before: object, config: RunConfig, device: str) -> str:
+    """Why a run that goes on here may not end with the same bits; empty if it will."""
+    if not isinstance(before, dict):  # an older Regard did not say
+        return ""
+    known = {name: value for name, value in before.items() if name in Made.model_fields}
+    changed = Made.model_validate(known).differences(made_by(config, device))
+    if not changed:
+        return ""
+    return f"goes on with {', '.join(changed)}: the rest may differ in its last digits from a run without a stop"
+
+
+def _listeners(show: Show | None, on_event: Tell | None) -> Show:
+    show = show or Show()
+    return show if on_event is None else Both(show, on_event)
 
 
 def _run(config: RunConfig, folder: Path, beside: Path | None, *, resume: bool, device: str, show: Show) -> RunResult:
-    with alone_in(folder):
+    with alone_in(folder), show:
         began = (folder / CONFIG).exists()
         try:
-            prepared = prepare(config, folder, beside=beside, resume=resume, device=device)
+            prepared = prepare(config, folder, beside=beside, resume=resume, device=device, tell=show)
         except RegardError:
             if not began:
                 _leave_nothing(folder)
             raise
-        for note in prepared.notes:
-            show.note(note)
-        outcome = train(prepared.job, show, resume=resume)
+        job = prepared.job
+        parameters = sum(parameter.numel() for parameter in job.model.parameters())
+        show(Ready(folder, parameters, config.train.steps, prepared.notes))
+        outcome = train(job, show, resume=resume)
         if outcome.reason != "interrupted":
+            from regard.look.curves import training_curves  # Matplotlib takes a second that the start does not have
+
             training_curves(RunLog(folder).rows(), folder / "curves.png")
     return RunResult(folder, outcome, config.task)
 
@@ -99,7 +167,7 @@ def _run(config: RunConfig, folder: Path, beside: Path | None, *, resume: bool, 
 def _leave_nothing(folder: Path) -> None:
     """Of a run that could not start."""
     shutil.rmtree(folder / TOKENS, ignore_errors=True)
-    for name in STREAMS:
+    for name in (*STREAMS, *FILES.values()):
         (folder / name).unlink(missing_ok=True)
     (folder / CONFIG).unlink(missing_ok=True)
     if not any(folder.iterdir()):

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from regard.attention import channel, softness
+from regard.brief import brief, quoted
 from regard.bundle import Bundle, Predictor, load_bundle
 from regard.config import check
 from regard.data.batch import pad
@@ -45,6 +46,9 @@ class Translation:
 
     def __str__(self) -> str:
         return self.text
+
+    def __repr__(self) -> str:
+        return brief(self, quoted(self.text), score=self.score)
 
 
 @dataclass(frozen=True)

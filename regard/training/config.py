@@ -56,7 +56,10 @@ class TrainConfig(StrictConfig):
     ema: float = Field(0.0, ge=0, lt=1, description="Decay of a moving average of the weights; 0 for none.")
     average: int = Field(5, ge=0, description="Weights of the last N validations averaged at the end; 0 for none.")
     validate_every: int = Field(0, ge=0, description="Updates between validations; 0: about an epoch, 100 to 1000.")
-    select: str = Field("loss", description="The validation metric that says which weights are best.")
+    select: str = Field(
+        "loss",
+        description="The validation metric that says which weights are best; where it is within its error, the loss does.",
+    )
     patience: int = Field(10, ge=0, description="Validations without a better one before stopping; 0: never stop.")
     log_every: int = Field(20, ge=1, description="Updates between rows of the log.")
 

@@ -20,17 +20,18 @@ from regard.noise import noise
 from regard.tensors import weights_of, write_tensors
 from regard.training.averages import MovingAverage, mean_of, weights_in_place
 from regard.training.config import TrainConfig
+from regard.training.events import Checkpoint, End, Note, Tell, Validated, Working
 from regard.training.guard import ADVICE, check_update, locate
 from regard.training.interrupt import stop_requests
 from regard.training.log import CLOCK, RunLog
 from regard.training.optimiser import clip_gradient, make_optimiser, set_rate
 from regard.training.precision import autocast
-from regard.training.probe import forecast, peak_memory
+from regard.training.probe import Stopwatch, peak_memory
 from regard.training.schedule import learning_rate
 from regard.training.show import Show
 from regard.training.state import Learner, Progress, load_checkpoint, save_checkpoint
+from regard.training.validation import Choice, Validation, choose
 
-LOWER_IS_BETTER = ("loss", "perplexity", "bits_per_byte", "ter")
 COUNT = "count."  # before the name of a part of the loss: over how many items its sum goes
 
 
@@ -40,14 +41,6 @@ class Source(Protocol):
     def count(self, epoch: int) -> int: ...
     def get(self, epoch: int, index: int) -> Any: ...
     def padding_share(self) -> float: ...
-
-
-@dataclass(frozen=True)
-class Validation:
-    """What a validation found: numbers, among them `loss`, and a few examples for a person to read."""
-
-    metrics: dict[str, float]
-    samples: list[tuple[str, str, str]] = field(default_factory=list)  # source, output, reference
 
 
 @dataclass(frozen=True)
@@ -78,8 +71,8 @@ class Outcome:
 
 
 class Trainer:
-    def __init__(self, job: Job, show: Show) -> None:
-        self.job, self.config, self.show = job, job.config, show
+    def __init__(self, job: Job, tell: Tell) -> None:
+        self.job, self.config, self.tell = job, job.config, tell
         self.model = job.model.to(job.device)
         self.parameters = list(self.model.parameters())
         ema = MovingAverage(self.model, job.config.ema) if job.config.ema else None
@@ -89,6 +82,7 @@ class Trainer:
         self.every = job.config.validate_every or min(1000, max(100, job.batches.count(0) // job.config.accumulate))
         self.started = time.monotonic()
         self.waited = 0.0  # seconds spent on making batches since the last row of the log
+        self.watch = self.new_watch()
 
     @property
     def progress(self) -> Progress:
@@ -100,19 +94,20 @@ class Trainer:
         clear_leftovers(self.checkpoints)
         if resume:
             self.restore()
+            self.tell(Note(f"going on at step {self.progress.step:,}"))
         else:
-            found = forecast(self.model, self.job.batches, self.config.accumulate, self.job.unit)
-            self.show.forecast(found, self.config)
             self.probe()
             self.checkpoint()
         if self.progress.finished and self.reason_to_stop():  # nothing is left to do
-            return Outcome(self.progress.finished, self.progress, self.progress.chosen, self.progress.best)
+            return self.end(self.progress.finished)
         self.progress.finished = ""
+        self.watch = self.new_watch()
+        self.tell(Working("the first update"))
         with stop_requests() as asked:
             while True:
                 if asked:
                     self.checkpoint()
-                    return Outcome("interrupted", self.progress)
+                    return self.end("interrupted")
                 if self.validation_is_due():
                     self.validate()
                     self.checkpoint()
@@ -192,22 +187,33 @@ class Trainer:
             self.learner.ema.update(self.model, progress.step)
         _add(progress.interval, sums)
         self.record(rate, norm)
+        self.tell_forecast()
 
     def record(self, rate: float, norm: float) -> None:
-        """A row of the log every so often: means since the last row."""
+        """A row of the log every so often, with the means since the last row; the person hears of it more often."""
         progress = self.progress
-        if progress.step % self.config.log_every and progress.step % self.every:
+        logged = progress.step % self.config.log_every == 0 or progress.step % self.every == 0
+        if not logged and not self.watch.is_due():
             return
-        interval, progress.interval = progress.interval, {}
-        counts = {name: count for name in interval if (count := interval.get(COUNT + name))}
-        means = {name: interval[name] / count for name, count in counts.items()}
-        place = {"kind": "train", "step": progress.step, "epoch": progress.epoch}
-        row = {**place, **means, "learning_rate": rate, "gradient_norm": norm, "tokens": progress.tokens}
-        self.log.write(row)
-        clock = {"seconds": round(self.spent(), 3), "waited": round(self.waited, 4), "memory": peak_memory()}
-        self.log.write({"step": progress.step, **clock}, CLOCK)
-        self.waited = 0.0
-        self.show.train(row, self.spent(), self.config)
+        means = _means(progress.interval)
+        if logged:
+            progress.interval = {}
+            place = {"kind": "train", "step": progress.step, "epoch": progress.epoch}
+            self.log.write({**place, **means, "learning_rate": rate, "gradient_norm": norm, "tokens": progress.tokens})
+            clock = {"seconds": round(self.spent(), 3), "waited": round(self.waited, 4), "memory": peak_memory()}
+            self.log.write({"step": progress.step, **clock}, CLOCK)
+            self.waited = 0.0
+        self.tell(self.watch.progress(progress.step, progress.epoch, progress.tokens, self.spent(), means))
+
+    def tell_forecast(self) -> None:
+        """What to expect of the run, once."""
+        progress, padding = self.progress, self.job.batches.padding_share
+        found = self.watch.forecast(progress.step, progress.tokens, self.spent(), padding)
+        if found is not None:
+            self.tell(found)
+
+    def new_watch(self) -> Stopwatch:
+        return Stopwatch(self.config, self.job.unit, self.progress.step, self.progress.tokens, self.spent())
 
     def validate(self) -> None:
         """Look at unseen data; keep these weights if they are the best so far, and for the final average."""
@@ -216,20 +222,26 @@ class Trainer:
         with weights_in_place(self.model, averaged):
             found = self.look()
             self.probe()
-            better = is_better(found.metrics, progress.best, self.config.select)
-            if better:
+            choice = choose(found, progress.best, self.config.select)
+            if choice.better:
                 self.job.save(self.model, "best", {"weights": f"step {progress.step}", **found.metrics})
             self.keep_snapshot()
-        if better:
+        if choice.better:
             progress.best, progress.best_step, progress.waited = found.metrics, progress.step, 0
             progress.chosen = f"step {progress.step}"
         else:
             progress.waited += 1
         progress.validated = progress.step
-        self.log.write({"kind": "valid", "step": progress.step, **found.metrics, "best": better})
-        self.show.valid(progress, found, better, self.spent())
+        self.log.write({"kind": "valid", "step": progress.step, **found.metrics, **_choice_row(choice)})
+        self.tell_validation(f"step {progress.step}", found, choice)
+
+    def tell_validation(self, weights: str, found: Validation, choice: Choice) -> None:
+        best, spent = (choice.better, choice.by, choice.why), self.spent()
+        self.tell(Validated(self.progress.step, weights, found.metrics, tuple(found.samples), *best, spent))
+        self.watch.pause(spent, self.progress.tokens)
 
     def look(self) -> Validation:
+        self.tell(Working("validating"))
         self.model.eval()
         with torch.no_grad():
             found = self.job.validate(self.model)
@@ -264,23 +276,29 @@ class Trainer:
             mean = mean_of([self.snapshot(step) for step in progress.snapshots])
             with weights_in_place(self.model, mean):
                 found = self.look()
-                better = is_better(found.metrics, progress.best, self.config.select)
+                choice = choose(found, progress.best, self.config.select)
                 name = f"average of steps {progress.snapshots[0]}..{progress.snapshots[-1]}"
-                if better:
+                if choice.better:
                     self.job.save(self.model, "best", {"weights": name, **found.metrics})
                     progress.best, progress.best_step, progress.chosen = found.metrics, progress.step, name
-            self.log.write({"kind": "average", "step": progress.step, **found.metrics, "best": better})
-            self.show.average(name, found, better)
+            self.log.write({"kind": "average", "step": progress.step, **found.metrics, **_choice_row(choice)})
+            self.tell_validation(name, found, choice)
         progress.finished = reason
         self.checkpoint()
+        return self.end(reason)
+
+    def end(self, reason: str) -> Outcome:
+        progress = self.progress
+        self.tell(End(reason, progress.step, self.spent(), progress.chosen, progress.best))
         return Outcome(reason, progress, progress.chosen, progress.best)
 
     def checkpoint(self) -> None:
         progress = self.progress
         progress.seconds, self.started = self.spent(), time.monotonic()
         progress.log_sizes = self.log.sizes()
-        save_checkpoint(self.checkpoints, self.learner, self.job.fingerprint)
+        folder = save_checkpoint(self.checkpoints, self.learner, self.job.fingerprint)
         self.drop_snapshots()
+        self.tell(Checkpoint(progress.step, folder))
 
     def drop_snapshots(self) -> None:
         """Only what the checkpoint names stays: older ones are not needed, newer ones will be written again."""
@@ -312,7 +330,8 @@ class Trainer:
         self.progress.went_back, self.progress.rate_factor = 1, self.progress.rate_factor / 2
         self.log.write({"kind": "went back", "step": self.progress.step, "why": trouble})
         self.checkpoint()
-        self.show.note(f"{trouble}; going back to step {self.progress.step} with half the learning rate")
+        self.watch = self.new_watch()
+        self.tell(Note(f"{trouble}; going back to step {self.progress.step} with half the learning rate"))
 
     def spent(self) -> float:
         return self.progress.seconds + time.monotonic() - self.started
@@ -323,19 +342,20 @@ def _add(sums: dict[str, Any], more: Mapping[str, float]) -> None:
         sums[name] = sums.get(name, 0) + value
 
 
-def is_better(found: dict[str, float], best: dict[str, float], select: str) -> bool:
-    if not best:
-        return True
-    sign = -1 if select in LOWER_IS_BETTER else 1
-    if found[select] == best[select]:  # as when BLEU is still zero
-        return found["loss"] < best["loss"]
-    return sign * found[select] > sign * best[select]
+def _means(interval: Mapping[str, float]) -> dict[str, float]:
+    """The mean of each part of the loss over what it counted; of what counted nothing there is none."""
+    counts = {name: count for name in interval if (count := interval.get(COUNT + name))}
+    return {name: interval[name] / count for name, count in counts.items()}
+
+
+def _choice_row(choice: Choice) -> dict[str, Any]:
+    """What the log says of a choice: whether these weights are the best so far, and by which metric."""
+    return {"best": choice.better, "by": choice.by, **({"why": choice.why} if choice.why else {})}
 
 
 def train(job: Job, show: Show, resume: bool = False) -> Outcome:
     """Run a job in its folder, from the start or from its last checkpoint."""
     job.folder.mkdir(parents=True, exist_ok=True)
-    trainer = Trainer(job, show)
-    show.unit = job.unit
     with show:
-        return trainer.run(resume)
+        show(Working("getting ready to learn"))
+        return Trainer(job, show).run(resume)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from regard.errors import RegardError
 from regard.training.config import TrainConfig
+from regard.training.events import silent
 from regard.training.loop import Job, Trainer
 from regard.training.probe import duration
-from regard.training.show import Show
 
 AIM = 0.95  # of the time that is planned for; the rest is for a machine that is slower later than now
 MOST_VALIDATIONS, LEAST_VALIDATIONS = 12, 3  # where the configuration leaves their number open
@@ -40,7 +40,7 @@ class Plan:
 
 def measure(job: Job, seconds: float) -> Pace:
     """Train for about that long and validate once. The job's weights and folder change: give it a throw-away one."""
-    trainer = Trainer(job, Show())
+    trainer = Trainer(job, silent)
     trainer.checkpoint()  # an update that fails goes back to it
     for _ in range(WARM):
         trainer.update()
@@ -56,7 +56,7 @@ def measure(job: Job, seconds: float) -> Pace:
 
 def plan(pace: Pace, seconds: float, config: TrainConfig) -> Plan:
     """The most updates that end in time, validations included; how often to look, if the configuration leaves it open."""
-    room = AIM * seconds - WARM * pace.update  # the loop looks at its first batches too, before it starts
+    room = AIM * seconds - WARM * pace.update  # the first updates are slower: they warm up
     if config.validate_every:
         steps = _most_steps(pace, room, config)
         every = config.validate_every

@@ -1,58 +1,65 @@
-"""Before the first update: how large, how long, how much memory, from a few batches that change nothing."""
+"""How fast a run learns, told by its own updates: what to expect after the first ones, how much is left after any."""
 
 from __future__ import annotations
 
 import resource
 import sys
 import time
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
 
 import torch
-from torch import nn
 
-from regard.noise import noise
+from regard.training.config import TrainConfig
+from regard.training.events import Forecast, Progress
+
+FEW, SOON = 4, 1.0  # a forecast comes after so many updates, or after so many seconds
+OFTEN = 1.0  # seconds between two events of progress
 
 
-@dataclass(frozen=True)
-class Forecast:
-    """What to expect of a run."""
+class Stopwatch:
+    """The speed of the updates since a run started, went on or went back."""
 
-    parameters: int
-    padding_share: float
-    speed: float  # units of the loss a second
-    seconds_per_step: float
-    peak_memory: int  # bytes
-    unit: str = "tokens"
+    def __init__(self, config: TrainConfig, unit: str, step: int, tokens: int, spent: float) -> None:
+        self.config, self.unit = config, unit
+        self.first, self.warm = (step, tokens, spent), (step, tokens, spent)  # the first update also warms up
+        self.told: float | None = None  # when progress was last told
+        self.forecast_told = False
+        self._tokens, self._spent = tokens, spent  # since when the speed counts
 
-    def sentence(self, steps: int, limit: float | None) -> str:
-        total = self.seconds_per_step * steps
-        span = duration(total) if limit is None or total < limit else f"{duration(limit)} (the time limit)"
-        return (
-            f"{self.parameters:,} parameters · {self.padding_share:.1%} padding · about "
-            f"{self.speed:,.0f} {self.unit}/s · at most {span} for {steps:,} steps · "
-            f"{self.peak_memory / 2**30:.1f} GiB of memory"
+    def pause(self, spent: float, tokens: int) -> None:
+        """What came before, such as a validation, does not count for the speed of updates."""
+        self._tokens, self._spent = tokens, spent
+
+    def is_due(self) -> bool:
+        """Whether a person would like to hear of the run again."""
+        return self.told is None or time.monotonic() - self.told >= OFTEN
+
+    def forecast(self, step: int, tokens: int, spent: float, padding: Callable[[], float]) -> Forecast | None:
+        """What to expect, as soon as there are enough updates to tell, and once only."""
+        if step == self.first[0] + 1:
+            self.warm = (step, tokens, spent)
+        early = step < self.first[0] + FEW and spent < self.first[2] + SOON
+        if self.forecast_told or early:
+            return None
+        self.forecast_told = True
+        begin = self.warm if step > self.warm[0] else self.first
+        span = max(1e-9, spent - begin[2])
+        each, speed = span / (step - begin[0]), (tokens - begin[1]) / span
+        config, seconds = self.config, spent + each * max(0, self.config.steps - step)
+        share, early = padding(), bool(config.patience)
+        return Forecast(config.steps, seconds, config.max_time, early, speed, self.unit, share, peak_memory())
+
+    def progress(self, step: int, epoch: int, tokens: int, spent: float, values: dict[str, float]) -> Progress:
+        """Where the run is now; the speed is that since it was last told."""
+        speed = (tokens - self._tokens) / max(1e-9, spent - self._spent)
+        self.told, self._tokens, self._spent = time.monotonic(), tokens, spent
+        config, each = self.config, (spent - self.first[2]) / max(1, step - self.first[0])
+        left, done = each * (config.steps - step), step / config.steps
+        if config.max_time is not None:
+            left, done = min(left, config.max_time - spent), max(done, spent / config.max_time)
+        return Progress(
+            step, config.steps, epoch, values, self.unit, tokens, speed, spent, max(0.0, left), min(1.0, done)
         )
-
-
-def forecast(model: nn.Module, batches: Any, accumulate: int, unit: str = "tokens", tries: int = 3) -> Forecast:
-    """Time forward and backward passes over the first batches. Weights and statistics do not change, nor gradients stay."""
-    times, counts = [], []
-    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    for index in range(min(tries, batches.count(0))):
-        batch = batches.get(0, index).to(next(model.parameters()).device)
-        started = time.perf_counter()
-        with noise(0, index):
-            model(batch).objective(batch.counts).backward()
-        times.append(time.perf_counter() - started)
-        counts.append(batch.counts["loss"])
-        model.zero_grad(set_to_none=True)
-    for name, buffer in model.named_buffers():  # running statistics
-        buffer.copy_(before[name])
-    rate = sum(counts[1:] or counts) / sum(times[1:] or times)  # the first batch also warms up
-    typical = sum(times[1:] or times) / len(times[1:] or times)
-    size = sum(p.numel() for p in model.parameters())
-    return Forecast(size, batches.padding_share(), rate, typical * accumulate, peak_memory(), unit)
 
 
 def peak_memory() -> int:
@@ -64,8 +71,15 @@ def peak_memory() -> int:
 
 
 def duration(seconds: float) -> str:
-    """A span of time as a person says it: 45 s, 12 min, 1 h 30 min."""
+    """A span of time as a person says it: 45 s, 12 min, 1 h 30 min, 2 days 5 h."""
     if seconds < 90:
         return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+    minutes, hours = round(seconds / 60), round(seconds / 3600)
+    if minutes < 90:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60} min" if hours < 48 else f"{hours // 24} days {hours % 24} h"
+
+
+def roughly(seconds: float) -> str:
+    """A span that is only guessed, without minutes where there are many hours: 45 s, 12 min, 1 h 30 min, 9 h."""
+    return duration(seconds) if seconds < 5 * 3600 else duration(3600 * round(seconds / 3600)).removesuffix(" 0 min")

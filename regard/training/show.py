@@ -1,9 +1,16 @@
-"""What a person sees while a model learns: a live table on a terminal, plain lines elsewhere, all on stderr."""
+"""What a person sees while a model learns: a live table on a terminal, plain lines elsewhere, all on stderr.
+
+On a terminal something moves at every moment. Into a pipe or a log go lines: the first ones five seconds apart, later ones
+half a minute, and whatever takes long (reading, a validation, one slow update) says every so often that it goes on.
+"""
 
 from __future__ import annotations
 
 import io
 import math
+import threading
+import time
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
@@ -15,24 +22,58 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from regard.training.config import TrainConfig
-from regard.training.probe import Forecast, duration
-from regard.training.state import Progress
+from regard.training.events import (
+    Checkpoint,
+    End,
+    Event,
+    Forecast,
+    Note,
+    Prepared,
+    Progress,
+    Tell,
+    Validated,
+    Working,
+)
+from regard.training.probe import duration, roughly
 
 ROWS = 12  # validations that stay in view
 SAMPLE_LINES = 4  # of a sample that is shown
+SOON, OFTEN, SELDOM = 1.0, 5.0, 30.0  # seconds until work is named, between first lines, between later ones
 
 
 class Show:
-    """Shows nothing: the base, for runs from Python that want silence."""
+    """Shows nothing: the base, for who wants silence. An event goes to the method of its kind."""
 
-    unit = "tokens"  # what is counted; the loop says it
+    def __call__(self, event: Event) -> None:
+        match event:
+            case Note():
+                self.note(event.text)
+            case Working():
+                self.working(event)
+            case Prepared():
+                self.prepared(event)
+            case Forecast():
+                self.forecast(event)
+            case Progress():
+                self.progress(event)
+            case Validated():
+                self.validated(event)
+            case Checkpoint():
+                self.checkpoint(event)
+            case End():
+                self.end(event)
 
-    def forecast(self, found: Forecast, config: TrainConfig) -> None: ...
-    def train(self, row: dict[str, Any], spent: float, config: TrainConfig) -> None: ...
-    def valid(self, progress: Progress, found: Any, better: bool, spent: float) -> None: ...
-    def average(self, name: str, found: Any, better: bool) -> None: ...
     def note(self, text: str) -> None: ...
+    def working(self, event: Working) -> None: ...
+    def prepared(self, event: Prepared) -> None:
+        for text in event.notes:
+            self.note(text)
+
+    def forecast(self, event: Forecast) -> None: ...
+    def progress(self, event: Progress) -> None: ...
+    def validated(self, event: Validated) -> None: ...
+    def checkpoint(self, event: Checkpoint) -> None: ...
+    def end(self, event: End) -> None: ...
 
     def __enter__(self) -> Show:
         return self
@@ -43,34 +84,135 @@ class Show:
         return None
 
 
+class Both(Show):
+    """A show, and someone else who listens, who hears of each event after it is shown."""
+
+    def __init__(self, show: Show, tell: Tell) -> None:
+        self.show, self.tell = show, tell
+
+    def __call__(self, event: Event) -> None:
+        self.show(event)
+        self.tell(event)
+
+    def __enter__(self) -> Show:
+        self.show.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.show.__exit__(kind, error, trace)
+
+
+class Activity:
+    """What is going on now, since when, and how long it will take where that can be told."""
+
+    def __init__(self) -> None:
+        self.what, self.since = "", time.monotonic()
+        self.done = self.total = 0
+
+    def start(self, what: str, done: int = 0, total: int = 0) -> None:
+        if what != self.what:
+            self.what, self.since = what, time.monotonic()
+        self.done, self.total = done, total
+
+    def elapsed(self) -> float:
+        return time.monotonic() - self.since
+
+    def line(self) -> str:
+        """As "encoding 12,000 of 27,995 · 8,000/s · 2 s left", or "validating … 12 s"."""
+        elapsed = self.elapsed()
+        if not self.total or not self.done:
+            return f"{self.what} …" + (f" {duration(elapsed)}" if elapsed >= SOON else "")
+        rate = self.done / max(1e-9, elapsed)
+        left = duration((self.total - self.done) / max(1e-9, rate))
+        return f"{self.what}: {self.done:,} of {self.total:,} · {rate:,.0f}/s · {left} left"
+
+
 class Lines(Show):
-    """One line for each event: for logs and pipes."""
+    """One line for each event that matters: for logs and pipes. A thread speaks up when nothing was said for long."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self._speed = Speed()
+        self.activity = Activity()
+        self._began = self._said = time.monotonic()  # when the show began, when something was last said
+        self._wait = SOON  # how long the activity may go on before it is named
+        self._inside, self._stop, self._thread = 0, threading.Event(), None  # type: tuple[int, threading.Event, Any]
 
-    def forecast(self, found: Forecast, config: TrainConfig) -> None:
-        self.note(found.sentence(config.steps, config.max_time))
+    def note(self, text: str) -> None:
+        self._said = time.monotonic()
+        self.console.print(Text(text), soft_wrap=True)
 
-    def train(self, row: dict[str, Any], spent: float, config: TrainConfig) -> None:
-        if row["step"] % (5 * config.log_every) == 0:
-            self.note(self._speed.line(row, spent, config, self.unit))
+    def working(self, event: Working) -> None:
+        if event.what != self.activity.what:
+            self._wait = SOON
+        self.activity.start(event.what, event.done, event.total)
 
-    def valid(self, progress: Progress, found: Any, better: bool, spent: float) -> None:
-        star = "  best so far" if better else ""
-        self.note(f"step {progress.step:,}  validation  {metrics_line(found.metrics)}  after {duration(spent)}{star}")
-        for source, output, reference in found.samples[:1]:
+    def prepared(self, event: Prepared) -> None:
+        super().prepared(event)
+        self.note(f"{event.parameters:,} parameters")
+
+    def forecast(self, event: Forecast) -> None:
+        self.note(forecast_line(event))
+
+    def progress(self, event: Progress) -> None:
+        first = self.activity.what and not self.activity.what.startswith("step ")
+        if first or time.monotonic() - self._said >= self.gap():
+            self.note(progress_line(event))
+        self.activity.start(f"step {event.step + 1:,}")
+        self._wait = SELDOM
+
+    def validated(self, event: Validated) -> None:
+        self.activity.start(f"step {event.step + 1:,}")
+        self._wait = SELDOM
+        if event.weights.startswith("average"):
+            found = f"{event.weights}: {metrics_line(event.metrics)}{'  taken' if event.best else '  not better'}"
+            self.note(f"{found}{chosen_by(event)}")
+            return
+        star = "  best so far" if event.best else ""
+        line = f"step {event.step:,}  validation  {metrics_line(event.metrics)}  after {duration(event.seconds)}"
+        self.note(f"{line}{star}{chosen_by(event)}")
+        for source, output, reference in event.samples[:1]:
             parts = (
                 (("    ", source), ("  → ", output), ("  = ", reference)) if reference else (("    ", source + output),)
             )
             self.note("\n".join(mark + "\n    ".join(wrapped(text, self.console.width - 4)) for mark, text in parts))
 
-    def average(self, name: str, found: Any, better: bool) -> None:
-        self.note(f"{name}: {metrics_line(found.metrics)}{'  taken' if better else '  not better'}")
+    def end(self, event: End) -> None:
+        self.activity.start("")
 
-    def note(self, text: str) -> None:
-        self.console.print(Text(text), soft_wrap=True)
+    def gap(self) -> float:
+        """Seconds between two lines: few at first."""
+        return min(SELDOM, max(OFTEN, (time.monotonic() - self._began) / 10))
+
+    def __enter__(self) -> Show:
+        self._inside += 1
+        if self._inside == 1:
+            self._begin()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._inside -= 1
+        if self._inside == 0:
+            self._finish()
+
+    def _begin(self) -> None:
+        self._stop.clear()
+        self._thread = threading.Thread(target=self._speak_up, daemon=True)
+        self._thread.start()
+
+    def _finish(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _speak_up(self) -> None:
+        while not self._stop.wait(SOON / 4):
+            elapsed, silence = self.activity.elapsed(), time.monotonic() - self._said
+            if self.activity.what and min(elapsed, silence) >= self._wait:
+                self._wait = max(OFTEN, min(SELDOM, elapsed / 2))
+                self.note(self.activity.line())
 
 
 class LiveTable(Lines):
@@ -80,37 +222,36 @@ class LiveTable(Lines):
         super().__init__(console)
         self._rows: list[list[str]] = []
         self._header: list[str] = []
-        self._last: dict[str, Any] = {}
-        self._status = ""
-        self._done = 0.0
+        self._last: Progress | None = None
         self._samples: list[tuple[str, str, str]] = []
-        self._live = Live(self._render(), console=console, refresh_per_second=4, transient=False)
+        self._choice = ""  # which metric decided, where it was not the one that was asked for
+        self._live = Live(get_renderable=self._render, console=console, refresh_per_second=4, transient=False)
 
-    def __enter__(self) -> Show:
+    def progress(self, event: Progress) -> None:
+        self._last = event
+        self.activity.start(f"step {event.step + 1:,}")
+        self._live.refresh()
+
+    def validated(self, event: Validated) -> None:
+        if event.weights.startswith("average"):
+            super().validated(event)
+            return
+        self.activity.start(f"step {event.step + 1:,}")
+        last, unit = self._last, self._last.unit if self._last else "tokens"
+        self._header = ["step", "train loss", *(f"valid {name}" for name in event.metrics), f"{unit}/s", "time"]
+        numbers = [number(name, value) for name, value in event.metrics.items()]
+        loss, speed = (f"{last.loss:.3f}", f"{last.speed:,.0f}") if last else ("", "")
+        step = f"{event.step:,}{' ★' if event.best else '  '}"
+        self._rows.append([step, loss, *numbers, speed, duration(event.seconds)])
+        self._samples, self._choice = list(event.samples[:2]), chosen_by(event).strip()
+        self._live.refresh()
+
+    def _begin(self) -> None:
         self._live.start()
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._live.update(self._render(), refresh=True)
+    def _finish(self) -> None:
+        self._live.refresh()
         self._live.stop()
-
-    def train(self, row: dict[str, Any], spent: float, config: TrainConfig) -> None:
-        self._last = row
-        self._status = self._speed.line(row, spent, config, self.unit)
-        self._done = share_done(row["step"], spent, config)
-        self._live.update(self._render())
-
-    def valid(self, progress: Progress, found: Any, better: bool, spent: float) -> None:
-        loss = f"{self._last['loss']:.3f}" if self._last else ""
-        self._header = ["step", "train loss", *(f"valid {name}" for name in found.metrics), f"{self.unit}/s", "time"]
-        numbers = [number(name, value) for name, value in found.metrics.items()]
-        self._rows.append([
-            f"{progress.step:,}{' ★' if better else '  '}", loss, *numbers, f"{self._speed.rate:,.0f}", duration(spent)
-        ])  # fmt: skip
-        self._samples = found.samples[:2]
-        self._live.update(self._render())
 
     def _render(self) -> Group:
         table = Table(box=None, pad_edge=False, header_style="bold")
@@ -119,6 +260,7 @@ class LiveTable(Lines):
         for row in self._rows[-ROWS:]:
             table.add_row(*row)
         parts: list[Any] = [table] if self._rows else []
+        parts += [Text(self._choice, style="dim")] if self._choice else []
         for source, output, reference in self._samples:
             width = self.console.width - 4
             source, output, reference = ("\n  ".join(wrapped(each, width)) for each in (source, output, reference))
@@ -130,32 +272,43 @@ class LiveTable(Lines):
             parts.append(Text.from_markup(f"{mark} {escape(source)} [dim]→[/] {escape(output)}"))
             if not right:
                 parts.append(Text.from_markup(f"  [dim]reference: {escape(reference)}[/]"))
-        parts.append(Padding(ProgressBar(total=1.0, completed=self._done, width=60), 0))  # a bar alone ends no line
-        parts.append(Text(self._status or "first batches …", style="dim"))
+        if self._last is not None:
+            bar = ProgressBar(total=1.0, completed=self._last.done, width=60)
+            parts.append(Padding(bar, 0))  # a bar alone ends no line
+        parts.append(Text(self._status(), style="dim"))
         return Group(*parts)
 
-
-class Speed:
-    """Tokens (or texts) per second since the last row, and the line that says so."""
-
-    def __init__(self) -> None:
-        self.rate = 0.0
-        self._tokens, self._spent = 0, 0.0
-
-    def line(self, row: dict[str, Any], spent: float, config: TrainConfig, unit: str = "tokens") -> str:
-        if row["tokens"] > self._tokens and spent > self._spent and self._spent:
-            self.rate = (row["tokens"] - self._tokens) / (spent - self._spent)
-        elif spent:
-            self.rate = row["tokens"] / spent
-        self._tokens, self._spent = row["tokens"], spent
-        learned = "  ".join([f"loss {row['loss']:.3f}", *quality(row, unit)])
-        return (
-            f"step {row['step']:,}  epoch {row['epoch'] + 1}  {learned}  "
-            f"{self.rate:,.0f} {unit}/s  {time_left(row['step'], spent, config)}"
-        )
+    def _status(self) -> str:
+        """The last step and how fast it goes; where something takes longer, what and since when."""
+        if not self.activity.what:
+            return progress_line(self._last) if self._last else ""
+        if self._last is None:
+            return self.activity.line()
+        slow = self.activity.elapsed() >= OFTEN or not self.activity.what.startswith("step ")
+        return progress_line(self._last) + (f"  ({self.activity.line()})" if slow else "")
 
 
-def quality(row: dict[str, Any], unit: str) -> list[str]:
+def progress_line(event: Progress) -> str:
+    learned = "  ".join([f"loss {event.loss:.3f}", *quality(event.values, event.unit)])
+    return (
+        f"step {event.step:,}  epoch {event.epoch + 1}  {learned}  "
+        f"{event.speed:,.0f} {event.unit}/s  {duration(event.left)} left"
+    )
+
+
+def forecast_line(event: Forecast) -> str:
+    """What to expect, in a sentence."""
+    early = ", less if validations stop getting better" if event.stops_early else ""
+    span = f"about {roughly(event.seconds)} for {event.steps:,} steps{early}"
+    if event.limit is not None and event.limit < event.seconds:
+        span = f"{duration(event.limit)} (the time limit), {event.steps:,} steps would take {roughly(event.seconds)}"
+    return (
+        f"{span} · {event.speed:,.0f} {event.unit}/s · {event.padding_share:.1%} padding · "
+        f"{event.peak_memory / 2**30:.1f} GiB of memory"
+    )
+
+
+def quality(row: Mapping[str, float], unit: str) -> list[str]:
     """What a row of the log tells beside the loss: the perplexity of tokens, the share of right answers."""
     found = []
     if "nll" in row and unit.endswith("tokens"):
@@ -165,20 +318,12 @@ def quality(row: dict[str, Any], unit: str) -> list[str]:
     return found
 
 
-def share_done(step: int, spent: float, config: TrainConfig) -> float:
-    by_time = spent / config.max_time if config.max_time else 0.0
-    return min(1.0, max(step / config.steps, by_time))
+def chosen_by(event: Validated) -> str:
+    """Which metric decided, where it was not the one that was asked for."""
+    return f"  (by {event.by}: {event.why})" if event.why else ""
 
 
-def time_left(step: int, spent: float, config: TrainConfig) -> str:
-    """The time to the last step, or to the time limit if that comes first."""
-    left = spent / step * (config.steps - step)
-    if config.max_time is not None:
-        left = min(left, config.max_time - spent)
-    return f"{duration(max(0.0, left))} left"
-
-
-def metrics_line(metrics: dict[str, float]) -> str:
+def metrics_line(metrics: Mapping[str, float]) -> str:
     return "  ".join(f"{name} {number(name, value)}" for name, value in metrics.items())
 
 

@@ -15,10 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import RegardError
-from regard.files import new_folder, read_json, write_json
+from regard.files import new_folder, write_json
 from regard.tensors import read_tensors, weights_of, write_tensors
 from regard.training.averages import MovingAverage, set_weights
 from regard.training.optimiser import load_optimiser, optimiser_tensors
+from regard.training.summary import value_of
 
 FORMAT = 1
 STATE, LATEST = "state.json", "latest.json"
@@ -80,12 +81,13 @@ def load_checkpoint(folder: Path, learner: Learner, fingerprint: dict[str, Any])
     """Put the latest checkpoint back into `learner`, bit for bit."""
     if not has_checkpoint(folder):
         raise RegardError(f"{folder} holds no checkpoint; the run was stopped before its first one, start it again")
-    name = _value(folder / LATEST, "checkpoint")
+    name = value_of(folder / LATEST, "checkpoint")
     inside = folder / str(name)
-    state = {key: _value(inside / STATE, key) for key in ("format", "progress", "fingerprint")}
+    state = {key: value_of(inside / STATE, key) for key in ("format", "progress", "fingerprint")}
     if state["format"] > FORMAT:
         raise RegardError(f"{inside} has format {state['format']}, this Regard reads up to {FORMAT}; upgrade Regard")
-    changed = [name for name, value in fingerprint.items() if state["fingerprint"].get(name) != value]
+    before = state["fingerprint"]  # an older Regard wrote down less of the data
+    changed = [name for name, value in fingerprint.items() if name in before and before[name] != value]
     if changed:
         raise RegardError(f"cannot resume: {', '.join(changed)} changed since the run started; start a new run instead")
     set_weights(learner.model, read_tensors(inside / "model.safetensors"))
@@ -101,10 +103,3 @@ def _drop_others(folder: Path, name: str) -> None:
     for other in folder.glob("step-*"):
         if other.name != name:
             shutil.rmtree(other, ignore_errors=True)
-
-
-def _value(file: Path, key: str) -> Any:
-    values = read_json(file)
-    if not isinstance(values, dict) or key not in values:
-        raise RegardError(f"{file} has no {key}; the checkpoint is not whole, restore it from where you copied it")
-    return values[key]

@@ -12,6 +12,8 @@ from regard.errors import RegardError
 from regard.files import alone_in, read_json
 from regard.runs import Run, read_run
 
+RESTORE = "the checkpoint is not whole, restore it from where you copied it"
+
 
 @dataclass(frozen=True)
 class RunSummary:
@@ -64,9 +66,19 @@ def read_progress(folder: Path) -> dict[str, Any]:
     checkpoints = folder / "checkpoints"
     if not (checkpoints / "latest.json").exists():
         return {}
-    name = read_json(checkpoints / "latest.json")["checkpoint"]
-    progress: dict[str, Any] = read_json(checkpoints / name / "state.json")["progress"]
+    name = value_of(checkpoints / "latest.json", "checkpoint")
+    progress = value_of(checkpoints / str(name) / "state.json", "progress")
+    if not isinstance(progress, dict):
+        raise RegardError(f"{checkpoints / str(name) / 'state.json'} does not say how far the run came; {RESTORE}")
     return progress
+
+
+def value_of(file: Path, key: str) -> Any:
+    """What a file of a checkpoint says under this key; an error a person can act on if it does not."""
+    values = read_json(file)
+    if not isinstance(values, dict) or key not in values:
+        raise RegardError(f"{file} has no {key}; {RESTORE}")
+    return values[key]
 
 
 def _state(folder: Path, progress: dict[str, Any]) -> str:

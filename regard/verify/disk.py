@@ -15,9 +15,11 @@ from regard.bundle import load_bundle, save_bundle
 from regard.tensors import weights_of
 from regard.tokens import TextTokenizer
 from regard.training.config import TrainConfig
+from regard.training.events import Progress
 from regard.training.log import LOG
-from regard.training.loop import Job, Validation, train
+from regard.training.loop import Job, train
 from regard.training.show import Show
+from regard.training.validation import Validation
 from regard.verify.subject import ROWS, NotApplicable, Subject
 
 ODD_TEXTS = (
@@ -82,8 +84,8 @@ class _Stopped(Exception):
 class _StopAt(Show):
     step: int
 
-    def train(self, row: dict[str, Any], spent: float, config: TrainConfig) -> None:
-        if row["step"] == self.step:
+    def progress(self, event: Progress) -> None:
+        if event.step == self.step:
             raise _Stopped
 
 

@@ -31,7 +31,7 @@ from toy_run import Contents, toy_job
 from regard.data.pairs import builtin_pairs
 from regard.tasks.config import run_config
 from regard.tasks.run import RunResult, resume_run, start_run
-from regard.training.config import TrainConfig
+from regard.training.events import Progress
 from regard.training.loop import train
 from regard.training.show import Show
 from regard.training.state import has_checkpoint
@@ -180,8 +180,8 @@ def _stopped(place: Path, step: int, ready: Path) -> str:
     """Train; at `step` wait for a signal. Why the run ended."""
 
     class Waits(Show):
-        def train(self, row: dict[str, Any], spent: float, config: TrainConfig) -> None:
-            if row["step"] == step:
+        def progress(self, event: Progress) -> None:
+            if event.step == step:
                 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
                 ready.touch()
                 while not signal.sigpending():

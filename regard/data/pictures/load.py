@@ -23,7 +23,7 @@ from regard.data.pictures.sets import (
     read_rows_bin,
     read_rows_png,
 )
-from regard.data.pictures.store import PictureStore, open_store
+from regard.data.pictures.store import PictureStore, Progress, open_store
 from regard.errors import RegardError, UsageError
 
 GLYPHS = "builtin/glyphs"
@@ -52,15 +52,17 @@ class LabelledPictures:
     notes: tuple[str, ...]
 
 
-def load_pictures(config: PicturesConfig, beside: Path | None = None) -> LabelledPictures:
+def load_pictures(
+    config: PicturesConfig, beside: Path | None = None, progress: Progress | None = None
+) -> LabelledPictures:
     """Training and validation pictures with the names of their classes."""
     found = read_pictures(config.train, beside, size=config.builtin_size)
     format = format_for(config, found)
-    train, notes = as_part(found, format)
+    train, notes = as_part(found, format, progress)
     if config.valid or config.train == (GLYPHS,):
         names = config.valid or (f"{GLYPHS}/valid",)
         held = read_pictures(names, beside, size=min(config.hold_out, config.builtin_size))
-        valid, more = as_part(renamed(held, found.names), format)
+        valid, more = as_part(renamed(held, found.names), format, progress)
     else:
         inside = held_out(train.store, train.rows, config.hold_out)
         valid = Part(train.store, train.rows[inside], train.labels[inside])
@@ -120,10 +122,10 @@ def shape_of(found: PictureSet) -> tuple[int, int, Literal[1, 3]]:
     raise RegardError(f"none of {len(found.paths):,} pictures can be read; the first is {found.paths[0]}")
 
 
-def as_part(found: PictureSet, format: PictureFormat) -> tuple[Part, tuple[str, ...]]:
+def as_part(found: PictureSet, format: PictureFormat, progress: Progress | None = None) -> tuple[Part, tuple[str, ...]]:
     """The pictures of a set, decoded and fitted; broken ones are left out, and it is told."""
     assert found.labels is not None
-    store = open_store(found, format)
+    store = open_store(found, format, progress=progress)
     return Part(store, np.arange(len(store)), found.labels[store.kept]), (*found.notes, *store.notes)
 
 

@@ -16,7 +16,7 @@ from regard.data.pictures.format import PictureFormat
 from regard.data.pictures.load import format_for, held_out, with_statistics
 from regard.data.pictures.sets import PictureSet
 from regard.data.pictures.shapes import scenes
-from regard.data.pictures.store import PictureStore, open_store
+from regard.data.pictures.store import PictureStore, Progress, open_store
 from regard.errors import RegardError, UsageError
 
 SHAPES = "builtin/shapes"
@@ -44,17 +44,17 @@ class Asked:
 
 
 def load_captions(
-    config: CaptionsConfig, beside: Path | None = None
+    config: CaptionsConfig, beside: Path | None = None, progress: Progress | None = None
 ) -> tuple[Captioned, Captioned, PictureFormat, tuple[str, ...]]:
     """Training and validation captions, what the pictures are fitted into, and what to tell."""
     pictures, captions, notes = _captions(config.train, beside, config.builtin_size)
     format = format_for(config, pictures)
-    store = open_store(pictures, format)
+    store = open_store(pictures, format, progress=progress)
     train = Captioned(store, np.arange(len(store)), [captions[place] for place in store.kept])
     notes += store.notes
     if config.valid or config.train == (SHAPES,):
         held, texts, more = _captions(config.valid or (f"{SHAPES}/valid",), beside, _few(config))
-        other = open_store(held, format)
+        other = open_store(held, format, progress=progress)
         valid = Captioned(other, np.arange(len(other)), [texts[place] for place in other.kept])
         notes += (*more, *other.notes)
     else:
@@ -65,17 +65,17 @@ def load_captions(
 
 
 def load_questions(
-    config: QuestionsConfig, beside: Path | None = None
+    config: QuestionsConfig, beside: Path | None = None, progress: Progress | None = None
 ) -> tuple[Asked, Asked, PictureFormat, tuple[str, ...]]:
     """Training and validation questions, what the pictures are fitted into, and what to tell."""
     pictures, asked, notes = _questions(config.train, beside, config.builtin_size)
     format = format_for(config, pictures)
-    store = open_store(pictures, format)
+    store = open_store(pictures, format, progress=progress)
     train = _of_kept(store, asked)
     notes += store.notes
     if config.valid or config.train == (SHAPES,):
         held, others, more = _questions(config.valid or (f"{SHAPES}/valid",), beside, _few(config))
-        other = open_store(held, format)
+        other = open_store(held, format, progress=progress)
         valid = _of_kept(other, others)
         notes += (*more, *other.notes)
     else:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from regard.brief import brief, quoted
 from regard.errors import RegardError, UsageError
 from regard.files import finite, write_text
 
@@ -112,6 +113,9 @@ class Walk:
     steps: tuple[Step, ...]
     about: dict[str, Any] = field(default_factory=dict)  # role, layer, head, query, as numbers and words
     differences: dict[str, float] = field(default_factory=dict)  # between what was recomputed and what the model gave
+
+    def __repr__(self) -> str:
+        return brief(self, quoted(self.title), f"{len(self.steps)} steps", difference=self.difference)
 
     @property
     def difference(self) -> float:
