@@ -6,6 +6,7 @@ that `regard --help` is instant.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -141,8 +142,30 @@ def _explain(error: Exception, debug: bool) -> tuple[str, int]:
         message = error.format_message().rstrip(".")
         verb = error.ctx.command_path if error.ctx is not None else "regard"
         return f"{message[:1].lower()}{message[1:]}; see {verb} --help", UsageError.exit_code
+    if isinstance(error, OSError):
+        return os_trouble(error), 1
     advice = "" if debug else "; run again with --debug for the traceback"
     return f"{type(error).__name__}: {' '.join(str(error).split())}{advice}", 1
+
+
+def os_trouble(error: OSError) -> str:
+    """What the operating system refused, in our own words, with the file's name."""
+    name = error.filename if isinstance(error.filename, str | os.PathLike) else ""
+    told = {
+        errno.ENOENT: f"there is no {name or 'such file'}",
+        errno.EACCES: f"no permission to open {name or 'a file'}; change it with chmod, or choose another place",
+        errno.EPERM: f"no permission to change {name or 'a file'}; choose another place",
+        errno.EROFS: f"{name or 'the disk'} can only be read; choose another place",
+        errno.EISDIR: f"{name or 'a file'} is a folder; name a file in it",
+        errno.ENOTDIR: f"{name or 'a folder'} goes through a file as if it were a folder; look at its parts",
+        errno.EEXIST: f"{name or 'a file'} is there already; choose another name",
+        errno.ENOSPC: f"the disk is full{f' ({name})' if name else ''}; make room and run it again",
+        errno.EDQUOT: f"your quota of disk space is used up{f' ({name})' if name else ''}; make room and run it again",
+        errno.ENAMETOOLONG: f"a name is too long: {str(name)[:60]} …",
+        errno.EMFILE: "too many files are open; close some, or raise the limit with ulimit -n",
+        errno.ENOMEM: "there is not enough memory; close something, or make the batch smaller",
+    }.get(error.errno or 0)
+    return told or f"{name}: {error.strerror or error}".removeprefix(": ")
 
 
 def _leave_pipe() -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.model import choose_device
+from regard.cli.model import check_device, check_files, choose_device
 from regard.cli.options import AsJson, Device, given
 from regard.cli.output import print_json, print_table, say
 from regard.errors import RegardError, UsageError
@@ -126,8 +126,21 @@ def train(
         if what is None:
             raise UsageError("name a task or a configuration: regard train translate --data pairs.tsv")
         config, beside = run_config(what, over, settings), data_folder(what) or Path.cwd()
-        result = start(config, beside, out, choose_device(device), _seconds(budget, steps, max_time))
+        seconds = _seconds(budget, steps, max_time)
+        check_start(config, beside, out, device)
+        result = start(config, beside, out, choose_device(device), seconds)
     print_json(summary(result)) if as_json else print_summary(result)
+
+
+def check_start(config: RunConfig, beside: Path, out: Path | None, device: str) -> None:
+    """What can be told before torch is imported: the device, the folder, and whether the data is there."""
+    from regard.runs import check_free
+
+    check_device(device)
+    if out is not None:
+        check_free(out)
+    data: Any = config.data
+    check_files((*data.train, *data.valid, *getattr(data, "test", ())), beside)
 
 
 def start(config: RunConfig, beside: Path, out: Path | None, device: str, budget: float | None = None) -> RunResult:

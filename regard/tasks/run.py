@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from regard.config import check
-from regard.errors import RegardError, UsageError
+from regard.errors import RegardError
 from regard.files import alone_in, write_json
 from regard.look.curves import training_curves
-from regard.runs import CONFIG, new_run, read_run
+from regard.runs import CONFIG, check_free, new_run, read_run
 from regard.tasks.config import RunConfig, check_run
 from regard.tasks.learn import prepare
 from regard.tasks.learn_generate import STREAMS
@@ -55,10 +55,7 @@ def start_run(
     """Train from the start, in `folder` or in the next free `runs/<task>/<number>`."""
     place = new_run(verb_of(config.task)) if folder is None else Path(folder)
     if folder is not None:
-        if place.exists() and any(place.iterdir()):
-            raise UsageError(
-                f"{place} is not empty; choose another folder, or go on with: regard train --resume {place}"
-            )
+        check_free(place)
         place.mkdir(parents=True, exist_ok=True)
     return _run(config, place, beside, resume=False, device=device, show=show or Show())
 
