@@ -78,7 +78,9 @@ def keys_of(kind: type[BaseModel], values: Any = None, before: str = "") -> Iter
             yield Key(before + key, field)
             continue
         wanted = below.get("kind") if isinstance(below, dict) else getattr(field.default, "kind", None)
-        fitting = [each for each in choices if "kind" in each.model_fields and each.model_fields["kind"].default == wanted]
+        fitting = [
+            each for each in choices if "kind" in each.model_fields and each.model_fields["kind"].default == wanted
+        ]
         own = type(field.default) if isinstance(field.default, BaseModel) else choices[0]
         yield from keys_of(fitting[0] if fitting else own, below, f"{before}{key}.")
 

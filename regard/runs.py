@@ -116,7 +116,9 @@ def bundle_task(path: str | Path) -> str:
     folder = bundle_folder(path)
     config = read_json(folder / "config.json") if (folder / "config.json").exists() else None
     if not isinstance(config, dict) or not isinstance(config.get("task"), str):
-        raise RegardError(f"{path} is not a model of Regard; one of Hugging Face becomes one with: regard import {path}")
+        raise RegardError(
+            f"{path} is not a model of Regard; one of Hugging Face becomes one with: regard import {path}"
+        )
     return str(config["task"])
 
 

@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from regard.tasks.bench_result import AttentionBench
     from regard.tasks.extrapolate import Extrapolation
 
-bench = typer.Typer(help="What attention costs over the length of a text, and which pairs sparse patterns see.")
+bench = typer.Typer(
+    rich_markup_mode=None,
+    add_completion=False,
+    help="What attention costs over the length of a text, and which pairs sparse patterns see.",
+)
 
 
 @bench.command()

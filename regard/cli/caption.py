@@ -45,9 +45,9 @@ def caption(
         raise UsageError("-o draws one picture; name one PICTURE")
     check_out(out)
     run, options = model or newest_run("caption"), given(beam=beam, n_best=n_best)
-    told = check_model(run, device, "caption", decode=given(beam=beam))
+    found_model = check_model(run, device, "caption", decode=given(beam=beam))
     if n_best is not None and beam is None:
-        options["beam"] = max(n_best, told.decode.get("beam", 1))
+        options["beam"] = max(n_best, found_model.decode.get("beam", 1))
     check_model(run, device, "caption", decode=options)
     asked = pictures(files, "caption")
     captioner = load_model(run, device, "caption")
