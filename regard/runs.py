@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regard.errors import RegardError, UsageError
-from regard.files import read_json, whole_folder
+from regard.files import LOCK, is_bare, read_json, whole_folder
 
 RUNS = Path("runs")
 CONFIG = "run.json"
@@ -30,7 +30,7 @@ class Run:
 
     def modified(self) -> float:
         """When the run last did something."""
-        return max((file.stat().st_mtime for file in self.folder.iterdir()), default=0.0)
+        return max((file.stat().st_mtime for file in self.folder.iterdir() if file.name != LOCK), default=0.0)
 
 
 def new_run(task: str, root: Path = RUNS) -> Path:
@@ -49,7 +49,7 @@ def new_run(task: str, root: Path = RUNS) -> Path:
 
 def check_free(folder: Path) -> None:
     """Refuse to start a run in a folder that holds something, or where a file is in the way."""
-    if folder.is_dir() and any(folder.iterdir()):
+    if folder.is_dir() and not is_bare(folder):
         raise UsageError(f"{folder} is not empty; choose another folder, or go on with: regard train --resume {folder}")
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file; a run needs a folder, choose another name")

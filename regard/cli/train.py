@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -202,8 +203,10 @@ def watch(work: Callable[[], RunResult], folder: Path) -> RunResult:
 
 
 def _leave_no_empty(folder: Path) -> None:
-    if folder.exists() and not any(folder.iterdir()):
-        folder.rmdir()
+    from regard.files import is_bare
+
+    if folder.exists() and is_bare(folder):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def summary(result: RunResult) -> dict[str, Any]:

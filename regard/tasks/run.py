@@ -9,7 +9,7 @@ from typing import Any
 
 from regard.config import check
 from regard.errors import RegardError
-from regard.files import alone_in, write_json
+from regard.files import alone_in, is_bare, write_json
 from regard.look.curves import training_curves
 from regard.runs import CONFIG, check_free, new_run, read_run
 from regard.tasks.config import RunConfig, check_run
@@ -99,5 +99,5 @@ def _leave_nothing(folder: Path) -> None:
     for name in STREAMS:
         (folder / name).unlink(missing_ok=True)
     (folder / CONFIG).unlink(missing_ok=True)
-    if not any(folder.iterdir()):
-        folder.rmdir()
+    if is_bare(folder):
+        shutil.rmtree(folder, ignore_errors=True)  # with the lock, which ends with this process at the latest

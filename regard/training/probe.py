@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import sys
 import time
 from dataclasses import dataclass
@@ -12,6 +11,11 @@ import torch
 from torch import nn
 
 from regard.noise import noise
+
+try:
+    import resource
+except ImportError:  # Windows has none
+    resource = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)
@@ -56,11 +60,13 @@ def forecast(model: nn.Module, batches: Any, accumulate: int, unit: str = "token
 
 
 def peak_memory() -> int:
-    """The most memory this process has had, in bytes (on a GPU, the most allocated there)."""
+    """The most memory this process has had, in bytes (on a GPU, the most allocated there); 0 where nobody tells."""
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated()
+    if resource is None:
+        return 0
     unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * unit
 
 
 def duration(seconds: float) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import RegardError
-from regard.files import alone_in, read_json
+from regard.files import is_taken, read_json
 from regard.runs import Run, read_run
 
 
@@ -70,11 +70,9 @@ def read_progress(folder: Path) -> dict[str, Any]:
 
 
 def _state(folder: Path, progress: dict[str, Any]) -> str:
-    try:
-        with alone_in(folder):
-            return "finished" if progress.get("finished") else "can be resumed"
-    except RegardError:  # whoever trains in it holds its lock
+    if is_taken(folder):  # whoever trains in it holds its lock
         return "running"
+    return "finished" if progress.get("finished") else "can be resumed"
 
 
 def _metrics(bundle: Path) -> dict[str, Any]:
