@@ -205,7 +205,9 @@ def alone_in(folder: Path) -> Iterator[None]:
     finally:
         if isinstance(lock, UnixFileLock):  # others remove their file by themselves
             with contextlib.suppress(OSError):
-                (folder / LOCK).unlink()  # while it is held: who opened it meanwhile sees that it is gone, and tries again
+                (
+                    folder / LOCK
+                ).unlink()  # while it is held: who opened it meanwhile sees that it is gone, and tries again
         lock.release()
 
 

@@ -60,9 +60,13 @@ def extrapolate(
     check_files(on or ())
     for run in runs:
         about(run)
+    say(
+        f"reading {' '.join(on or ()) or 'the validation text'} with {', '.join(runs)}, in windows of "
+        f"{', '.join(f'{factor}×' for factor in factors)} the context of training; each takes about as long as the first"
+    )
     from regard.tasks.extrapolate import extrapolate as measure
 
-    with progress("reading") as advance:
+    with progress("windows read", every=5.0) as advance:
         found = measure(
             runs, on or (), times=factors, interpolate=interpolate, context=context,
             device=choose_device(device), progress=advance,

@@ -126,7 +126,7 @@ def train(
         over |= given(model=None if model is None else {"kind": model})
         if what is None:
             raise UsageError("name a task or a configuration: regard train translate --data pairs.tsv")
-        config, beside = run_config(what, over, settings), data_folder(what) or Path.cwd()
+        config, beside = run_config(what, over, settings, say), data_folder(what) or Path.cwd()
         seconds = _seconds(budget, steps, max_time)
         check_start(config, beside, out, device)
         result = start(config, beside, out, choose_device(device), seconds)

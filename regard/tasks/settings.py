@@ -38,6 +38,10 @@ class Setting:
     range: str
     meaning: str
 
+    @property
+    def table(self) -> str:
+        return self.key.rpartition(".")[0]
+
     def data(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -94,21 +98,23 @@ def as_toml(config: RunConfig, size: str) -> str:
     lines = [
         f"# {(type(config).__doc__ or '').strip()}",
         "# Train it with: regard train THIS_FILE",
-        "# A key behind a # has the value that it would have anyway; take the # away and change it.",
+        "# A key behind a # has the value that it would have anyway; take the # away and change it (and that of its",
+        "# [table], if there is one).",
     ]
-    table = ""
-    for setting in sorted(settings_of(config), key=lambda each: each.key.rpartition(".")[0] != ""):
-        before, _, name = setting.key.rpartition(".")
-        if before != table:
-            lines += ["", f"[{before}]"]
-            table = before
-        lines += _lines(setting, name)
+    table, settings = "", settings_of(config)
+    tables = ["", *dict.fromkeys(each.table for each in settings)]  # keys without a table must come first
+    for setting in sorted(settings, key=lambda each: tables.index(each.table)):
+        if setting.table != table:
+            table = setting.table
+            lines += ["", f"{'#' if '.' in table else ''}[{table}]"]  # an inner one is of its default kind unless named
+        lines += _lines(setting)
         if setting.key == "task":
             lines += ["# Size of the model: " + ", ".join(PRESETS), f'preset = "{size}"']
     return "\n".join(lines) + "\n"
 
 
-def _lines(setting: Setting, name: str) -> Iterator[str]:
+def _lines(setting: Setting) -> Iterator[str]:
+    name = setting.key.rpartition(".")[2]
     if setting.meaning or setting.range:
         yield f"# {setting.meaning} ({setting.range})" if setting.meaning else f"# {setting.range}"
     if setting.key in ALWAYS:
