@@ -39,16 +39,32 @@ VERBS = {
         "demo": ("demo", "demo", "The whole journey on built-in data, in about a minute."),
         "train": ("train", "train", "Train a model from your own data."),
         "eval": ("eval", "evaluate", "Score a model on a test set."),
-        "translate": ("translate", "translate", "Translate texts, or the lines of standard input: text in, text out."),
+        "translate": (
+            "translate",
+            "translate",
+            "Translate texts, a file line by line, or standard input as it comes: text in, text out.",
+        ),
         "generate": ("generate", "generate", "Go on with a text."),
         "fill": (
             "fill",
             "fill",
             'Guess what stands in the gaps of a text: regard fill "Paris is the [MASK] of France".',
         ),
-        "classify": ("classify", "classify", "The label of each text or picture, one a line."),
-        "caption": ("caption", "caption", "What is in each picture, one line for each."),
-        "answer": ("answer", "answer", "The answer to each question, one a line."),
+        "classify": (
+            "classify",
+            "classify",
+            "The label of each text or picture, one a line; of several pictures, their names before their labels.",
+        ),
+        "caption": (
+            "caption",
+            "caption",
+            "What is in each picture, one line for each; of several, with its name before it.",
+        ),
+        "answer": (
+            "answer",
+            "answer",
+            "The answer to each question, one a line; of several pictures, with the picture's name before it.",
+        ),
         "vectors": (
             "vectors",
             "vectors",
