@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
@@ -39,14 +40,14 @@ MISTAKES = {  # what it is -> what is typed; RUN is a trained run
 }
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--against", type=Path, help="another checkout of Regard, measured in turns with this one")
     parser.add_argument("--run", type=Path, help="a trained translation run (else one is trained for two updates)")
     parser.add_argument("--tiny", action="store_true", help="one round: to see that it works")
     parser.add_argument("--json", type=Path, help="every time, as JSON")
-    given = parser.parse_args()
+    given = parser.parse_args(words)
     rounds = 1 if given.tiny else given.rounds
     checkouts = {"here": HERE} | ({"against": given.against.resolve()} if given.against else {})
     with tempfile.TemporaryDirectory() as folder:

@@ -256,15 +256,6 @@ def test_what_the_system_refuses_is_told_in_our_words(
     assert err.startswith(f"regard: {told}") and "Error" not in err and err.count("\n") == 1
 
 
-def test_the_benchmark_of_mistakes(some: Path) -> None:
-    script = Path(__file__).parent.parent / "benchmarks" / "mistakes.py"
-    words = [sys.executable, str(script), "--tiny", "--run", str(some / "some" / "run")]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=some)
-    assert done.returncode == 0, done.stderr
-    table = dict(re.split(r"\s{2,}", line)[:2] for line in done.stdout.splitlines()[1:])
-    assert len(table) == 11 and all(float(time) > 0 for time in table.values()) and "--layer 99" in table
-
-
 # --- Configuration, looked up
 
 
