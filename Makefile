@@ -1,11 +1,13 @@
 # make demo   the whole journey on built-in data, in about a minute of training
 # make test   every test
 # make lint   ruff and mypy
-# Each sets up .venv first; all that is needed beforehand is Python 3.11 or newer.
+# Each sets up .venv first, demo without the tools that only tests need; all that is needed beforehand is Python 3.11 or newer.
 
 PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
+TOOLS := $(VENV)/.tools
+INSTALL = $(RUN)/python -m pip install --quiet --constraint constraints.txt --editable
 RUN := $(VENV)/bin
 
 .PHONY: demo test lint format clean
@@ -14,23 +16,27 @@ demo: $(READY)
 	$(RUN)/regard demo
 
 # One thread a process: two processes of one thread are faster than two that fight over both cores.
-test: $(READY)
+test: $(TOOLS)
 	OMP_NUM_THREADS=1 $(RUN)/python -m pytest -q -n 2 --dist worksteal
 
-lint: $(READY)
+lint: $(TOOLS)
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
 
-format: $(READY)
+format: $(TOOLS)
 	$(RUN)/ruff check --fix .
 	$(RUN)/ruff format .
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Regard needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; try: make PYTHON=python3.12 $(MAKECMDGOALS)")'
 	$(PYTHON) -m venv $(VENV)
-	$(RUN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(INSTALL) .
 	@touch $(READY)
+
+$(TOOLS): $(READY)
+	$(INSTALL) '.[dev]'
+	@touch $(TOOLS)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache build *.egg-info

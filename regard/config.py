@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import os
 import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
 
 from regard.errors import RegardError, UsageError, nearest
 
@@ -23,6 +26,63 @@ class StrictConfig(BaseModel):
 
 
 Config = TypeVar("Config", bound=StrictConfig)
+
+# What other toolkits call a key, and what it is called here: the first of these that the configuration has.
+SYNONYMS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("learning_rate", "learningrate", "base_lr", "max_lr", "peak_lr", "eta"), ("train.lr",)),
+    **dict.fromkeys(("batch_size", "batchsize", "bs", "max_tokens"), ("train.batch_tokens", "train.batch_pictures")),
+    **dict.fromkeys(("per_device_train_batch_size", "train_batch_size"), ("train.batch_tokens", "train.batch_pictures")),
+    **dict.fromkeys(("epochs", "num_epochs", "num_train_epochs", "max_epochs", "n_epochs"), ("train.steps",)),
+    **dict.fromkeys(("max_steps", "num_steps", "max_iters", "iterations", "train_steps", "updates"), ("train.steps",)),
+    **dict.fromkeys(("warmup_steps", "warmup_iters", "num_warmup_steps", "warmup_updates"), ("train.warmup",)),
+    **dict.fromkeys(("lr_scheduler", "lr_scheduler_type", "scheduler", "lr_schedule"), ("train.schedule",)),
+    **dict.fromkeys(("label_smoothing", "label_smoothing_factor"), ("train.smoothing",)),
+    **dict.fromkeys(("grad_clip", "max_grad_norm", "clip_norm", "gradient_clip_val"), ("train.clip",)),
+    **dict.fromkeys(("gradient_accumulation_steps", "grad_accum", "update_freq"), ("train.accumulate",)),
+    **dict.fromkeys(("eval_steps", "eval_interval", "valid_steps", "eval_every"), ("train.validate_every",)),
+    **dict.fromkeys(("early_stopping", "early_stopping_patience"), ("train.patience",)),
+    **dict.fromkeys(("optim", "optimizer"), ("train.optimiser",)),
+    **dict.fromkeys(("random_seed", "manual_seed"), ("train.seed",)),
+    **dict.fromkeys(("fp16", "bf16", "dtype", "mixed_precision", "amp"), ("train.precision",)),
+    **dict.fromkeys(("hidden_size", "d_model", "n_embd", "embed_dim", "embedding_dim", "dim", "hidden_dim"), ("model.width",)),
+    **dict.fromkeys(
+        ("n_layers", "n_layer", "num_layers", "num_hidden_layers", "depth"),
+        ("model.layers", "model.encoder_layers", "model.decoder_layers"),
+    ),
+    **dict.fromkeys(("n_heads", "n_head", "num_heads", "nhead", "num_attention_heads"), ("model.heads",)),
+    **dict.fromkeys(("d_ff", "ffn_dim", "intermediate_size", "n_inner", "dim_feedforward"), ("model.feed_forward",)),
+    **dict.fromkeys(("dropout_rate", "drop", "hidden_dropout_prob", "resid_pdrop"), ("model.dropout",)),
+    **dict.fromkeys(("max_position_embeddings", "n_positions", "block_size", "context_length", "seq_len"),
+                    ("data.context", "model.max_length", "data.max_length")),
+    **dict.fromkeys(("vocab_size", "vocabulary_size", "n_vocab"), ("tokens.size",)),
+    **dict.fromkeys(("num_beams", "beam_size", "beam_width"), ("decode.beam",)),
+    **dict.fromkeys(("max_new_tokens", "max_len"), ("decode.max_length",)),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key of a configuration: where it stands, and what its field says of it."""
+
+    path: str
+    field: FieldInfo
+
+
+def keys_of(kind: type[BaseModel], values: Any = None, before: str = "") -> Iterator[Key]:
+    """Every key of a configuration, table by table; `values` say which kind a table with several is of."""
+    values = values if isinstance(values, dict) else {}
+    for name, field in kind.model_fields.items():
+        key = field.alias or name
+        choices, below = _models(field.annotation), values.get(key)
+        if not choices:
+            yield Key(before + key, field)
+            continue
+        wanted = below.get("kind") if isinstance(below, dict) else getattr(field.default, "kind", None)
+        fitting = [
+            each for each in choices if "kind" in each.model_fields and each.model_fields["kind"].default == wanted
+        ]
+        own = type(field.default) if isinstance(field.default, BaseModel) else choices[0]
+        yield from keys_of(fitting[0] if fitting else own, below, f"{before}{key}.")
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
@@ -42,8 +102,8 @@ def check(kind: type[Config], values: dict[str, Any], origin: str) -> Config:
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        lines = [_explain(kind, problem) for problem in error.errors()]
-        raise UsageError(f"{origin}: " + "; ".join(lines)) from None
+        lines = [_explain(kind, values, problem) for problem in error.errors()]
+        raise UsageError(f"{origin}: " + "; ".join(dict.fromkeys(lines))) from None
 
 
 def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -81,19 +141,67 @@ def _toml_value(text: str) -> Any:
         return text
 
 
-def _explain(kind: type[BaseModel], problem: Any) -> str:
+def _explain(kind: type[BaseModel], values: dict[str, Any], problem: Any) -> str:
     path, owner = _walk(kind, [str(part) for part in problem["loc"]])
     where = ".".join(path)
     if problem["type"] == "extra_forbidden":
         known = [field.alias or name for name, field in owner.model_fields.items()] if owner else []
-        return f"no key {where}{nearest(path[-1], known)}"
+        return f"no key {where}{_elsewhere(kind, values, path) or nearest(path[-1], known)}"
     if problem["type"] == "union_tag_invalid":
         tag, known = problem["ctx"]["tag"], problem["ctx"]["expected_tags"].replace("'", "").split(", ")
         return f"{where}: no kind {tag}{nearest(tag, known)}"
     if problem["type"] == "union_tag_not_found":
         return f"{where}: say of which kind it is, with {where}.kind"
-    message = problem["msg"].removeprefix("Value error, ")
-    return f"{where}: {message}" if where else message
+    return f"{where}: {_trouble(problem)}" if where else _trouble(problem)
+
+
+def _elsewhere(kind: type[BaseModel], values: dict[str, Any], path: list[str]) -> str:
+    """Where an unknown key is meant that is called otherwise here, or stands in another table; empty if it is a typo."""
+    there = [key.path for key in keys_of(kind, values)]
+    meant = [each for each in SYNONYMS.get(path[-1].lower(), ()) if each in there]
+    if not meant:
+        meant = [each for each in there if "." in each and each.rpartition(".")[2] == path[-1]]
+    return f"; here it is {' or '.join(meant)}" if meant else ""
+
+
+# What is wrong with a value, by pydantic's name of it; each is filled with the problem's own numbers.
+TROUBLES = {
+    "missing": "a value is missing",
+    "greater_than": "must be more than {gt:g}, not {input!r}",
+    "greater_than_equal": "must be {ge:g} or more, not {input!r}",
+    "less_than": "must be less than {lt:g}, not {input!r}",
+    "less_than_equal": "must be {le:g} or less, not {input!r}",
+    "literal_error": "must be {expected}, not {input!r}",
+    "too_short": "needs {min_length} or more, and there are {actual_length}",
+    "too_long": "takes {max_length} at most, and there are {actual_length}",
+    "finite_number": "must be a number, not {input!r}",
+    "none_required": "must be left out",
+    "int_from_float": "must be a whole number, not {input!r}",
+}
+SORTS = {  # the beginning of pydantic's name of a wrong type -> what is wanted
+    "int_": "a whole number",
+    "float_": "a number",
+    "bool_": "true or false",
+    "string_": "a text",
+    "tuple_": "a list, such as [1, 2]",
+    "list_": "a list, such as [1, 2]",
+    "dict_": "a table",
+    "model_": "a table",
+}
+
+
+def _trouble(problem: Any) -> str:
+    """What is wrong with a value, and what it must be, in our own words."""
+    name, context = problem["type"], {**problem.get("ctx", {}), "input": problem["input"]}
+    if name in TROUBLES:
+        return TROUBLES[name].format(**context)
+    wanted = next((sort for beginning, sort in SORTS.items() if name.startswith(beginning)), None)
+    if wanted is not None:
+        return f"must be {wanted}, not {problem['input']!r}"
+    return str(problem["msg"]).removeprefix("Value error, ")
+
+
+_SORTS_OF_VALUES = ("int", "float", "str", "bool", "tuple[str, ...]")
 
 
 def _walk(kind: type[BaseModel], path: list[str]) -> tuple[list[str], type[BaseModel] | None]:
@@ -110,7 +218,7 @@ def _walk(kind: type[BaseModel], path: list[str]) -> tuple[list[str], type[BaseM
         )
         if tagged:
             owner = tagged[0]
-        else:
+        elif choices or part not in _SORTS_OF_VALUES:  # a value of several sorts is named by each of them
             plain.append(part)
     return plain, owner
 

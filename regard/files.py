@@ -6,7 +6,6 @@ A file is written under a temporary name, synced, and renamed; a folder likewise
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import math
@@ -14,7 +13,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -185,26 +184,47 @@ def clear_leftovers(folder: Path) -> None:
             settle(left.with_suffix(""))
 
 
+LOCK = ".lock"  # in a run's folder while someone is in it; left by a killed process, it says nothing by being there
+
+
 @contextlib.contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
     """Only one process at a time is inside this block for a folder; the lock goes with the process, however it ends."""
-    descriptor = os.open(folder, os.O_RDONLY)
+    from filelock import FileLock, Timeout, UnixFileLock
+
+    lock = FileLock(folder / LOCK, timeout=0)
     try:
-        if not _lock(descriptor):
-            raise RegardError(f"another process is training in {folder}; wait until it ends, or stop it first")
+        lock.acquire()
+    except Timeout:
+        raise RegardError(f"another process is training in {folder}; wait until it ends, or stop it first") from None
+    except (OSError, NotImplementedError):  # a file system that has no locks
+        yield
+        return
+    try:
         yield
     finally:
-        os.close(descriptor)
+        if isinstance(lock, UnixFileLock):  # others remove their file by themselves
+            with contextlib.suppress(OSError):
+                (
+                    folder / LOCK
+                ).unlink()  # while it is held: who opened it meanwhile sees that it is gone, and tries again
+        lock.release()
 
 
-def _lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+def is_taken(folder: Path) -> bool:
+    """Whether a process is inside `alone_in` for a folder; nothing is written to find out."""
+    if not (folder / LOCK).exists():
         return False
-    except OSError:  # a file system that has no locks
+    try:
+        with alone_in(folder):
+            return False
+    except RegardError:
         return True
-    return True
+
+
+def is_bare(folder: Path, but: Iterable[str] = ()) -> bool:
+    """Whether nothing is in a folder, its lock and the names in `but` not counted."""
+    return all(path.name in (LOCK, *but) for path in folder.iterdir())
 
 
 def _sync_file(file: Path) -> None:

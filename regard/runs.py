@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from regard.errors import RegardError, UsageError
-from regard.files import read_json, whole_folder
+from regard.files import LOCK, is_bare, read_json, whole_folder
 
 RUNS = Path("runs")
 CONFIG = "run.json"
@@ -24,9 +25,13 @@ class Run:
     def number(self) -> int:
         return int(self.folder.name) if self.folder.name.isdigit() else 0
 
+    @property
+    def has_bundle(self) -> bool:
+        return (self.best / "config.json").exists()
+
     def modified(self) -> float:
         """When the run last did something."""
-        return max((file.stat().st_mtime for file in self.folder.iterdir()), default=0.0)
+        return max((file.stat().st_mtime for file in self.folder.iterdir() if file.name != LOCK), default=0.0)
 
 
 def new_run(task: str, root: Path = RUNS) -> Path:
@@ -43,15 +48,25 @@ def new_run(task: str, root: Path = RUNS) -> Path:
             number += 1
 
 
-def all_runs(root: Path = RUNS) -> list[Run]:
-    """Every run below `root`, oldest first."""
-    runs = [Run(path.parent) for path in root.glob(f"*/*/{CONFIG}")]
-    return sorted(runs, key=Run.modified)
+def check_free(folder: Path, but: Iterable[str] = ()) -> None:
+    """Refuse to start a run in a folder that holds something (`but` files of these names), or where a file is in the way."""
+    if folder.is_dir() and not is_bare(folder, but):
+        raise UsageError(f"{folder} is not empty; choose another folder, or go on with: regard train --resume {folder}")
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file; a run needs a folder, choose another name")
+
+
+def all_runs(root: Path = RUNS, depth: int = 2) -> list[Run]:
+    """Every run in `root` and in the folders below it, oldest first; a run's own folder is a list of one."""
+    if (root / CONFIG).exists():
+        return [Run(root)]
+    found = [path.parent for level in range(1, depth + 1) for path in root.glob("/".join([*["*"] * level, CONFIG]))]
+    return sorted(map(Run, found), key=Run.modified)
 
 
 def newest(task: str, root: Path = RUNS) -> Run | None:
     """The newest run of a task that has a bundle."""
-    found = [run for run in all_runs(root) if run.folder.parent.name == task and (run.best / "config.json").exists()]
+    found = [run for run in all_runs(root) if run.folder.parent.name == task and run.has_bundle]
     return found[-1] if found else None
 
 
@@ -59,13 +74,42 @@ def bundle_folder(path: str | Path) -> Path:
     """The bundle that a person means: a bundle's folder, or a run's folder (its best bundle)."""
     path = Path(path)
     if not path.exists():
-        raise UsageError(f"there is no {path}; regard runs lists the runs here")
+        raise UsageError(f"there is no {path}; regard runs lists the runs here{_newest_in(path.parent, depth=1)}")
+    if not path.is_dir():
+        raise UsageError(_not_a_folder(path))
     best = whole_folder(path / "best")
     if (best / "config.json").exists():
         return best
     if (path / CONFIG).exists():
         raise RegardError(f"the run {path} has no bundle yet; go on with: regard train --resume {path}")
+    if not (path / "config.json").exists():
+        raise UsageError(_no_bundle(path))
     return path
+
+
+def _no_bundle(folder: Path) -> str:
+    """Why a folder is no model, and which is meant."""
+    with_model = [run.folder for run in all_runs(folder, depth=3) if run.has_bundle]
+    if with_model:
+        return f"{folder} is a folder of runs; the newest is {with_model[-1]}"
+    return f"{folder} is neither a run nor a bundle: it has no config.json{_newest_in(RUNS)}"
+
+
+def _not_a_folder(file: Path) -> str:
+    """What a file is that was named in the place of a model, and what is meant."""
+    if file.name in ("config.json", "model.safetensors", CONFIG):
+        return f"{file} is a file of a model; name the folder that it lies in: {file.parent}"
+    if file.suffix == ".toml":
+        return f"{file} is a configuration, not a model; train it first: regard train {file}"
+    if file.suffix in (".bin", ".safetensors"):
+        return f"{file} is not a model of Regard; make one of it: regard import {file}"
+    return f"{file} is a file of data, not a model; a model is the folder of a run{_newest_in(RUNS)}"
+
+
+def _newest_in(folder: Path, depth: int = 2) -> str:
+    """The end of an error about a model that is not there: the newest that is."""
+    found = [run.folder for run in all_runs(folder, depth) if run.has_bundle]
+    return f"; the newest is {found[-1]}" if found else ""
 
 
 def bundle_task(path: str | Path) -> str:
@@ -73,7 +117,9 @@ def bundle_task(path: str | Path) -> str:
     folder = bundle_folder(path)
     config = read_json(folder / "config.json") if (folder / "config.json").exists() else None
     if not isinstance(config, dict) or not isinstance(config.get("task"), str):
-        raise RegardError(f"{path} is neither a run nor a bundle")
+        raise RegardError(
+            f"{path} is not a model of Regard; one of Hugging Face becomes one with: regard import {path}"
+        )
     return str(config["task"])
 
 
@@ -81,6 +127,9 @@ def read_run(folder: str | Path) -> dict[str, object]:
     """The configuration that a run started with."""
     folder = Path(folder)
     if not (folder / CONFIG).exists():
+        below = all_runs(folder)
+        if below:
+            raise UsageError(f"{folder} is a folder of runs; the newest is {below[-1].folder}")
         raise UsageError(f"{folder} is not a run: it has no {CONFIG}; regard runs lists the runs here")
     values = read_json(folder / CONFIG)
     if not isinstance(values, dict) or not isinstance(values.get("config"), dict):

@@ -311,7 +311,7 @@ def test_bench_attention_prints_draws_and_writes(capsys: Captured, tmp_path: Pat
     row = {"task": "copy", "kernel": "window", "loss": 0.25, "accuracy": 0.9, "seconds": 321.4, "steps": 4000}
     (tmp_path / "quality.json").write_text(json.dumps([row]))
     words = ["--kernels", "window,linformer", "--lengths", "256,64", "--width", "32", "--heads", "2", "--causal"]
-    files = ["-o", str(tmp_path / "growth.png"), "--json", str(tmp_path / "all.json")]
+    files = ["-o", str(tmp_path / "growth.png")]
     more = ["--rounds", "2", "--threads", "1", "--set", "window.reach=5", "--quality", str(tmp_path / "quality.json")]
     code, out, err = typed(capsys, "attention", *words, *files, *more)
     assert code == 0, err
@@ -319,8 +319,13 @@ def test_bench_attention_prints_draws_and_writes(capsys: Captured, tmp_path: Pat
     assert "causal, forward and backward, width 32, 2 heads, batch 1, 1 thread, median of 2 rounds" in out
     assert "copy" in out and "0.900" in out and "4,000" in out
     assert f"wrote {tmp_path / 'growth.png'}" in err
+    assert "measuring window, linformer at 2 lengths up to 256" in err  # what it does, also where nobody sees a bar,
+    assert "memory of window" in err and "time at 64, about 0 s left" in err and "20 s (--limit)" in err  # and how long
     assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
-    data = json.loads((tmp_path / "all.json").read_text())
+    files, more = ["-o", str(tmp_path / "all.json"), "--json"], more[:-2]
+    code, out, _ = typed(capsys, "attention", "--kernels", "window", *words[2:], *files, *more)
+    data = json.loads(out)  # a flag, as everywhere: all of stdout is JSON
+    assert code == 0 and data == json.loads((tmp_path / "all.json").read_text())
     assert [kernel["name"] for kernel in data["kernels"]] == ["window"]
     assert [point["length"] for point in data["kernels"][0]["points"]] == [64, 256]
     assert all(len(point["both"]) == 2 for kernel in data["kernels"] for point in kernel["points"])
@@ -357,11 +362,11 @@ def test_the_table_says_where_a_kernel_pays(capsys: Captured) -> None:
         (["attention", "--lengths", "128,x"], "write whole numbers"),
         (["attention", "--lengths", "0"], "write whole numbers"),
         (["attention", "--width", "10", "--heads", "3"], "cannot be split into 3 heads"),
-        (["attention", "-o", "a.gif"], "use .png or .svg"),
+        (["attention", "-o", "a.gif"], "use .png, .svg, .json"),
         (["attention", "--kernels", "exact", "--set", "window.reach=3"], "not among what is measured"),
         (["attention", "--kernels", "window", "--set", "window.reech=3"], "did you mean reach?"),
         (["patterns", "--length", "1"], "two positions"),
-        (["patterns", "-o", "a.gif"], "use .png or .svg"),
+        (["patterns", "-o", "a.gif"], "use .png, .svg, .json"),
         (["patern"], "did you mean patterns?"),
     ],
 )
@@ -408,7 +413,7 @@ def test_trained_models_are_measured_over_the_same_lengths(tmp_path: Path, capsy
     ]
     assert main.run([*train, *sets]) == 0
     bench = ["bench", "attention", "--kernels", "exact", "--lengths", "32,64", "--rounds", "1", "--threads", "1"]
-    assert main.run([*bench, "--run", str(tmp_path / "run"), "--json", str(tmp_path / "b.json")]) == 0
+    assert main.run([*bench, "--run", str(tmp_path / "run"), "-o", str(tmp_path / "b.json")]) == 0
     (found,) = json.loads((tmp_path / "b.json").read_text())["trained"]
     assert [each["window"] for each in found["lengths"]] == [16, 32, 64]
     assert all(each["loss"] > 0 for each in found["lengths"]) and "run" in capsys.readouterr().out

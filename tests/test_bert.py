@@ -355,7 +355,7 @@ def test_without_its_head_it_gives_vectors_only() -> None:
         ({"width": 10, "heads": 4}, "width 10 cannot be split into 4 heads; choose a divisor"),
         ({"segment": 2}, "no key segment; did you mean segments"),
         ({"pooling": "max"}, "'cls' or 'mean'"),
-        ({"segments": 0}, "segments: Input should be greater than or equal to 1"),
+        ({"segments": 0}, "segments: must be 1 or more, not 0"),
         ({"band": 4}, "no key band"),
     ],
 )

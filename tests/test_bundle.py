@@ -238,7 +238,7 @@ def test_an_unknown_key(tiny_bundle: Path) -> None:
 
 def test_a_value_of_the_wrong_kind(tiny_bundle: Path) -> None:
     alter(tiny_bundle, lambda values: values["model"].update(heads="many"))
-    with pytest.raises(RegardError, match=r"config\.json: model\.heads: Input should be a valid integer"):
+    with pytest.raises(RegardError, match=r"config\.json: model\.heads: must be a whole number"):
         load_bundle(tiny_bundle)
 
 

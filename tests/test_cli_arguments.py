@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+import builtins
+import errno
+import importlib
+import inspect
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import typer
 
 from regard import doctor
+from regard.cli import main
 from regard.cli.arguments import spread_files, take_debug
 from regard.cli.model import choose_device
+from regard.config import read_toml
 from regard.errors import UsageError
+from regard.tasks.config import TASKS, GenerateConfig, run_config
+from regard.tasks.run import RunResult
+from regard.tasks.settings import preset_sizes
+
+Captured = pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize(
@@ -93,3 +113,248 @@ def test_wrong_data_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     assert doctor._wrong_data() == []
     monkeypatch.setenv("REGARD_DATA", str(tmp_path / "nowhere"))
     assert "nowhere" in doctor._wrong_data()[0]
+
+
+# --- The verbs, and what is told before torch is imported
+
+
+def test_every_verb_is_told_in_the_words_of_its_file() -> None:
+    """The list of commands does not import them; what it says of each is what the verb says of itself."""
+    for name, verb in main.VERBS.items():
+        made = getattr(import_module(f"regard.cli.{verb.module}"), verb.function)
+        own = made.info.help if isinstance(made, typer.Typer) else inspect.getdoc(made).split("\n")[0]
+        assert verb.does == own, name
+
+
+def test_flags_are_shown_as_flags(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    for verb in main.VERBS:
+        assert main.run([verb, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "<bool>" not in shown and "--json  " in shown and "--removal / --no-removal" in shown
+    assert "╭" not in shown and max(map(len, shown.splitlines())) <= 110
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [("regard tr", ["train", "translate"]), ("regard train --pre", ["--preset"]), ("regard bench a", ["attention"])],
+)
+def test_a_shell_completes(typed: str, offered: list[str], monkeypatch: pytest.MonkeyPatch, capfd: Captured) -> None:
+    """What bash asks for when a person types Tab."""
+    monkeypatch.setenv("_REGARD_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", typed)
+    monkeypatch.setenv("COMP_CWORD", str(len(typed.split()) - 1))
+    assert main.run([]) == 0
+    assert capfd.readouterr().out.split() == offered
+
+
+def test_completion_is_installed_and_works_in_bash(tmp_path: Path) -> None:
+    wrapper = tmp_path / "bin" / "regard"
+    wrapper.parent.mkdir()
+    wrapper.write_text(f'#!/bin/sh\nexec {sys.executable} -m regard "$@"\n')
+    wrapper.chmod(0o755)
+    home = {**os.environ, "HOME": str(tmp_path), "PATH": f"{wrapper.parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(["regard", "--install-completion", "bash"], env=home, capture_output=True, text=True)
+    assert done.returncode == 0 and "bash completion installed" in done.stdout, done.stderr
+    typed = "COMP_WORDS=(regard extra); COMP_CWORD=1; _regard_completion regard; echo ${COMPREPLY[@]}"
+    asked = f"source ~/.bash_completions/regard.sh; {typed}; complete -p regard"
+    done = subprocess.run(["bash", "-c", asked], env=home, capture_output=True, text=True)
+    assert done.stdout.split("\n")[0] == "extrapolate" and "-F _regard_completion regard" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ("translate a -m RUN --beam 0", 2, "decode: beam: must be 1 or more, not 0"),
+        ("translate a -m RUN --n-best 9 --beam 3", 2, "n_best 9 is more than beam 3"),
+        ("look a -m RUN --layer 99", 2, "no layer 99; there are 2, numbered from 0 to 1"),
+        ("look a -m RUN --layer 0 --head 3", 2, "no head 3; there are 3, numbered from 0 to 2"),
+        ("walk a -m RUN --layer 2", 2, "no layer 2; there are 2"),
+        ("look a -m RUN -o map.gif", 2, "cannot tell how to write map.gif; use .png"),
+        ("look a -m RUN -o .", 2, "is a folder; name a file in it"),
+        ("eval RUN --on nope.tsv", 1, "there is no nope.tsv"),
+        ("eval RUN --on pairs.tsv --beam 0", 2, "beam: must be 1 or more"),
+        ("eval RUN --on pairs.tsv --context 9", 2, "--context has no meaning for a model to translate"),
+        ("score RUN nope.tsv", 1, "there is no nope.tsv"),
+        ("heads RUN --on nope.tsv", 1, "there is no nope.tsv"),
+        ("translate a -m RUN --device gpu", 2, "no device gpu"),
+        ("generate a -m RUN", 2, "is a model to translate, not to generate; try: regard translate"),
+        ("train translate --data nope.tsv", 1, "there is no nope.tsv"),
+        ("train translate --data pairs.tsv --device gpu", 2, "no device gpu"),
+        ("train translate --data pairs.tsv -o RUN", 2, "is not empty"),
+        ("train translate --data pairs.tsv -o pairs.tsv", 2, "pairs.tsv is a file; a run needs a folder"),
+        ("compare RUN RUN --on nope.tsv", 1, "there is no nope.tsv"),
+        ("extrapolate RUN --on nope.txt", 1, "there is no nope.txt"),
+        ("summary pairs.tsv", 2, "pairs.tsv is a file of data, not a model"),
+        ("translate a -m some", 2, "some is a folder of runs; the newest is some/run"),
+        (
+            "translate a -m some/runn",
+            2,
+            "there is no some/runn; regard runs lists the runs here; the newest is some/run",
+        ),
+        ("translate a -m some/run/best/config.json", 2, "name the folder that it lies in: some/run/best"),
+        ("translate a -m mine.toml", 2, "train it first: regard train mine.toml"),
+        ("translate a -m empty", 2, "empty is neither a run nor a bundle: it has no config.json"),
+        ("train --resume some", 2, "some is a folder of runs; the newest is some/run"),
+        ("runs nowhere", 2, "there is no folder nowhere"),
+        ("config translate --preset huge", 2, "no preset huge"),
+    ],
+)
+def test_mistakes_are_told_without_torch(
+    words: str, code: int, message: str, some: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each of these once waited for torch and the model; now whatever imports torch is an error here."""
+    real = builtins.__import__
+
+    def without_torch(name: str, *more: Any, **rest: Any) -> Any:
+        if name == "torch" or name.startswith("torch."):
+            raise AssertionError(f"torch was imported before it was told: {words}")
+        return real(name, *more, **rest)
+
+    monkeypatch.chdir(some)
+    fresh = [name for name in sys.modules if name.partition(".")[0] == "regard" and name != "regard"]
+    for name in fresh:  # what is imported already would hide an import of torch
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(builtins, "__import__", without_torch)
+    typed = importlib.import_module("regard.cli.main").run
+    assert typed(words.replace("RUN", "some/run").split()) == code
+    out, err = capsys.readouterr()
+    assert out == "" and message in err and err.count("regard: ") == 1
+
+
+@pytest.fixture(scope="session")
+def some(tiny_run: RunResult, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run, data, a configuration and an empty folder; no test writes into it."""
+    home = tmp_path_factory.mktemp("some")
+    shutil.copytree(tiny_run.folder, home / "some" / "run")
+    (home / "pairs.tsv").write_text("a\tb\n")
+    (home / "mine.toml").write_text('task = "translate"\n')
+    (home / "empty").mkdir()
+    return home
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (PermissionError(errno.EACCES, "Permission denied", "a.tsv"), "no permission to open a.tsv; change it"),
+        (IsADirectoryError(errno.EISDIR, "Is a directory", "a"), "a is a folder; name a file in it"),
+        (FileNotFoundError(errno.ENOENT, "No such file", "a"), "there is no a"),
+        (NotADirectoryError(errno.ENOTDIR, "Not a directory", "a/b"), "a/b goes through a file as if it were a folder"),
+        (OSError(errno.ENOSPC, "No space left on device"), "the disk is full; make room"),
+        (OSError(errno.ELOOP, "Too many levels", "a"), "a: Too many levels"),
+    ],
+)
+def test_what_the_system_refuses_is_told_in_our_words(
+    error: OSError, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*words: Any, **more: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(main, "app", refuse)
+    assert main.run(["doctor"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith(f"regard: {told}") and "Error" not in err and err.count("\n") == 1
+
+
+# --- Configuration, looked up
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_file_to_edit_is_what_the_task_is_by_default(task: str, tmp_path: Path, capsys: Any) -> None:
+    """As written, and with every key said aloud: both are the configuration that the task has without a file."""
+    assert main.run(["config", task, "--toml", "-o", str(tmp_path / "a.toml")]) == 0
+    text = (tmp_path / "a.toml").read_text()
+    (tmp_path / "b.toml").write_text(re.sub(r"^#(?! )", "", text, flags=re.MULTILINE))
+    assert flat(read_toml(tmp_path / "b.toml")) > flat(read_toml(tmp_path / "a.toml")) >= {"task", "data.train"}
+    for name in ("a.toml", "b.toml"):
+        assert run_config(str(tmp_path / name)) == run_config(task)
+    assert main.run(["config", task, "--toml", "-o", str(tmp_path / "a.toml")]) == 2  # a file is not lost
+    assert "is there already" in capsys.readouterr().err
+
+
+def test_keys_are_listed_with_default_range_and_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["config", "generate", "--json"]) == 0
+    found = {each["key"]: each for each in json.loads(capsys.readouterr().out)}
+    assert (
+        found["train.lr"]["default"] == GenerateConfig.defaults["train"]["lr"]
+        and found["train.lr"]["range"] == "number over 0"
+    )
+    assert found["train.schedule"]["range"] == "noam, inverse_sqrt, cosine, linear, constant"
+    assert found["tokens.joint"]["range"] == "true or false" and found["model.kind"]["range"].startswith("llama, gpt1")
+    leaves = flat(run_config("generate").dump())
+    assert {key for key in leaves if key.split(".")[-1] != "kind"} <= found.keys() <= leaves
+    assert all(each["meaning"] for key, each in found.items() if not key.endswith(".kind"))
+    assert main.run(["config", "translate", "warmup", "--model", "luong"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 and lines[1].split()[:2] == ["train.warmup", "1000"]
+    assert main.run(["config"]) == 0 and "convmixer" in capsys.readouterr().out
+
+
+def flat(values: dict[str, Any], before: str = "") -> set[str]:
+    tables = {key for key, value in values.items() if isinstance(value, dict)}
+    below = [flat(values[key], f"{before}{key}.") for key in tables]
+    return {before + key for key in values.keys() - tables}.union(*below)
+
+
+def test_presets_say_how_large_they_are() -> None:
+    """GPT-2's own count (Radford et al. 2019: 124,439,808 with 50,257 tokens), from ours by the rows of the table."""
+    sizes = {(each.preset, each.kind): each for each in preset_sizes("generate")}
+    base = sizes["base", "gpt2"]
+    assert (base.width, base.layers, base.vocabulary) == ("768", "12", 4096)
+    assert base.parameters == 124_439_808 - (50_257 - 4096) * 768
+    assert sizes["tiny", "llama"].parameters < sizes["small", "llama"].parameters < sizes["base", "llama"].parameters
+
+
+@pytest.mark.parametrize(
+    ("task", "sets", "warmup", "said"),
+    [
+        (
+            "translate",
+            ["train.steps=20", "train.schedule=linear"],
+            2,
+            "train.warmup is 2, not 1000, as there are only 20",
+        ),
+        ("translate", ["train.steps=3000"], 1000, ""),
+        ("generate", ["train.steps=20"], 2, "train.warmup is 2, not 50"),
+        ("generate", ["train.steps=2000"], 50, ""),
+        ("generate", ["train.steps=20", "train.warmup=7"], 7, ""),
+    ],
+)
+def test_a_warmup_that_nobody_set_gives_way(task: str, sets: list[str], warmup: int, said: str) -> None:
+    notes: list[str] = []
+    assert run_config(task, assignments=sets, note=notes.append).train.warmup == warmup
+    assert len(notes) == bool(said) and said in "".join(notes)
+
+
+def test_a_warmup_that_was_set_is_refused() -> None:
+    with pytest.raises(UsageError, match="warmup 30 is not shorter than steps 20; lower"):
+        run_config("generate", assignments=["train.steps=20", "train.warmup=30"])
+
+
+# --- Runs and summary
+
+
+def test_runs_are_found_where_they_were_put(some: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`-o FOLDER/NAME` makes a run that `regard runs FOLDER` did not list."""
+    monkeypatch.chdir(some)
+    for where in (".", "some", "some/run"):
+        assert main.run(["runs", where, "--json"]) == 0
+        assert [each["folder"] for each in json.loads(capsys.readouterr().out)] == ["some/run"]
+
+
+@pytest.mark.parametrize("words", [["runs", "some"], ["summary", "some/run"]])
+def test_tables_fit_sixty_columns_and_are_whole_in_a_pipe(
+    words: list[str], some: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(some)
+    monkeypatch.setenv("COLUMNS", "60")
+    assert main.run(words) == 0
+    piped = capsys.readouterr().out
+    assert max(map(len, piped.splitlines())) > 60 and "…" not in piped
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert main.run(words) == 0
+    narrow = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert max(map(len, narrow.splitlines())) <= 60 and "…" not in narrow
+    numbers = r"\d[\d,]{2,}"
+    assert re.findall(numbers, narrow) == re.findall(numbers, piped)  # no number is cut or folded

@@ -31,7 +31,7 @@ from regard.data.dates import as_pairs, date_pairs
 from regard.errors import RegardError, UsageError
 from regard.models.config import KINDS_OF
 from regard.tasks import contest, load
-from regard.tasks.contenders import check_same_data, named_test_set, read_contenders, unique
+from regard.tasks.contenders import Contender, check_same_data, named_test_set, read_contenders, unique
 from regard.tasks.report import summary
 from regard.training.config import TrainConfig
 from regard.training.events import Validated
@@ -310,6 +310,10 @@ def test_data_must_agree(toys: Path) -> None:
         ("compare a.toml transformer --budget 1m", "differ in data.valid ("),
         ("compare transformer seq2seq --data test.tsv --budget 1m", "--on test.tsv"),
         ("compare transformer seq2seq --budget 1m --set train.lrr=1", "no key train.lrr; did you mean lr?"),
+        ("compare a.toml b.toml --budget 1m --beam 0", "beam: must be 1 or more, not 0"),
+        ("compare a.toml b.toml --budget 1m --device gpu", "no device gpu"),
+        ("compare a.toml b.toml --budget 1m --on a.tsv b.tsv --on c.tsv", "not 3"),
+        ("compare tfidf additive --budget 1m --beam 2", "--beam has no meaning for models to classify"),
     ],
 )
 def test_wrong_use_is_told_before_anything_is_trained(
@@ -317,6 +321,42 @@ def test_wrong_use_is_told_before_anything_is_trained(
 ) -> None:
     assert main.run(words.split()) == 2
     assert message in capsys.readouterr().err and not (toys / "runs").exists()
+
+
+def test_a_test_set_is_read_before_anything_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Unknown labels, and files that are not there, were found out after all training."""
+    monkeypatch.chdir(tmp_path)
+    rows = [f"a text of number {n}\t{'good' if n % 2 else 'bad'}\n" for n in range(80)]
+    Path("texts.tsv").write_text("".join(rows))
+    Path("test.tsv").write_text("a fine text\tgood\nanother one\tugly\n")
+
+    def nobody(*words: object, **more: object) -> None:
+        raise AssertionError("it was trained")
+
+    monkeypatch.setattr(contest, "train_all", nobody)
+    words = ["compare", "tfidf", "additive", "--data", "texts.tsv", "--budget", "1m", "--on"]
+    assert main.run([*words, "test.tsv"]) == 1
+    err = capsys.readouterr().err
+    assert "test.tsv has labels that tfidf does not learn: ugly; it learns bad, good" in err
+    for task, file in (("tfidf additive", "texts.tsv"), ("gpt2 llama", "texts.tsv"), ("convnet vit", ".")):
+        assert main.run(f"compare {task} --data {file} --budget 1m --on nope.tsv".split()) == 1
+        assert "there is no nope.tsv" in capsys.readouterr().err
+    assert not Path("runs").exists()
+
+
+def test_by_default_the_test_set_is_that_of_the_data(toys: Path) -> None:
+    """The built-in dates that the help promises, for kinds of models, and for runs that were trained on them."""
+    (toys / "run.json").write_text(json.dumps({"config": {"data": {"train": ["builtin/dates/train"], "test": []}}}))
+    trained = [Contender("a", str(toys)), Contender("b", str(toys))]
+    dates = ("builtin/dates/test",)
+    assert named_test_set(read_contenders(["bahdanau", "transformer"]), []) == named_test_set(trained, []) == dates
+    (toys / "run.json").write_text(json.dumps({"config": {"data": {"train": ["own.tsv"], "test": ["held.tsv"]}}}))
+    assert named_test_set(trained, []) == ("held.tsv",) and named_test_set(trained, ["x.tsv"]) == ("x.tsv",)
+    (toys / "run.json").write_text(json.dumps({"config": {"data": {"train": ["own.tsv"]}}}))
+    with pytest.raises(UsageError, match=r"Name it: --on test\.tsv"):
+        named_test_set(trained, [])
 
 
 # --- The report
@@ -403,6 +443,11 @@ def test_the_summary_says_whether_it_may_be_luck() -> None:
     assert summary(report) == (  # type: ignore[arg-type]
         "a scores highest: BLEU 9.0 (95% interval 8.0 to 11.0), 1.0 above b, which may be luck (p = 0.200)."
     )
+    report.entries = (entry("a", 0.3), entry("b", 0.0, 0.0))  # one of them used to "score highest"
+    told = "Nothing was learned yet that could tell the models apart: BLEU under 1 (a 0.3, b 0.0)."
+    assert summary(report) == told  # type: ignore[arg-type]
+    report.entries = (entry("a", 0.3, 40.0), entry("b", 0.0, 0.0))
+    assert "a scores highest" in summary(report)  # type: ignore[arg-type]
     report.entries = (entry("a", 9.0), entry("b", 9.0))
     assert summary(report) == "a and b score the same: BLEU 9.0."  # type: ignore[arg-type]
 

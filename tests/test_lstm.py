@@ -220,7 +220,7 @@ def test_a_configuration_that_cannot_be_is_refused() -> None:
     for values, message in (
         ({"cell": "gruu"}, "'rnn', 'gru' or 'lstm'"),
         ({"heads": 4}, "no key heads"),
-        ({"hidden": 0}, "hidden: Input should be greater than or equal to 1"),
+        ({"hidden": 0}, "hidden: must be 1 or more, not 0"),
     ):
         with pytest.raises(UsageError, match="here: ") as error:
             check(LSTMConfig, values, "here")

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from regard.cli.inputs import Answered, Inputs, Item, answers, arguments, pictures
-from regard.cli.model import load_model, newest_run
+from regard.cli.model import check_out, load_model, newest_run
 from regard.cli.options import Device, Model
 from regard.cli.output import json_line, printable, results, say
 from regard.errors import UsageError
@@ -50,6 +50,7 @@ def answer(
     several = picture == "-"
     if out is not None and (several or len(questions) != 1):
         raise UsageError("-o draws one question about one picture; ask one QUESTION")
+    check_out(out)
     run = model or newest_run("answer")
     asked = _of_each(pictures(None, "answer"), questions) if several else arguments([(picture, q) for q in questions])
     user = load_model(run, device, "answer")

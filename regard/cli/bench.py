@@ -9,14 +9,20 @@ import typer
 
 from regard.cli.bench_show import conditions_of, print_bench, print_quality, working
 from regard.cli.extrapolate import print_lengths
-from regard.cli.output import print_table, results, say
+from regard.cli.model import about, check_out
+from regard.cli.options import AsJson
+from regard.cli.output import print_json, print_table, results, say
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
     from regard.tasks.bench_result import AttentionBench
     from regard.tasks.extrapolate import Extrapolation
 
-bench = typer.Typer(help="What attention costs over the length of a text, and which pairs sparse patterns see.")
+bench = typer.Typer(
+    rich_markup_mode=None,
+    add_completion=False,
+    help="What attention costs over the length of a text, and which pairs sparse patterns see.",
+)
 
 
 @bench.command()
@@ -42,7 +48,8 @@ def attention(
         int | None, typer.Option(metavar="N", min=1, help="Threads.", show_default="torch's own")
     ] = None,
     limit: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Most that one pass may take; longer ones are skipped.")
+        float,
+        typer.Option(metavar="SECONDS", min=0, help="Most seconds that one pass may take; longer ones are skipped."),
     ] = 20.0,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="A.B=C", help="A key of a kernel, as performer.features=128.")
@@ -54,32 +61,43 @@ def attention(
         list[str] | None,
         typer.Option("--run", metavar="RUN", help="A trained language model: its loss over these lengths, beside."),
     ] = None,
-    out: Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="A figure (.png .svg).")] = None,
-    as_json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Every round, as JSON.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", metavar="FILE", help="A figure (.png .svg), or every round as .json.")
+    ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Time and memory of each kind of attention over the length, how both grow, and from where a kernel pays."""
     from regard.config import from_assignments
 
     names, sizes = read_names(kernels), read_lengths(lengths)
     learned = None if quality is None else read_quality(quality)
-    _check_suffix(out)
+    check_out(out, (".png", ".svg", ".json"))
     if width % heads:
         raise UsageError(f"a width of {width} cannot be split into {heads} heads; choose a divisor of {width}")
     tables = from_assignments(settings or [])
     unknown = [name for name in tables if name not in names]
     if unknown:
         raise UsageError(f"--set {unknown[0]}: it is not among what is measured ({', '.join(names)})")
+    for run in runs or ():
+        about(run, "generate")
+    say(
+        f"measuring {', '.join(names)} at {len(sizes)} lengths up to {max(sizes):,}: first memory, each in a process of "
+        f"its own, then time, {rounds} rounds and one to warm up; a pass over {limit:g} s (--limit) is skipped"
+    )
     from regard.tasks.bench_attention import Sizes, bench_attention
 
     same = Sizes(width, heads, batch, causal, backward, tables)
     trained = losses(runs, max(sizes)) if runs else []
     with working() as tell:
         found = bench_attention(names, sizes, same, rounds=rounds, threads=threads, limit=limit, tell=tell)
-    written = save(found, trained, out, as_json)  # before anything is printed: a reader that leaves early loses nothing
-    print_bench(found)
-    if learned is not None:
+    written = save(found, trained, out)  # before anything is printed: a reader that leaves early loses nothing
+    if as_json:
+        print_json(as_data(found, trained))
+    else:
+        print_bench(found)
+    if learned is not None and not as_json:
         print_quality(learned)
-    if trained:
+    if trained and not as_json:
         print_lengths(trained, [])
     for path in written:
         say(f"wrote {path}")
@@ -148,26 +166,24 @@ def _rows_of(tables: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _check_suffix(out: Path | None) -> None:
-    if out is not None and out.suffix.lower() not in (".png", ".svg"):
-        raise UsageError(f"cannot draw to {out.name}; use .png or .svg")
+def as_data(found: AttentionBench, trained: list[Extrapolation]) -> dict[str, Any]:
+    """Every round, and the losses of trained models beside."""
+    from regard.files import finite
+
+    return found.data() | ({"trained": finite([each.data() for each in trained])} if trained else {})
 
 
-def save(found: AttentionBench, trained: list[Extrapolation], out: Path | None, as_json: Path | None) -> list[Path]:
-    from regard.files import finite, write_bytes, write_json
+def save(found: AttentionBench, trained: list[Extrapolation], out: Path | None) -> list[Path]:
+    from regard.files import write_bytes, write_json
 
-    written = []
-    if out is not None:
-        from regard.look.figure import render
-        from regard.look.growth import draw_growth
+    if out is None:
+        return []
+    if out.suffix.lower() == ".json":
+        return [write_json(out, as_data(found, trained))]
+    from regard.look.figure import render
+    from regard.look.growth import draw_growth
 
-        written.append(
-            write_bytes(out, render(draw_growth(found.costs(), conditions_of(found)), out.suffix.lower()[1:]))
-        )
-    if as_json is not None:
-        more = {"trained": finite([each.data() for each in trained])} if trained else {}
-        written.append(write_json(as_json, found.data() | more))
-    return written
+    return [write_bytes(out, render(draw_growth(found.costs(), conditions_of(found)), out.suffix.lower()[1:]))]
 
 
 @bench.command()
@@ -176,6 +192,7 @@ def patterns(
     out: Annotated[
         Path | None, typer.Option("-o", "--out", metavar="FILE", help="Draw them (.png .svg .json).")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Which pairs the sparse kernels see: window, strided, fixed and BigBird, to both sides and causal."""
     from regard.files import write_bytes, write_json
@@ -183,13 +200,15 @@ def patterns(
     from regard.look.patterns import NONE, draw_patterns
     from regard.look.patterns import patterns as every_pattern
 
-    if out is not None and out.suffix.lower() != ".json":
-        _check_suffix(out)
+    check_out(out, (".png", ".svg", ".json"))
     found = every_pattern(length)
     if out is not None and out.suffix.lower() == ".json":
         write_json(out, [each.data() for each in found])
     elif out is not None:
         write_bytes(out, render(draw_patterns(found), out.suffix.lower()[1:]))
+    if as_json:
+        print_json([each.data() for each in found])
+        return
     rows = [
         (
             each.name,

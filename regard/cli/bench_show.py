@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from regard.cli.output import print_table, results
+from regard.cli.output import print_table, results, say
 
 if TYPE_CHECKING:
     from regard.tasks.bench_attention import Tell
     from regard.tasks.bench_result import AttentionBench, Line
 
 MIB = 2**20
+EVERY = 10.0  # seconds between lines of progress in a file or a pipe
 
 
 def conditions_of(found: AttentionBench) -> str:
@@ -119,14 +120,25 @@ def _cell(value: Any) -> str:
 
 @contextmanager
 def working() -> Iterator[Tell]:
-    """What is measured now, and how long it will go on; nothing where stderr is no terminal."""
-    console = Console(stderr=True, highlight=False)
-    if not console.is_terminal:
-        yield lambda what, done, total: None
-        return
+    """What is measured now, and how long it will go on; a line now and then where stderr is no terminal."""
     from regard.training.probe import duration
 
+    console = Console(stderr=True, highlight=False)
     started: list[float] = []
+    if not console.is_terminal:
+        last = time.monotonic() - EVERY
+
+        def tell_line(what: str, done: float, total: float) -> None:
+            nonlocal last
+            first = bool(total) and not started
+            if first:
+                started.append(time.monotonic())
+            if first or time.monotonic() - last >= EVERY:
+                last = time.monotonic()
+                say(f"{what}{f', about {duration(max(0.0, total - done))} left' if total else ''}")
+
+        yield tell_line
+        return
     with console.status("measuring …") as status:
 
         def tell(what: str, done: float, total: float) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from regard.cli.inputs import Answered, answers, pictures
-from regard.cli.model import load_model, newest_run
+from regard.cli.model import check_model, check_out, load_model, newest_run
 from regard.cli.options import Beam, Device, Model, given
 from regard.cli.output import json_line, one_line, printable, results, say
 from regard.errors import UsageError
@@ -43,12 +43,14 @@ def caption(
     """
     if out is not None and len(files or []) != 1:
         raise UsageError("-o draws one picture; name one PICTURE")
-    run = model or newest_run("caption")
+    check_out(out)
+    run, options = model or newest_run("caption"), given(beam=beam, n_best=n_best)
+    found_model = check_model(run, device, "caption", decode=given(beam=beam))
+    if n_best is not None and beam is None:
+        options["beam"] = max(n_best, found_model.decode.get("beam", 1))
+    check_model(run, device, "caption", decode=options)
     asked = pictures(files, "caption")
     captioner = load_model(run, device, "caption")
-    options = given(beam=beam, n_best=n_best)
-    if n_best is not None and beam is None:
-        options["beam"] = max(n_best, captioner.config.decode.beam)
     options["attention"] = attention or out is not None
     ask = lambda items: captioner.caption([item.value for item in items], **options)  # noqa: E731
     with answers(asked, ask, CHUNK, "captioning") as answered:

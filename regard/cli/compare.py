@@ -10,12 +10,13 @@ import typer
 
 from regard.cli.compare_others import compare_others
 from regard.cli.eval import check_tokenizer
-from regard.cli.model import choose_device
+from regard.cli.model import about, check_device, check_files, choose_device
 from regard.cli.options import AsJson, Beam, Device, Lowercase, Softness, Tokenize, given
 from regard.cli.output import print_json, print_table, progress, results, say
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
+    from regard.data.labelled import Labelled
     from regard.tasks.compare import Entry, Report, TestSet
     from regard.tasks.contenders import Contender
 
@@ -85,15 +86,22 @@ def compare(
     if len(what) < 2:
         raise UsageError("a comparison needs two models or more: regard compare RUN RUN --on test.tsv")
     check_tokenizer(tokenize)
+    check_device(device)
     from regard.tasks.contenders import check_same_data, named_test_set, read_contenders
 
     over = given(preset=preset, data=given(train=data or None, valid=valid or None) or None)
     contenders = read_contenders(what, over, settings)
     check_same_data(contenders, test_matters=not on)
     seconds, task = read_budget(budget, contenders), one_task(contenders)
-    test = read_test_set(contenders, on or [], join or []) if task == "translate" else None
+    decode = given(beam=beam, softness=softness)
+    check_options(task, contenders, decode, join or [], lowercase)
     names = named_test_set(contenders, on or [])
+    for each in contenders:
+        check_files(each.files, each.beside)
+    check_files(names, contenders[0].beside, task)
     device = choose_device(device)
+    test = read_test_set(contenders, names, join or []) if task == "translate" else None
+    texts = [] if test is not None else read_other_test(task, contenders, names)
     place = out
     if out is None and seconds is not None:
         from regard.runs import new_run
@@ -102,10 +110,10 @@ def compare(
     folders = train_all(contenders, seconds, place, device)
     shown: dict[str, Any] = {"sentence": sentence, "budget": seconds, "device": device}
     if test is None:
-        compare_others(task, contenders, folders, names, place=place, as_json=as_json, **shown)
+        compare_others(task, contenders, folders, names, texts, place=place, as_json=as_json, **shown)
         return
     shown |= {"lowercase": lowercase, "tokenize": tokenize, "training_data": training_files(contenders)}
-    compare_translators(folders, test, place, as_json, **shown, **given(beam=beam, softness=softness))
+    compare_translators(folders, test, place, as_json, **shown, **decode)
 
 
 def compare_translators(
@@ -154,17 +162,41 @@ def read_budget(budget: str | None, contenders: list[Contender]) -> float | None
     return seconds
 
 
-def read_test_set(contenders: list[Contender], on: list[str], join: list[int]) -> TestSet:
+def check_options(
+    task: str, contenders: list[Contender], decode: dict[str, Any], join: list[int], lowercase: bool
+) -> None:
+    """Options of decoding fit every model, and have a meaning for the task."""
+    asked = given(**{f"--{name}": value for name, value in decode.items()}, **{"--join": join or None})
+    asked |= given(**{"--lowercase": lowercase or None})
+    if task != "translate":
+        if asked:
+            raise UsageError(f"{next(iter(asked))} has no meaning for models to {task}; leave it out")
+        return
+    from regard.config import check
+    from regard.decode.config import DecodeConfig
+
+    for each in contenders:
+        config: Any = each.config
+        own = about(each.word).decode if config is None else config.decode.model_dump()
+        check(DecodeConfig, {**own, **decode}, "decode")
+
+
+def read_other_test(task: str, contenders: list[Contender], names: tuple[str, ...]) -> list[Labelled]:
+    """The test set of any task but translation, read and checked before anything is trained."""
+    from regard.tasks.compare_others import read_test
+
+    return read_test(task, contenders, names)
+
+
+def read_test_set(contenders: list[Contender], names: tuple[str, ...], join: list[int]) -> TestSet:
     """What they are tested on, read before anything is trained, so that a wrong name costs nothing."""
     from regard.data.config import PairsConfig
     from regard.data.pairs import read_pairs
     from regard.evaluate.by_length import join_pairs
     from regard.tasks.compare import TestSet
-    from regard.tasks.contenders import named_test_set
     from regard.tasks.evaluate import has_one_answer
     from regard.tasks.evaluate import read_test_set as read_for_run
 
-    names = named_test_set(contenders, on)
     first = contenders[0]
     if first.config is None:
         pairs = read_for_run(names, first.word)

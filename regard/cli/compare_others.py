@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from regard.cli.output import print_json, print_table, progress, results, say
 
 if TYPE_CHECKING:
+    from regard.data.labelled import Labelled
     from regard.tasks.compare_others import OtherReport
     from regard.tasks.contenders import Contender
 
@@ -20,6 +21,7 @@ def compare_others(
     contenders: list[Contender],
     folders: dict[str, Path],
     on: tuple[str, ...],
+    texts: list[Labelled],
     *,
     sentence: str | None,
     budget: float | None,
@@ -27,22 +29,22 @@ def compare_others(
     device: str,
     as_json: bool,
 ) -> None:
-    """Test the trained models, write the report and print it."""
+    """Test the trained models, write the report and print it. `texts` are labelled ones to classify."""
     from regard.files import write_json
     from regard.tasks.compare_others import compare_classifiers, compare_language_models, compare_seeing
-    from regard.tasks.evaluate_labels import read_labelled_test
 
+    beside = contenders[0].beside
     with progress("testing") as advance:
         if task == "classify":
-            first = contenders[0]
-            texts = read_labelled_test(on, folders[first.name], first.beside)
             report = compare_classifiers(
                 folders, texts, on=on, sentence=sentence, budget=budget, device=device, progress=advance
             )
         elif task in UNITS:
-            report = compare_seeing(task, folders, on=on, budget=budget, device=device, progress=advance)
+            report = compare_seeing(task, folders, on=on, beside=beside, budget=budget, device=device, progress=advance)
         else:
-            report = compare_language_models(folders, on=on, budget=budget, device=device, progress=advance)
+            report = compare_language_models(
+                folders, on=on, beside=beside, budget=budget, device=device, progress=advance
+            )
     written = [] if place is None else [write_json(place / "report.json", report.data())]
     print_json(report.data()) if as_json else print_report(report)
     for path in written:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.model import load_model
+from regard.cli.model import about, check_decode, check_files, check_out, load_model
 from regard.cli.options import AsJson, Beam, Device, Lowercase, RunFolder, Softness, TestPairs, Tokenize, given
 from regard.cli.output import one_line, print_json, print_table, progress, results, say
 from regard.errors import UsageError
@@ -49,12 +49,16 @@ def evaluate(
     Classifiers: accuracy with its interval, F1, confusions. Captions: BLEU-1 to 4, CIDEr-D, ROUGE-L.
     """
     check_tokenizer(tokenize)
-    model = load_model(run, device)
-    task = model.config.task
+    found = about(run)
+    task = found.task
     asked = given(beam=beam, softness=softness, lowercase=lowercase or None, context=context, overlap=overlap)
     asked |= given(tokenize=tokenize)
     asked |= given(save=save, out=out)
     _check_options(task, asked)
+    check_decode(found, given(beam=beam, softness=softness))
+    check_out(out, (".png", ".svg"))
+    check_files(on, task=task)
+    model = load_model(run, device)
     if task == "translate":
         how = {"lowercase": lowercase, "tokenize": tokenize}
         _translations(model, run, on, given(beam=beam, softness=softness), how, save, as_json)

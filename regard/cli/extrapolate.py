@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.model import choose_device
+from regard.cli.model import about, check_device, check_files, check_out, choose_device
 from regard.cli.options import AsJson, Device
 from regard.cli.output import print_json, print_table, progress, results, say
 from regard.errors import UsageError
@@ -55,11 +55,18 @@ def extrapolate(
     The same predictions count at every length. Learned positions end where their table does.
     """
     factors = read_times(times)
-    if out is not None and out.suffix.lower() not in SUFFIXES:
-        raise UsageError(f"cannot tell how to write {out.name}; use {', '.join(SUFFIXES)}")
+    check_out(out, SUFFIXES)
+    check_device(device)
+    check_files(on or ())
+    for run in runs:
+        about(run)
+    say(
+        f"reading {' '.join(on or ()) or 'the validation text'} with {', '.join(runs)}, in windows of "
+        f"{', '.join(f'{factor}×' for factor in factors)} the context of training; each takes about as long as the first"
+    )
     from regard.tasks.extrapolate import extrapolate as measure
 
-    with progress("reading") as advance:
+    with progress("windows read", every=5.0) as advance:
         found = measure(
             runs, on or (), times=factors, interpolate=interpolate, context=context,
             device=choose_device(device), progress=advance,

@@ -7,9 +7,12 @@ from typing import Annotated
 
 import typer
 
+from regard.cli.model import check_out
 from regard.cli.options import AsJson
 from regard.cli.output import print_json, results, say
 from regard.errors import UsageError
+
+SUFFIXES = (".png", ".svg", ".gif", ".html", ".json")
 
 
 def formation(
@@ -36,6 +39,7 @@ def formation(
     ] = None,
 ) -> None:
     """When a model learned where to look: the attention of a probed text over the steps of its training."""
+    check_out(out, SUFFIXES)
     folder, wanted = run or _newest(), _numbers(steps)
     from regard.tasks.formation import formation_of
 

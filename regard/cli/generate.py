@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.inputs import Answered, AsText, Inputs, Item, answers, arguments, texts_or_lines
-from regard.cli.model import load_model, newest_run
+from regard.cli.model import check_model, load_model, newest_run
 from regard.cli.options import Device, Model, Removals, given, removing
 from regard.cli.output import json_line, say
 from regard.errors import UsageError
@@ -62,8 +62,10 @@ def generate(
     The text is printed as it is written, whole letters only; whatever else there is to say goes to stderr.
     """
     decode = _decode(locals())
+    run = model or newest_run("generate")
+    check_model(run, device, "generate", decode=decode)
     asked = _asked(prompts or [""], as_text)
-    generator: Generator = load_model(model or newest_run("generate"), device, "generate")
+    generator: Generator = load_model(run, device, "generate")
     from regard.tasks.generate import check_stop
 
     generator.options(decode)  # what is wrong is told before anything is written

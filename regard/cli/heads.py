@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from regard.cli.heads_show import print_report
-from regard.cli.model import load_model, newest_of_any
+from regard.cli.model import check_files, load_model, newest_of_any
 from regard.cli.options import AsJson, Device
 from regard.cli.output import print_json, progress, say
 from regard.errors import UsageError
@@ -55,6 +55,7 @@ def heads(
     """
     _check(role, reference and not faithful, out)
     folder = run or str(newest_of_any(OTHERWISE, "regard heads RUN takes another"))
+    check_files(on or ())
     user = load_model(folder, device)
     from regard.tasks.heads_data import material_of
 

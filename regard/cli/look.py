@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.cli.model import load_model, newest_of_any
+from regard.cli.model import check_model, check_out, load_model, newest_of_any
 from regard.cli.options import Device
 from regard.cli.output import results, say
 from regard.errors import UsageError
@@ -63,7 +63,10 @@ def look(
     """Where a model looks: who looks at whom, all heads, words in colours; what a classifier weighs; places of a picture."""
     if not text.strip():
         raise UsageError('the text is empty; type one, as in: regard look "A man rides a bike."')
-    user = load_model(model or newest_of_any("make one with: regard demo, or name a model with -m"), device)
+    check_out(out)
+    run = model or newest_of_any("make one with: regard demo, or name a model with -m")
+    check_model(run, device, role=role, layer=layer, head=head)
+    user = load_model(run, device)
     for_text = {
         "--as": form, "--role": role, "--word": word, "--pieces": pieces or None, "--hide-special": None if specials else True
     }  # fmt: skip

@@ -1,8 +1,9 @@
-"""Which model and which device the person means."""
+"""Which model and which device the person means, and all that can be told of it before torch is imported."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +22,127 @@ DATA = {
     "caption": "captions.jsonl",
     "answer": "questions.jsonl",
 }
+MAPS = (".png", ".svg", ".html", ".json", ".csv")  # how a map can be saved
+DRAWS = ("temperature", "top_k", "top_p", "min_p")  # what shapes random draws
+# Attention blocks of each role, by the key of the model that counts them; a model without these keys has one attention.
+LAYERS = {"cross": "decoder_layers", "causal": "decoder_layers", "self": "encoder_layers"}
+
+
+# --- What a bundle's config.json tells, without torch
+
+
+@dataclass(frozen=True)
+class About:
+    """A model by its config.json: what it does and how large it is."""
+
+    name: str  # as the person typed it
+    task: str
+    labels: tuple[str, ...]
+    model: dict[str, Any]
+    decode: dict[str, Any]
+
+    @property
+    def verb(self) -> str:
+        """What a person types: to classify is one word for texts and pictures."""
+        return self.task.partition("-")[0]
+
+    def layers(self, role: str | None) -> int | None:
+        """Layers of attention in a role, or in any; None where the configuration does not tell."""
+        if "decoder_layers" in self.model:
+            keys = LAYERS.values() if role is None else [LAYERS[role]] if role in LAYERS else []
+            counts = {int(self.model[key]) for key in keys}
+            return counts.pop() if len(counts) == 1 else None
+        blocks = "heads" in self.model and "layers" in self.model  # recurrent layers have no heads
+        return int(self.model["layers"]) if blocks else None
+
+
+def about(run: str | Path, task: str | None = None) -> About:
+    """The model of a run's or a bundle's folder; with `task`, only one that does it."""
+    from regard.files import read_json
+    from regard.runs import bundle_folder, bundle_task
+
+    own = bundle_task(run)
+    values = read_json(bundle_folder(run) / "config.json")
+    tables = [value if isinstance(value := values.get(name), dict) else {} for name in ("model", "decode")]
+    found = About(str(run), own, tuple(values.get("labels") or ()), *tables)
+    if task is not None and found.verb != task:
+        raise UsageError(f"{run} is a model to {found.verb}, not to {task}; try: regard {found.verb}")
+    return found
+
+
+def check_model(
+    run: str | Path,
+    device: str = "auto",
+    task: str | None = None,
+    *,
+    decode: dict[str, Any] | None = None,
+    role: str | None = None,
+    layer: int | None = None,
+    head: int | None = None,
+) -> About:
+    """Tell what is wrong with a request before torch is imported: the model, the device, decoding, layer and head."""
+    check_device(device)
+    found = about(run, task)
+    if decode:
+        check_decode(found, decode)
+    if layer is not None or head is not None:
+        check_layer(found, role, layer, head)
+    return found
+
+
+def check_device(name: str) -> None:
+    """Whether there are such devices at all; whether this machine has one, torch must say."""
+    if name.split(":")[0] not in DEVICES:
+        raise UsageError(f"no device {name}{nearest(name, DEVICES)}")
+
+
+def check_decode(found: About, over: dict[str, Any]) -> None:
+    """The model's own options of decoding, laid over by the given ones."""
+    from regard.config import check
+    from regard.decode.config import DecodeConfig
+
+    base = dict(found.decode)
+    if found.task == "generate" and (over.get("sample") is False or (over.get("beam") or 1) > 1):
+        base = {name: value for name, value in base.items() if name not in (*DRAWS, "sample", "beam")} | {"beam": 1}
+    check(DecodeConfig, {**base, **over}, "decode")
+
+
+def check_layer(found: About, role: str | None, layer: int | None, head: int | None) -> None:
+    """A layer and a head that the configuration says are there; both count from 0."""
+    layers, heads = found.layers(role), found.model.get("heads")
+    if layer is not None and layers is not None and not 0 <= layer < layers:
+        raise UsageError(f"no layer {layer}; there are {layers}, numbered from 0 to {layers - 1}")
+    if head is not None and isinstance(heads, int) and not 0 <= head < heads:
+        raise UsageError(f"no head {head}; there are {heads}, numbered from 0 to {heads - 1}")
+
+
+def check_out(out: Path | None, suffixes: Sequence[str] = MAPS) -> None:
+    """A file to write that ends in one of the suffixes, and is no folder."""
+    if out is None:
+        return
+    if out.is_dir():
+        raise UsageError(f"-o {out} is a folder; name a file in it, such as {out / f'map{suffixes[0]}'}")
+    if out.suffix.lower() not in suffixes:
+        raise UsageError(f"cannot tell how to write {out.name}; use {', '.join(suffixes)}")
+
+
+def check_files(names: Sequence[str], beside: Path | None = None, task: str = "") -> None:
+    """Files of data that are there, and of pairs not too many; built-in ones are made as they are read."""
+    from regard.config import find_file
+
+    if task == "translate" and len(names) > 2:
+        raise UsageError(f"name one file of pairs or two parallel files, not {len(names)}")
+    for name in names:
+        if not name.startswith("builtin/"):
+            find_file(name, beside)
+
+
+# --- The model itself
 
 
 def choose_device(name: str) -> str:
     """A device that torch has here: `auto` is cuda, then mps, then cpu."""
-    kind = name.split(":")[0]  # "cuda:1"
-    if kind not in DEVICES:
-        raise UsageError(f"no device {name}{nearest(name, DEVICES)}")
+    check_device(name)
     import torch
 
     has: dict[str, Callable[[], bool]] = {
@@ -35,6 +150,7 @@ def choose_device(name: str) -> str:
         "mps": torch.backends.mps.is_available,
         "cpu": lambda: True,
     }
+    kind = name.split(":")[0]  # "cuda:1"
     if kind == "auto":
         return next(each for each, there in has.items() if there())
     if not has[kind]():
@@ -44,12 +160,11 @@ def choose_device(name: str) -> str:
 
 def load_model(run: str | Path, device: str, task: str | None = None) -> Any:
     """The model of a run's or a bundle's folder, ready to do its task."""
+    check_model(run, device, task)
     from regard.runs import bundle_folder
-
-    folder = bundle_folder(run)  # a wrong name is told before torch is imported
     from regard.tasks.trained import load_model as load
 
-    return load(folder, choose_device(device), task)
+    return load(bundle_folder(run), choose_device(device), task)
 
 
 def load_translator(run: str | Path, device: str) -> Translator:
@@ -61,7 +176,7 @@ def newest_of_any(otherwise: str, another: str = "-m takes another") -> Path:
     """The newest run of any task in this folder that has a model; says which. `otherwise`: what to type if none has."""
     from regard.runs import all_runs
 
-    found = [run for run in all_runs() if (run.best / "config.json").exists()]
+    found = [run for run in all_runs() if run.has_bundle]
     if not found:
         raise UsageError(f"there is no trained run here; {otherwise}")
     say(f"model: {found[-1].folder} (the newest run here; {another})")

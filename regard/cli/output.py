@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.live import Live
 from rich.spinner import Spinner
@@ -46,18 +48,44 @@ def printable(text: str) -> str:
 
 
 def print_table(
-    columns: Sequence[str], rows: Sequence[Sequence[str | Text]], right: Sequence[str] = (), fold: Sequence[str] = ()
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str | Text]],
+    right: Sequence[str] = (),
+    fold: Sequence[str] = (),
+    *,
+    stack: bool = False,
 ) -> None:
-    """A plain table; the columns in `right` hold numbers, those in `fold` take several lines where room is short."""
+    """A plain table; the columns in `right` hold numbers, those in `fold` take several lines where room is short.
+
+    With `stack`, a terminal that is too narrow for the columns gets a paragraph for each row instead.
+    """
+    console = results()
+    if stack and console.is_terminal and _natural_width(columns, rows) > console.width:
+        _print_stacked(columns, rows, console)
+        return
     table = Table(box=None, pad_edge=False, header_style="bold", show_header=any(name.strip() for name in columns))
     for name in columns:
         table.add_column(name, justify="right" if name in right else "left", no_wrap=name not in fold, overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
-    console = results()
     if not console.is_terminal:
         console.width = WIDE
     console.print(table)
+
+
+def _natural_width(columns: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> int:
+    """Columns of a terminal that a table takes if nothing is folded, two spaces between them."""
+    widths = [max(cell_len(str(cell)) for cell in cells) for cells in zip(columns, *rows, strict=True)]
+    return sum(widths) + 2 * (len(widths) - 1)
+
+
+def _print_stacked(columns: Sequence[str], rows: Sequence[Sequence[str | Text]], console: Console) -> None:
+    """Each row as its first cell and, indented below it, the others with the names of their columns."""
+    for first, *cells in rows:
+        console.print(first, markup=False, style="bold", overflow="fold")
+        told = [f"{name} {cell}" for name, cell in zip(columns[1:], cells, strict=True) if str(cell)]
+        for line in textwrap.wrap(" · ".join(told), max(20, console.width - 2)):
+            console.print(f"  {line}", markup=False)
 
 
 def one_line(text: str) -> str:
@@ -76,12 +104,30 @@ def size_on_disk(bytes: int) -> str:
 Advance = Callable[[int, int], None]
 
 
+def _in_lines(what: str, every: float) -> Advance:
+    """Progress for a file or a pipe: whole lines, not more often than each so many seconds."""
+    started = last = time.monotonic()
+
+    def advance(done: int, total: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= every and done:
+            last = now
+            left = f", about {(now - started) * (total - done) / done:,.0f} s left" if total else ""
+            say(f"{what}: {done:,}{f' of {total:,}' if total else ''} in {now - started:,.0f} s{left}")
+
+    return advance
+
+
 @contextmanager
-def progress(what: str) -> Iterator[Advance]:
-    """A line on the terminal: how many of how many, how fast, how long it will take; nothing where stderr is none."""
+def progress(what: str, every: float | None = None) -> Iterator[Advance]:
+    """A line on the terminal: how many of how many, how fast, how long it will take.
+
+    Where stderr is no terminal there is nothing, or, with `every`, a line each so many seconds.
+    """
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
-        yield lambda done, total: None
+        yield (lambda done, total: None) if every is None else _in_lines(what, every)
         return
     started = time.monotonic()
     spinner = Spinner("dots", f"{what} …")

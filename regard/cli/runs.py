@@ -11,31 +11,35 @@ import typer
 from regard.brief import in_short
 from regard.cli.options import AsJson
 from regard.cli.output import print_json, print_table, say
+from regard.errors import UsageError
 
 if TYPE_CHECKING:
     from regard.training.summary import RunSummary
 
+RUNS = Path("runs")
 COLUMNS = ("run", "data", "size", "steps", "best", "state", "changed")
 REASONS = {"steps": "all steps done", "time": "time was up", "patience": "no longer better"}
 
 
 def runs(
-    root: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the runs.")] = Path("runs"),
+    root: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the runs.")] = RUNS,
     as_json: AsJson = False,
 ) -> None:
     """List the runs here: how far they came, how good they are, whether they can go on."""
     from regard.runs import all_runs
     from regard.training.summary import summarise
 
-    found = [summarise(run) for run in all_runs(root)]
+    found = [summarise(run) for run in all_runs(root, depth=3)]
     if as_json:
         print_json([asdict(each) for each in found])
     elif found:
-        print_table(COLUMNS, [cells(each) for each in found], right=("size", "steps", "best"), fold=("data", "state"))
+        print_table(COLUMNS, [cells(each) for each in found], right=("size", "steps", "best"), stack=True)
         stopped = [each.folder for each in found if each.state == "can be resumed"]
         if stopped:
             say(f"go on with: regard train --resume {stopped[-1]}")
     else:
+        if root != RUNS and not root.exists():
+            raise UsageError(f"there is no folder {root}; regard runs DIR lists the runs in DIR and below")
         say(f"no runs in {root}; make one with: regard demo, or: regard train translate --data pairs.tsv")
 
 

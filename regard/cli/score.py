@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.inputs import Answered, Item, answers, arguments
-from regard.cli.model import load_translator
+from regard.cli.model import check_files, load_translator
 from regard.cli.options import AsJson, Device, RunFolder
 from regard.cli.output import print_json, say
 
@@ -44,6 +44,7 @@ def score(
     One line for each pair: log_probability, tokens and perplexity; in a pipe or a file with tabs between them and, unless
     --header asks for it, no line above. A pair that cannot be scored is named on stderr and leaves its line empty.
     """
+    check_files(pairs, task="translate")
     translator = load_translator(run, device)
     from regard.tasks.evaluate import read_test_set
 

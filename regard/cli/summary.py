@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from regard.cli.model import load_model
 from regard.cli.options import AsJson, Device, RunFolder
-from regard.cli.output import print_json, results
+from regard.cli.output import print_json, print_table
+
+if TYPE_CHECKING:
+    from regard.models.summary import Summary
+
+COLUMNS = ("layer", "kind", "output", "parameters", "multiply-adds")
 
 
 def summary(run: RunFolder, device: Device = "auto", as_json: AsJson = False) -> None:
@@ -18,4 +25,19 @@ def summary(run: RunFolder, device: Device = "auto", as_json: AsJson = False) ->
     if as_json:
         print_json(found.data())
     else:
-        results().print(found)
+        print_layers(found)
+
+
+def print_layers(found: Summary) -> None:
+    """A row for each layer, and what they are in all."""
+    rows = [
+        (layer.name, layer.does, layer.gives, number(layer.parameters), number(layer.multiply_adds))
+        for layer in found.layers
+    ]
+    rows.append(("in all", "", "", number(found.parameters), number(found.multiply_adds)))
+    print(found.name)
+    print_table(COLUMNS, rows, right=COLUMNS[3:], stack=True)
+
+
+def number(count: int) -> str:
+    return f"{count:,}" if count else ""

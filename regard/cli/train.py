@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.model import choose_device
+from regard.cli.model import check_device, check_files, choose_device
 from regard.cli.options import AsJson, Device, given
 from regard.cli.output import print_json, print_table, say
 from regard.errors import RegardError, UsageError
@@ -125,9 +126,22 @@ def train(
         over |= given(model=None if model is None else {"kind": model})
         if what is None:
             raise UsageError("name a task or a configuration: regard train translate --data pairs.tsv")
-        config, beside = run_config(what, over, settings), data_folder(what) or Path.cwd()
-        result = start(config, beside, out, device, _seconds(budget, steps, max_time))
+        config, beside = run_config(what, over, settings, say), data_folder(what) or Path.cwd()
+        seconds = _seconds(budget, steps, max_time)
+        check_start(config, beside, out, device)
+        result = start(config, beside, out, choose_device(device), seconds)
     print_json(summary(result)) if as_json else print_summary(result)
+
+
+def check_start(config: RunConfig, beside: Path, out: Path | None, device: str) -> None:
+    """What can be told before torch is imported: the device, the folder, and whether the data is there."""
+    from regard.runs import check_free
+
+    check_device(device)
+    if out is not None:
+        check_free(out)
+    data: Any = config.data
+    check_files((*data.train, *data.valid, *getattr(data, "test", ())), beside)
 
 
 def start(config: RunConfig, beside: Path, out: Path | None, device: str, budget: float | None = None) -> RunResult:
@@ -189,8 +203,10 @@ def watch(work: Callable[[], RunResult], folder: Path) -> RunResult:
 
 
 def _leave_no_empty(folder: Path) -> None:
-    if folder.exists() and not any(folder.iterdir()):
-        folder.rmdir()
+    from regard.files import is_bare
+
+    if folder.exists() and is_bare(folder):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def summary(result: RunResult) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.inputs import Answered, AsText, Inputs, Item, answers, output_to, texts_or_lines
-from regard.cli.model import load_translator, newest_run
+from regard.cli.model import check_model, load_translator, newest_run
 from regard.cli.options import Beam, Device, Removals, Softness, given, removing
 from regard.cli.output import json_line, one_line, results, say
 from regard.errors import UsageError
@@ -72,7 +72,9 @@ def translate(
         length_penalty=length_penalty, alpha=alpha, min_length=min_length, max_length=max_length,
         softness=softness,
     )  # fmt: skip
-    translator = load_translator(model or newest_run("translate"), device)
+    run = model or newest_run("translate")
+    check_model(run, device, "translate", decode=decode)
+    translator = load_translator(run, device)
     several = translator.options(decode).n_best > 1  # a wrong option is told before anything is read
 
     def ask(items: list[Item]) -> Sequence[Translation]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.model import load_model, newest_of_any
+from regard.cli.model import check_model, load_model, newest_of_any
 from regard.cli.options import AsJson, Device, Model
 from regard.cli.output import results, say
 from regard.errors import UsageError
@@ -90,7 +90,9 @@ def model_walk(
         raise UsageError(
             'which text? type: regard walk "A man rides a bike." (or regard walk --toy, a worked example without a model)'
         )
-    user = load_model(model or newest_of_any("name one with -m, or see a worked example: regard walk --toy"), device)
+    run = model or newest_of_any("name one with -m, or see a worked example: regard walk --toy")
+    check_model(run, device, role=role, layer=layer, head=head)
+    user = load_model(run, device)
     from regard.tasks.walk import walk
 
     return walk(user, text, target, role=role, layer=layer, head=head, query=query)

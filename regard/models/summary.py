@@ -34,6 +34,18 @@ class Layer:
     multiply_adds: int  # for one picture or text
     calls: int = 1
 
+    @property
+    def name(self) -> str:
+        return self.path or "(itself)"
+
+    @property
+    def does(self) -> str:
+        return self.kind if self.calls == 1 else f"{self.kind} ({self.calls} times)"
+
+    @property
+    def gives(self) -> str:
+        return " x ".join(map(str, self.shape))
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -69,11 +81,7 @@ class Summary:
         table.add_column("parameters", f"{self.parameters:,}", justify="right")
         table.add_column("multiply-adds", f"{self.multiply_adds:,}", justify="right")
         for layer in self.layers:
-            kind = layer.kind if layer.calls == 1 else f"{layer.kind} ({layer.calls} times)"
-            shape = " x ".join(map(str, layer.shape))
-            table.add_row(
-                layer.path or "(itself)", kind, shape, _number(layer.parameters), _number(layer.multiply_adds)
-            )
+            table.add_row(layer.name, layer.does, layer.gives, _number(layer.parameters), _number(layer.multiply_adds))
         yield table
 
 

@@ -25,6 +25,7 @@ ALIGNED = (
     200  # dates whose attention is held against the truth, of the test set and, to choose a head, of the validation set
 )
 
+LEAST = 1.0  # BLEU, or percent exactly right, from which on a model can be said to have learned something
 NOTHING = SentenceAttention((), (), {}, 0.0)
 
 Progress = Callable[[int, int], None]
@@ -307,9 +308,18 @@ def _matrix(compared: dict[tuple[int, int], Comparison], count: int) -> tuple[tu
     return tuple(tuple(p_value(row, column) for column in range(count)) for row in range(count))
 
 
+def nothing_learned(entries: Sequence[Entry]) -> bool:
+    """Whether no model translates at all: below `LEAST` BLEU a difference says nothing of the models."""
+    return all(entry.bleu.value < LEAST and (entry.exact or 0.0) < LEAST for entry in entries)
+
+
 def _notes(entries: Sequence[Entry]) -> list[str]:
     """What a reader should know before trusting a number."""
     notes = []
+    if nothing_learned(entries):
+        notes.append(
+            f"None of them has learned to translate yet (BLEU under {LEAST:g}), so they cannot be told apart; train longer."
+        )
     if len({entry.tokens for entry in entries}) > 1:
         different = "; ".join(f"{entry.name}: {entry.tokens}" for entry in entries)
         notes.append(f"Tokens differ ({different}), so losses of validation cannot be compared.")

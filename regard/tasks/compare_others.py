@@ -7,18 +7,94 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regard.data.labelled import Labelled
+from regard.bundle import read_config
+from regard.config import find_file
+from regard.data.documents import read_documents
+from regard.data.labelled import Labelled, load_labelled, read_labelled
+from regard.data.pictures.captions import read_captions, read_questions
+from regard.data.pictures.load import read_pictures
+from regard.data.pictures.load_texts import SEEDS, SHAPES
+from regard.data.pictures.shapes import scenes
+from regard.errors import RegardError, UsageError
 from regard.evaluate.classification import mcnemar
 from regard.look.words import WeighedText
+from regard.runs import bundle_folder
 from regard.tasks.classify import TextClassifier
 from regard.tasks.conditions import Conditions, conditions
-from regard.tasks.evaluate_labels import evaluate_labels
-from regard.tasks.evaluate_pictures import evaluate_answers, evaluate_captions, evaluate_pictures
+from regard.tasks.contenders import Contender
+from regard.tasks.evaluate_labels import KEYS, evaluate_labels, read_labelled_test
+from regard.tasks.evaluate_pictures import DRAWN, evaluate_answers, evaluate_captions, evaluate_pictures
 from regard.tasks.evaluate_text import evaluate_text
 from regard.tasks.trained import load_model
 from regard.training.history import History, read_history
 
 Progress = Callable[[int, int], None]
+
+
+# --- The test set, read before anything is trained: what is wrong with it costs no training
+
+
+def read_test(task: str, contenders: Sequence[Contender], on: Sequence[str]) -> list[Labelled]:
+    """Check that a test set can be read and asks for nothing that the models do not learn; labelled texts are returned."""
+    first, texts = contenders[0], list[Labelled]()
+    wanted: set[str] = set()
+    if task == "classify":
+        texts = _test_texts(first, on)
+        wanted = {each.label for each in texts}
+    elif task == "classify-pictures":
+        wanted = set(read_pictures(on, first.beside, DRAWN).names)
+    elif task in ("caption", "answer"):
+        wanted = _test_answers(task, first, on)
+    else:
+        read_documents(on, first.beside)
+    for contender in contenders if wanted else ():
+        known = _labels(task, contender)
+        unknown = sorted(wanted - known)
+        if unknown:
+            raise RegardError(
+                f"{' '.join(on)} has {'answers' if task == 'answer' else 'labels'} that {contender.name} does not learn: "
+                f"{', '.join(unknown[:5])}; it learns {', '.join(sorted(known)[:8])}"
+            )
+    return texts
+
+
+def _test_texts(first: Contender, on: Sequence[str]) -> list[Labelled]:
+    """Labelled texts, laid out as those of training."""
+    if first.config is None:
+        return read_labelled_test(on, first.word, first.beside)
+    values = {key: value for key, value in first.config.data.model_dump().items() if key in KEYS}
+    values |= {} if getattr(first.config.model, "positions", None) == "tree" else {"heads": ""}
+    return read_labelled(on, beside=first.beside, **values)
+
+
+def _test_answers(task: str, first: Contender, on: Sequence[str]) -> set[str]:
+    """The answers that a test set asks for; of captions none."""
+    if on[0].startswith(SHAPES):
+        if on[0] not in SEEDS:
+            raise UsageError(f"no built-in pictures {on[0]}; there are {', '.join(SEEDS)}")
+        return set()
+    file = find_file(on[0], first.beside)
+    if task == "caption":
+        read_captions(file)
+        return set()
+    return set(read_questions(file).answers)
+
+
+def _labels(task: str, contender: Contender) -> set[str]:
+    """What a model tells apart: in its bundle, or in the data that it is to learn from."""
+    if contender.config is None:
+        return set(read_config(bundle_folder(contender.word)).labels)
+    data: Any = contender.config.data
+    if task == "classify":
+        return set(load_labelled(data, contender.beside).labels)
+    if task == "classify-pictures":
+        return set(read_pictures(data.train, contender.beside, DRAWN).names)
+    if data.train[0].startswith(SHAPES):
+        return {answer for scene in scenes(DRAWN, SEEDS[data.train[0]]).questions for _, answer in scene}
+    return set(read_questions(find_file(data.train[0], contender.beside)).answers)
+
+
+# --- Each model on the test set
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,15 +190,17 @@ def compare_language_models(
     folders: dict[str, Path],
     *,
     on: Sequence[str],
+    beside: Path | None = None,
     budget: float | None = None,
     device: str = "cpu",
     progress: Progress | None = None,
 ) -> OtherReport:
     """Read the same text with every model. Losses of different tokens do not compare; bits for each byte do."""
     entries, count = [], 0
+    files = [name if name.startswith("builtin/") else str(find_file(name, beside)) for name in on]
     for name, folder in folders.items():
         model = load_model(folder, device)
-        found = evaluate_text(model, on, progress=progress)
+        found = evaluate_text(model, files, progress=progress)
         scores = {"bits per byte": found.bits_per_byte} if found.bits_per_byte is not None else {}
         count = found.tokens
         entries.append(
@@ -146,6 +224,7 @@ def compare_seeing(
     folders: dict[str, Path],
     *,
     on: Sequence[str],
+    beside: Path | None = None,
     budget: float | None = None,
     device: str = "cpu",
     progress: Progress | None = None,
@@ -156,7 +235,7 @@ def compare_seeing(
     count = 0
     for name, folder in folders.items():
         model = load_model(folder, device)
-        scores, interval, right, seconds, count = _seen(task, model, on, progress)
+        scores, interval, right, seconds, count = _seen(task, model, on, beside, progress)
         p_value = None if first is None or right is None else mcnemar(first, right)
         first = right if first is None else first
         size = sum(p.numel() for p in model.model.parameters())
@@ -167,15 +246,15 @@ def compare_seeing(
 
 
 def _seen(
-    task: str, model: Any, on: Sequence[str], progress: Progress | None
+    task: str, model: Any, on: Sequence[str], beside: Path | None, progress: Progress | None
 ) -> tuple[dict[str, float], tuple[float, float], list[bool] | None, float, int]:
     """Scores, the interval of the first, which items are right (captions: None), seconds, and how many items."""
     if task == "caption":
-        written = evaluate_captions(model, on)
+        written = evaluate_captions(model, on, beside)
         found = written.scores
         scores = {"BLEU-4": found.bleu4, "CIDEr-D": 100 * found.cider_d, "ROUGE-L": found.rouge_l}
         return scores, found.bleu4_interval, None, written.seconds, len(written.outputs)
-    told = (evaluate_answers if task == "answer" else evaluate_pictures)(model, on, progress=progress)
+    told = (evaluate_answers if task == "answer" else evaluate_pictures)(model, on, beside, progress=progress)
     scores = {"accuracy": told.scores.accuracy, "macro F1": told.scores.macro_f1}
     right = [bool(same) for same in told.predicted == told.wanted]
     return scores, (told.scores.low, told.scores.high), right, told.seconds, len(right)

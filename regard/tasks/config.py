@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -254,8 +255,16 @@ RUNS: dict[str, type[RunConfig]] = {
 TASKS = tuple(RUNS)
 
 
-def run_config(what: str, over: dict[str, Any] | None = None, assignments: list[str] | None = None) -> RunConfig:
-    """The configuration of a run: a task's name or a TOML file, laid over by options, then by `--set` assignments."""
+def run_config(
+    what: str,
+    over: dict[str, Any] | None = None,
+    assignments: list[str] | None = None,
+    note: Callable[[str], None] = lambda text: None,
+) -> RunConfig:
+    """The configuration of a run: a task's name or a TOML file, laid over by options, then by `--set` assignments.
+
+    `note` hears what was changed that nobody asked for.
+    """
     if what in TASKS:
         values: dict[str, Any] = {"task": what}
     elif what.endswith(".toml"):
@@ -264,7 +273,7 @@ def run_config(what: str, over: dict[str, Any] | None = None, assignments: list[
         raise UsageError(f"no task {what}{nearest(what, TASKS)} (or name a .toml file)")
     values = merge(values, over or {})
     values = _seeing(merge(values, from_assignments(assignments or [])))
-    return check_run(_short_warmup(_filled(values, what), values), what)
+    return check_run(_short_warmup(_filled(values, what), values, note), what)
 
 
 def _seeing(values: dict[str, Any]) -> dict[str, Any]:
@@ -308,12 +317,18 @@ def _filled(values: dict[str, Any], origin: str) -> dict[str, Any]:
     return _select_bleu(_separate(values)) if values["task"] == "translate" else values
 
 
-def _short_warmup(values: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
+def _short_warmup(values: dict[str, Any], asked: dict[str, Any], note: Callable[[str], None]) -> dict[str, Any]:
     """A warm-up that nobody asked for gives way in a run that is shorter than usual."""
-    steps, warmup = values.get("train", {}).get("steps"), values.get("train", {}).get("warmup")
+    train = values.get("train", {})
+    usual: int = TrainConfig.model_fields["warmup"].default
+    steps, warmup = train.get("steps"), train.get("warmup", usual)
     if "warmup" in asked.get("train", {}) or not isinstance(steps, int) or not isinstance(warmup, int):
         return values
-    return merge(values, {"train": {"warmup": min(warmup, steps // 10)}})
+    most = steps // 10 if "warmup" in train or warmup >= steps else warmup  # the task's own, or one that never ends
+    if warmup <= most:
+        return values
+    note(f"train.warmup is {most}, not {warmup}, as there are only {steps:,} steps; --set train.warmup=N sets it")
+    return merge(values, {"train": {"warmup": most}})
 
 
 def _check_tables(values: dict[str, Any], origin: str) -> None:

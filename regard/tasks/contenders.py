@@ -10,7 +10,7 @@ from typing import Any
 from regard.config import find_file, merge
 from regard.errors import UsageError, nearest
 from regard.models.config import KINDS, KINDS_OF
-from regard.runs import bundle_folder, bundle_task
+from regard.runs import CONFIG, bundle_folder, bundle_task, read_run
 from regard.tasks.config import RunConfig, data_folder, run_config
 
 # What a kind of model is trained with where the person names nothing else: on the built-in dates, and on their own data.
@@ -62,6 +62,11 @@ class Contender:
     word: str  # as the person typed it
     config: RunConfig | None = None
     beside: Path | None = None  # where its data files are looked for
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The data that it is to learn from."""
+        return () if self.config is None else (*self.config.data.train, *self.config.data.valid)
 
 
 def read_contenders(
@@ -152,9 +157,25 @@ def named_test_set(contenders: Sequence[Contender], on: Sequence[str]) -> tuple[
     """What the models are tested on: what the person named, else the configurations' own test set, else fresh dates."""
     if on:
         return tuple(on)
-    data: Any = next((each.config.data for each in contenders if each.config is not None), None)
-    if data is not None and getattr(data, "test", None):
-        return tuple(data.test)
-    if data is not None and data.train[0].startswith("builtin/") and data.train != ("builtin/python",):
-        return (f"{data.train[0]}/test",)
-    raise UsageError("on what are the models to be tested? Name it: --on test.tsv (or data.test in the .toml)")
+    to_train = [each for each in contenders if each.config is not None]  # these have the same data
+    named = {found for each in to_train or contenders if (found := _own_test_set(each))}
+    if len(named) == 1:
+        return named.pop()
+    differ = f" They name different ones ({'; '.join(sorted(' '.join(each) for each in named))})." if named else ""
+    raise UsageError(
+        f"on what are the models to be tested?{differ} Name it: --on test.tsv (or data.test in the .toml), or "
+        "--on builtin/dates/test for models of the built-in dates"
+    )
+
+
+def _own_test_set(contender: Contender) -> tuple[str, ...]:
+    """What a model would be tested on: its data's test set, or the one that belongs to its built-in data."""
+    if contender.config is not None:
+        data: Any = contender.config.data.model_dump()
+    else:
+        config: Any = read_run(contender.word)["config"] if (Path(contender.word) / CONFIG).exists() else {}
+        data = config.get("data", {})
+    train, test = tuple(data.get("train") or ()), tuple(data.get("test") or ())
+    if test or not train or not train[0].startswith("builtin/") or train[0].startswith("builtin/python"):
+        return test
+    return (f"{train[0].removesuffix('/train')}/test",)

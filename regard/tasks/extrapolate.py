@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -100,11 +100,15 @@ def extrapolate(
         raise UsageError("to interpolate is for rotary positions, which none of these models has; leave it out")
     ways = (False, True) if interpolate else (False,)
     work = [(reader, turned) for reader in readers for turned in ways if reader.turns or not turned]
-    found = []
+    found, total = [], len(work) * len(times)
     for number, (reader, turned) in enumerate(work):
-        progress(number, len(work))
-        found.append(reader.extrapolation(times, turned))
+        before = number * len(times)
+        found.append(reader.extrapolation(times, turned, partial(_further, progress, before, total)))
     return found
+
+
+def _further(progress: Callable[[int, int], None], before: int, total: int, done: int) -> None:
+    progress(before + done, total)
 
 
 class Reader:
@@ -123,9 +127,15 @@ class Reader:
     def turns(self) -> bool:
         return self.positions == "rotary"
 
-    def extrapolation(self, times: Sequence[int], interpolated: bool) -> Extrapolation:
-        lengths = tuple(self.at_length(factor, interpolated) for factor in times)
-        return Extrapolation(self.run, self.positions, self.trained, lengths, interpolated)
+    def extrapolation(
+        self, times: Sequence[int], interpolated: bool, tell: Callable[[int], None] = lambda done: None
+    ) -> Extrapolation:
+        """The model at all lengths; `tell` hears how many of them are done."""
+        lengths = []
+        for done, factor in enumerate(times, start=1):
+            lengths.append(self.at_length(factor, interpolated))
+            tell(done)
+        return Extrapolation(self.run, self.positions, self.trained, tuple(lengths), interpolated)
 
     def at_length(self, times: int, interpolated: bool) -> AtLength:
         here, longest = AtLength(times, times * self.trained), self.generator.config.model.longest

@@ -14,7 +14,7 @@ from regard.look.comparison import Bars, Column, Curve, draw_by_length, draw_lea
 from regard.look.figure import render
 from regard.look.report_page import Group, Page, Picture, Row, Section, Table, html
 from regard.look.side_by_side import Panel, draw_side_by_side
-from regard.tasks.compare import Entry, LengthBucket, Report, decoding
+from regard.tasks.compare import LEAST, Entry, LengthBucket, Report, decoding, nothing_learned
 from regard.training.probe import duration
 
 SIGNIFICANT = 0.05
@@ -103,6 +103,10 @@ def summary(report: Report) -> str:
     order = sorted(range(len(report.entries)), key=lambda place: -report.entries[place].bleu.value)
     best, second = (report.entries[place] for place in order[:2])
     budget = "" if report.budget is None else f"Within {duration(report.budget)} of training each, "
+    if nothing_learned(report.entries):
+        scores = ", ".join(f"{entry.name} {entry.bleu.value:.1f}" for entry in report.entries)
+        nothing = f"nothing was learned yet that could tell the models apart: BLEU under {LEAST:g} ({scores})."
+        return f"{budget}{nothing if budget else nothing[:1].upper() + nothing[1:]}"
     exact = "" if best.exact is None else f", {best.exact:.1f}% exactly right"
     lead = best.bleu.value - second.bleu.value
     p_value = report.p_values[order[0]][order[1]]

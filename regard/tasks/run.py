@@ -10,9 +10,9 @@ from typing import Any
 from regard.brief import brief
 from regard.bundle import Made
 from regard.config import check
-from regard.errors import RegardError, UsageError
-from regard.files import alone_in, write_json
-from regard.runs import CONFIG, new_run, read_run
+from regard.errors import RegardError
+from regard.files import alone_in, is_bare, write_json
+from regard.runs import CONFIG, check_free, new_run, read_run
 from regard.tasks.config import RunConfig, check_run
 from regard.tasks.examples import FILES
 from regard.tasks.learn import prepare
@@ -72,8 +72,7 @@ def make_place(task: str, folder: str | Path | None) -> Path:
     if folder is None:
         return new_run(verb_of(task))
     place = Path(folder)
-    if place.exists() and any(file.name not in FILES.values() for file in place.iterdir()):
-        raise UsageError(f"{place} is not empty; choose another folder, or go on with: regard train --resume {place}")
+    check_free(place, but=FILES.values())
     place.mkdir(parents=True, exist_ok=True)
     return place
 
@@ -170,5 +169,5 @@ def _leave_nothing(folder: Path) -> None:
     for name in (*STREAMS, *FILES.values()):
         (folder / name).unlink(missing_ok=True)
     (folder / CONFIG).unlink(missing_ok=True)
-    if not any(folder.iterdir()):
-        folder.rmdir()
+    if is_bare(folder):
+        shutil.rmtree(folder, ignore_errors=True)  # with the lock, which ends with this process at the latest

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import sys
 import time
 from collections.abc import Callable
@@ -14,6 +13,11 @@ from regard.training.events import Forecast, Progress
 
 FEW, SOON = 4, 1.0  # a forecast comes after so many updates, or after so many seconds
 OFTEN = 1.0  # seconds between two events of progress
+
+try:
+    import resource
+except ImportError:  # Windows has none
+    resource = None  # type: ignore[assignment]
 
 
 class Stopwatch:
@@ -63,11 +67,13 @@ class Stopwatch:
 
 
 def peak_memory() -> int:
-    """The most memory this process has had, in bytes (on a GPU, the most allocated there)."""
+    """The most memory this process has had, in bytes (on a GPU, the most allocated there); 0 where nobody tells."""
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated()
+    if resource is None:
+        return 0
     unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * unit
 
 
 def duration(seconds: float) -> str:

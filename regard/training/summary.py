@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import RegardError
-from regard.files import alone_in, read_json
+from regard.files import is_taken, read_json
 from regard.runs import Run, read_run
 
 RESTORE = "the checkpoint is not whole, restore it from where you copied it"
@@ -82,11 +82,9 @@ def value_of(file: Path, key: str) -> Any:
 
 
 def _state(folder: Path, progress: dict[str, Any]) -> str:
-    try:
-        with alone_in(folder):
-            return "finished" if progress.get("finished") else "can be resumed"
-    except RegardError:  # whoever trains in it holds its lock
+    if is_taken(folder):  # whoever trains in it holds its lock
         return "running"
+    return "finished" if progress.get("finished") else "can be resumed"
 
 
 def _metrics(bundle: Path) -> dict[str, Any]:

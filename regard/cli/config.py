@@ -1,0 +1,129 @@
+"""`regard config`: every key of a configuration, a file to edit, and how large the presets are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regard.cli.options import AsJson, given
+from regard.cli.output import print_json, print_table, say
+from regard.errors import UsageError, nearest
+
+if TYPE_CHECKING:
+    from regard.tasks.settings import Setting
+
+
+def config(
+    what: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TASK",
+            help="translate, generate, fill, classify, classify-pictures, caption or answer; or a TOML file.",
+            show_default="the list of tasks",
+        ),
+    ] = None,
+    key: Annotated[
+        str | None, typer.Argument(metavar="KEY", help="Only keys that hold this, as train or lr.", show_default=False)
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="KIND", help="Kind of model: each has keys of its own.", show_default="of the task"),
+    ] = None,
+    size: Annotated[str, typer.Option("--preset", metavar="NAME", help="Size of the model.")] = "tiny",
+    toml: Annotated[bool, typer.Option("--toml", help="A file to edit, for regard train.")] = False,
+    presets: Annotated[bool, typer.Option("--presets", help="How large the presets of each kind are.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", metavar="FILE", help="Write the TOML here.", show_default="the terminal"),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Every key of a configuration: what it means, its default, its range.
+
+    regard config translate --toml -o mine.toml writes a file to edit; regard train mine.toml trains it.
+    """
+    if what is None:
+        _print_tasks(as_json)
+        return
+    from regard.tasks.config import RUNS, run_config
+
+    if presets:
+        if what not in RUNS:
+            raise UsageError(f"no task {what}{nearest(what, RUNS)}")
+        _print_presets(what, as_json)
+        return
+    over = given(model=None if model is None else {"kind": model}, preset=None if what.endswith(".toml") else size)
+    found = run_config(what, over)
+    from regard.tasks.settings import as_toml, settings_of
+
+    if toml or out is not None:
+        _write(as_toml(found, size), out)
+        return
+    settings = [each for each in settings_of(found) if key is None or key in each.key]
+    if not settings:
+        raise UsageError(f"no key holds {key}; leave it out to see them all")
+    print_json([each.data() for each in settings]) if as_json else _print_settings(settings)
+
+
+def _print_settings(settings: list[Setting]) -> None:
+    rows = [(each.key, _shown(each.default), each.range, each.meaning) for each in settings]
+    print_table(("key", "default", "range", "what it means"), rows, fold=("default", "range", "what it means"))
+
+
+def _shown(value: Any) -> str:
+    return "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _write(text: str, out: Path | None) -> None:
+    if out is None:
+        print(text, end="")
+        return
+    if out.suffix != ".toml":
+        raise UsageError(f"-o {out}: a configuration ends in .toml, or regard train does not know it")
+    if out.exists():
+        raise UsageError(f"{out} is there already; choose another name, so that nothing of it is lost")
+    from regard.files import write_text
+
+    say(f"wrote {write_text(out, text)}; train it with: regard train {out}")
+
+
+def _print_tasks(as_json: bool) -> None:
+    from regard.models.config import KINDS_OF
+    from regard.models.presets import PRESETS
+    from regard.tasks.config import RUNS
+
+    tasks: list[dict[str, Any]] = [
+        {"task": name, "does": (kind.__doc__ or "").strip(), "kinds": list(KINDS_OF[name])}
+        for name, kind in RUNS.items()
+    ]
+    if as_json:
+        print_json({"tasks": tasks, "presets": list(PRESETS)})
+        return
+    rows = [(each["task"], each["does"], ", ".join(each["kinds"])) for each in tasks]
+    print_table(("task", "what it makes", "kinds of models"), rows, fold=("what it makes", "kinds of models"))
+    say("regard config translate lists its keys; --toml writes a file to edit; --presets shows how large they are")
+
+
+def _print_presets(task: str, as_json: bool) -> None:
+    from regard.tasks.settings import preset_sizes
+
+    found = preset_sizes(task)
+    if as_json:
+        print_json([each.data() for each in found])
+        return
+    columns = ("preset", "kind", "width", "layers", "vocabulary", "parameters")
+    rows = [
+        (
+            each.preset,
+            each.kind,
+            each.width,
+            each.layers,
+            f"{each.vocabulary:,}" if each.vocabulary else "",
+            f"{each.parameters:,}",
+        )
+        for each in found
+    ]
+    print_table(columns, rows, right=columns[2:])

@@ -1,0 +1,189 @@
+"""Every key of a configuration, to be looked up: what it means, its default, its range; a file to edit; sizes of presets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from regard.config import keys_of
+from regard.models.config import KINDS_OF
+from regard.models.presets import PRESETS
+from regard.tasks.config import RunConfig
+
+WORDS = {
+    "Gt": "over",
+    "Ge": "from",
+    "Lt": "under",
+    "Le": "to",
+}  # of pydantic's bounds, in the order in which they are said
+SORTS = {bool: "true or false", int: "whole number", float: "number", str: "text"}
+ALWAYS = (
+    "task",
+    "data.train",
+    "model.kind",
+)  # what a file to edit says aloud; all else stands there as it is by default
+ACROSS = ("width", "hidden", "channels")  # how wide a model is, by whichever of these its kind has
+DEEP = ("encoder_layers", "decoder_layers", "layers", "blocks", "sets")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One key: where it stands, its default here, what it may be, and what it means."""
+
+    key: str
+    default: Any
+    range: str
+    meaning: str
+
+    @property
+    def table(self) -> str:
+        return self.key.rpartition(".")[0]
+
+    def data(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def settings_of(config: RunConfig) -> list[Setting]:
+    """Every key of a run's configuration, with the values that it has in this one."""
+    values, said = config.dump(), {"task": ", ".join(KINDS_OF), "model.kind": ", ".join(KINDS_OF[config.task])}
+    meant = {"task": "What the model is to do.", "model.kind": "Which kind of model; each has keys of its own."}
+    return [
+        Setting(
+            key.path,
+            _at(values, key.path),
+            said.get(key.path) or range_of(key.field),
+            meant.get(key.path) or key.field.description or "",
+        )
+        for key in keys_of(type(config), values)
+    ]
+
+
+def _at(values: Any, path: str) -> Any:
+    for part in path.split("."):
+        values = values.get(part) if isinstance(values, dict) else None
+    return values
+
+
+def range_of(field: Any) -> str:
+    """What a value may be: the words that it is chosen from, or its sort and its bounds."""
+    sorts, words = _sorts(field.annotation)
+    if words:
+        return ", ".join(words)
+    bounds = {type(each).__name__: each for each in field.metadata}
+    told = [f"{word} {getattr(bounds[name], name.lower()):g}" for name, word in WORDS.items() if name in bounds]
+    return " ".join([*sorts[:1], *told])
+
+
+def _sorts(annotation: Any) -> tuple[list[str], list[str]]:
+    """Sorts of values that a type allows, and words that it lists."""
+    if get_origin(annotation) is Literal:
+        return [], [str(each) for each in get_args(annotation)]
+    if get_origin(annotation) in (Union, UnionType):
+        parts = [_sorts(each) for each in get_args(annotation) if each is not NoneType]
+        return [sort for sorts, _ in parts for sort in sorts], [word for _, words in parts for word in words]
+    if get_origin(annotation) is tuple:
+        return [f"list of {_sorts(get_args(annotation)[0])[0][0]}s".replace("true or falses", "true or false")], []
+    inner = get_args(annotation)
+    return _sorts(inner[0]) if inner and get_origin(annotation) is not dict else ([SORTS.get(annotation, "table")], [])
+
+
+# --- A file to edit
+
+
+def as_toml(config: RunConfig, size: str) -> str:
+    """A TOML file that trains this: every key with its sentence; a default stands behind a #, to be changed there."""
+    lines = [
+        f"# {(type(config).__doc__ or '').strip()}",
+        "# Train it with: regard train THIS_FILE",
+        "# A key behind a # has the value that it would have anyway; take the # away and change it (and that of its",
+        "# [table], if there is one).",
+    ]
+    table, settings = "", settings_of(config)
+    tables = ["", *dict.fromkeys(each.table for each in settings)]  # keys without a table must come first
+    for setting in sorted(settings, key=lambda each: tables.index(each.table)):
+        if setting.table != table:
+            table = setting.table
+            lines += ["", f"{'#' if '.' in table else ''}[{table}]"]  # an inner one is of its default kind unless named
+        lines += _lines(setting)
+        if setting.key == "task":
+            lines += ["# Size of the model: " + ", ".join(PRESETS), f'preset = "{size}"']
+    return "\n".join(lines) + "\n"
+
+
+def _lines(setting: Setting) -> Iterator[str]:
+    name = setting.key.rpartition(".")[2]
+    if setting.meaning or setting.range:
+        yield f"# {setting.meaning} ({setting.range})" if setting.meaning else f"# {setting.range}"
+    if setting.key in ALWAYS:
+        yield f"{name} = {_toml(setting.default)}"
+    elif setting.default is None:
+        yield f"# {name} is not set"
+    else:
+        yield f"#{name} = {_toml(setting.default)}"
+
+
+def _toml(value: Any) -> str:
+    """A value as TOML writes it: like JSON, but for tables within a line."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)} = {_toml(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+# --- Presets
+
+
+@dataclass(frozen=True)
+class PresetSize:
+    """A named size of a kind of model, and how large that is with the vocabulary that it has by default."""
+
+    preset: str
+    kind: str
+    width: str
+    layers: str
+    vocabulary: int
+    parameters: int
+
+    def data(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def preset_sizes(task: str) -> list[PresetSize]:
+    """Every preset of the kinds of models that do a task, built to be counted."""
+    return [_size(task, name, kind) for kind in KINDS_OF[task] for name, kinds in PRESETS.items() if kind in kinds]
+
+
+def _size(task: str, name: str, kind: str) -> PresetSize:
+    import torch
+
+    from regard.data.pictures.format import PictureFormat
+    from regard.models.table import build
+    from regard.tasks.config import run_config
+
+    config = run_config(task, {"preset": name, "model": {"kind": kind}})
+    words = 0 if config.tokens is None else config.tokens.size
+    data: Any = config.data
+    seen = PictureFormat(size=data.size or SEEN, fit=data.fit) if hasattr(data, "fit") else None
+    vocabulary = (words, words) if task == "translate" else (words,) if words else ()
+    with torch.device("cpu" if seen else "meta"):  # networks that see try their shapes on a picture as they are built
+        model = build(config.task, config.model, vocabulary, labels=LABELS, pictures=seen)
+    found = config.model.model_dump()
+    return PresetSize(
+        name, kind, _first(found, ACROSS), _first(found, DEEP), words, sum(each.numel() for each in model.parameters())
+    )
+
+
+LABELS = 10  # of a classifier, and answers, where the data does not say how many
+SEEN = 112  # pixels of a side, likewise: patches of 4, 7, 8 and 16 fill it
+
+
+def _first(values: dict[str, Any], names: tuple[str, ...]) -> str:
+    found = [values[name] for name in names if values.get(name) is not None]
+    if len(found) > 1 and "encoder_layers" in values:
+        return f"{found[0]} + {found[1]}"
+    first = found[0] if found else ""
+    return ", ".join(map(str, first)) if isinstance(first, list | tuple) else str(first)
