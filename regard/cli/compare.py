@@ -11,7 +11,21 @@ import typer
 from regard.cli.compare_others import compare_others
 from regard.cli.eval import check_tokenizer
 from regard.cli.model import choose_device
-from regard.cli.options import AsJson, Beam, Device, Lowercase, Softness, Tokenize, given
+from regard.cli.options import (
+    AsJson,
+    Beam,
+    Device,
+    LabelColumn,
+    Lowercase,
+    PairColumn,
+    Softness,
+    SourceColumn,
+    TargetColumn,
+    TextColumn,
+    Tokenize,
+    column_settings,
+    given,
+)
 from regard.cli.output import print_json, print_table, progress, results, say
 from regard.errors import UsageError
 
@@ -35,7 +49,7 @@ def compare(
             "--on",
             metavar="FILE...",
             show_default="data.test, or built-in dates",
-            help="Test pairs: one .tsv or .jsonl file, two parallel files, or built-in, as builtin/dates/test.",
+            help="Test data: one .tsv, .csv or .jsonl file, two parallel files, or built-in, as builtin/dates/test.",
         ),
     ] = None,
     budget: Annotated[
@@ -51,6 +65,11 @@ def compare(
         typer.Option(metavar="FILE...", help="Training pairs.", show_default="built-in dates, or the .toml's"),
     ] = None,
     valid: Annotated[list[str] | None, typer.Option(metavar="FILE...", help="Validation pairs.")] = None,
+    text: TextColumn = None,
+    label: LabelColumn = None,
+    pair: PairColumn = None,
+    source: SourceColumn = None,
+    target: TargetColumn = None,
     preset: Annotated[
         str | None, typer.Option(metavar="NAME", help="Size of the models: demo, tiny, base or big.")
     ] = None,
@@ -87,11 +106,16 @@ def compare(
     check_tokenizer(tokenize)
     from regard.tasks.contenders import check_same_data, named_test_set, read_contenders
 
-    over = given(preset=preset, data=given(train=data or None, valid=valid or None) or None)
+    asked = given(text=text, label=label, pair=pair, source=source, target=target)
+    task = "translate" if "source" in asked or "target" in asked else "classify"
+    columns = column_settings(task, **asked)  # to be checked against the task of the contenders
+    tables = given(train=data or None, valid=valid or None) | columns
+    over = given(preset=preset, data=tables or None)
     contenders = read_contenders(what, over, settings)
     check_same_data(contenders, test_matters=not on)
     seconds, task = read_budget(budget, contenders), one_task(contenders)
-    test = read_test_set(contenders, on or [], join or []) if task == "translate" else None
+    column_settings(task, **asked)
+    test = read_test_set(contenders, on or [], join or [], columns) if task == "translate" else None
     names = named_test_set(contenders, on or [])
     device = choose_device(device)
     place = out
@@ -102,7 +126,7 @@ def compare(
     folders = train_all(contenders, seconds, place, device)
     shown: dict[str, Any] = {"sentence": sentence, "budget": seconds, "device": device}
     if test is None:
-        compare_others(task, contenders, folders, names, place=place, as_json=as_json, **shown)
+        compare_others(task, contenders, folders, names, columns, place=place, as_json=as_json, **shown)
         return
     shown |= {"lowercase": lowercase, "tokenize": tokenize, "training_data": training_files(contenders)}
     compare_translators(folders, test, place, as_json, **shown, **given(beam=beam, softness=softness))
@@ -154,7 +178,7 @@ def read_budget(budget: str | None, contenders: list[Contender]) -> float | None
     return seconds
 
 
-def read_test_set(contenders: list[Contender], on: list[str], join: list[int]) -> TestSet:
+def read_test_set(contenders: list[Contender], on: list[str], join: list[int], columns: dict[str, Any]) -> TestSet:
     """What they are tested on, read before anything is trained, so that a wrong name costs nothing."""
     from regard.data.config import PairsConfig
     from regard.data.pairs import read_pairs
@@ -165,12 +189,15 @@ def read_test_set(contenders: list[Contender], on: list[str], join: list[int]) -
     from regard.tasks.evaluate import read_test_set as read_for_run
 
     names = named_test_set(contenders, on)
-    first = contenders[0]
+    first, notes = contenders[0], list[str]()
     if first.config is None:
-        pairs = read_for_run(names, first.word)
+        pairs = read_for_run(names, first.word, columns, notes)
     else:
-        assert isinstance(first.config.data, PairsConfig)
-        pairs = read_pairs(names, first.config.data.fields, first.beside)
+        data = first.config.data
+        assert isinstance(data, PairsConfig)
+        pairs = read_pairs(names, data.fields, first.beside, data.languages, notes)
+    for note in notes:
+        say(note)
     for count in join:
         join_pairs(pairs, count)  # a wrong number is told now
     return TestSet(names, tuple(pairs), has_one_answer(names), tuple(sorted(set(join))))

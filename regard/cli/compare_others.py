@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from regard.cli.output import print_json, print_table, progress, results, say
 
@@ -20,6 +20,7 @@ def compare_others(
     contenders: list[Contender],
     folders: dict[str, Path],
     on: tuple[str, ...],
+    columns: dict[str, Any],
     *,
     sentence: str | None,
     budget: float | None,
@@ -35,7 +36,10 @@ def compare_others(
     with progress("testing") as advance:
         if task == "classify":
             first = contenders[0]
-            texts = read_labelled_test(on, folders[first.name], first.beside)
+            notes: list[str] = []
+            texts = read_labelled_test(on, folders[first.name], first.beside, columns=columns, notes=notes)
+            for note in notes:
+                say(note)
             report = compare_classifiers(
                 folders, texts, on=on, sentence=sentence, budget=budget, device=device, progress=advance
             )

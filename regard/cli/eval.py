@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from regard.cli.model import load_model
-from regard.cli.options import AsJson, Beam, Device, Lowercase, RunFolder, Softness, TestPairs, Tokenize, given
+from regard.cli.options import (
+    AsJson,
+    Beam,
+    Device,
+    LabelColumn,
+    Lowercase,
+    PairColumn,
+    RunFolder,
+    Softness,
+    SourceColumn,
+    TargetColumn,
+    TestPairs,
+    TextColumn,
+    Tokenize,
+    column_settings,
+    given,
+)
 from regard.cli.output import one_line, print_json, print_table, progress, results, say
 from regard.errors import UsageError
 
@@ -24,6 +41,11 @@ MOST_LABELS = 30  # that get a row of their own
 def evaluate(
     run: RunFolder,
     on: TestPairs,
+    text: TextColumn = None,
+    label: LabelColumn = None,
+    pair: PairColumn = None,
+    source: SourceColumn = None,
+    target: TargetColumn = None,
     beam: Beam = None,
     softness: Softness = None,
     lowercase: Lowercase = False,
@@ -55,17 +77,18 @@ def evaluate(
     asked |= given(tokenize=tokenize)
     asked |= given(save=save, out=out)
     _check_options(task, asked)
+    columns = column_settings(task, text=text, label=label, pair=pair, source=source, target=target)
     if task == "translate":
         how = {"lowercase": lowercase, "tokenize": tokenize}
-        _translations(model, run, on, given(beam=beam, softness=softness), how, save, as_json)
+        _translations(model, run, on, columns, given(beam=beam, softness=softness), how, save, as_json)
     elif task == "classify":
-        _labels(model, run, on, save, out, as_json)
+        _labels(model, run, on, columns, save, out, as_json)
     elif model.config.pictures is not None:
         from regard.cli.eval_pictures import score_pictures
 
         score_pictures(model, run, on, given(beam=beam), save, out, as_json)
     else:
-        _texts(model, run, on, given(context=context, overlap=overlap), as_json)
+        _texts(model, run, on, given(context=context, overlap=overlap), columns, as_json)
 
 
 ALLOWED = {
@@ -97,6 +120,7 @@ def _translations(
     translator: Any,
     run: str,
     on: list[str],
+    columns: dict[str, Any],
     decode: dict[str, Any],
     how: dict[str, Any],
     save: Path | None,
@@ -106,13 +130,16 @@ def _translations(
     from regard.tasks.evaluate import evaluate as score
     from regard.tasks.evaluate import has_one_answer, read_test_set
 
-    pairs = read_test_set(on, run)
+    notes: list[str] = []
+    pairs = read_test_set(on, run, columns, notes)
+    say_notes(notes)
     with progress("translating") as advance:
         found = score(translator, pairs, one_answer=has_one_answer(on), progress=advance, **how, **decode)
     if save is not None:
         say(f"wrote {write_text(save, ''.join(one_line(output) + chr(10) for output in found.outputs))}")
     if as_json:
-        print_json({"run": run, "on": on, "decode": translator.options(decode).model_dump(), **found.data()})
+        told = {**found.data(), "notes": [*notes, *found.notes]}
+        print_json({"run": run, "on": on, "decode": translator.options(decode).model_dump(), **told})
     else:
         print_scores(run, on, found)
 
@@ -134,11 +161,22 @@ def print_scores(run: str, on: list[str], found: Evaluation) -> None:
         say(note)
 
 
-def _texts(model: Any, run: str, on: list[str], options: dict[str, Any], as_json: bool) -> None:
+def say_notes(notes: Sequence[str], left_out: Sequence[tuple[str, str]] = ()) -> None:
+    """What was guessed of a test set and what was left out of it; JSON has the names of all."""
+    for note in notes:
+        say(note)
+    if len(left_out) > len(notes):
+        say(f"regard eval --json names all {len(left_out):,} that were left out")
+
+
+def _texts(
+    model: Any, run: str, on: list[str], options: dict[str, Any], columns: dict[str, Any], as_json: bool
+) -> None:
     from regard.tasks.evaluate_text import evaluate_text
 
     with progress("reading") as advance:
-        found = evaluate_text(model, on, progress=advance, **options)
+        found = evaluate_text(model, on, progress=advance, **options, **columns)
+    say_notes(found.notes, found.left_out)
     if as_json:
         print_json({"run": run, "on": on, **options, **found.data()})
     else:
@@ -154,12 +192,16 @@ def print_text_scores(run: str, on: list[str], found: TextEvaluation) -> None:
     results().print(f"{found.tokens:,} tokens of {' '.join(on)}, {speed:,.0f} a second", markup=False)
 
 
-def _labels(model: Any, run: str, on: list[str], save: Path | None, out: Path | None, as_json: bool) -> None:
+def _labels(
+    model: Any, run: str, on: list[str], columns: dict[str, Any], save: Path | None, out: Path | None, as_json: bool
+) -> None:
     from regard.files import write_text
     from regard.look.confusion import save_confusion
     from regard.tasks.evaluate_labels import evaluate_labels, read_labelled_test
 
-    texts = read_labelled_test(on, run)
+    notes: list[str] = []
+    texts = read_labelled_test(on, run, columns=columns, notes=notes)
+    say_notes(notes)
     with progress("classifying") as advance:
         found = evaluate_labels(model, texts, advance)
     if save is not None:
@@ -168,7 +210,7 @@ def _labels(model: Any, run: str, on: list[str], save: Path | None, out: Path | 
         title = f"{found.scores.accuracy:.1f}% of {len(texts):,} right"
         say(f"wrote {save_confusion(found.scores.confusion, model.labels, out, title)}")
     if as_json:
-        print_json({"run": run, "on": on, **found.data()})
+        print_json({"run": run, "on": on, "notes": notes, **found.data()})
     else:
         print_label_scores(run, on, found)
 

@@ -17,7 +17,7 @@ def load(path: str | Path, device: str = "cpu") -> Any:
 
 def train(
     what: str = "translate",
-    data: str | tuple[str, str] | None = None,
+    data: str | tuple[str, str] | dict[str, Any] | None = None,
     *,
     preset: str | None = None,
     folder: str | Path | None = None,
@@ -27,7 +27,8 @@ def train(
 ) -> Any:
     """Train as the command line does: `regard.train("translate", data="pairs.tsv", preset="tiny", train={"steps": 500})`.
 
-    `tables` are those of a configuration file (data, tokens, model, train, decode). Returns a `RunResult`.
+    `data` is a file, two, or the table of a configuration file, such as {"train": "reviews.csv", "text": "review"};
+    `tables` are the other ones (tokens, model, train, decode). Returns a `RunResult`.
     """
     from regard.tasks.run import start_run
 
@@ -35,7 +36,7 @@ def train(
     if preset is not None:
         over["preset"] = preset
     if data is not None:
-        over["data"] = {**over.get("data", {}), "train": data}
+        over["data"] = data if isinstance(data, dict) else {"train": data}
     return start_run(run_config(what, over), beside=data_folder(what), folder=folder, device=device, show=show)
 
 

@@ -256,15 +256,22 @@ TASKS = tuple(RUNS)
 
 def run_config(what: str, over: dict[str, Any] | None = None, assignments: list[str] | None = None) -> RunConfig:
     """The configuration of a run: a task's name or a TOML file, laid over by options, then by `--set` assignments."""
-    if what in TASKS:
-        values: dict[str, Any] = {"task": what}
-    elif what.endswith(".toml"):
-        values = read_toml(what)
-    else:
-        raise UsageError(f"no task {what}{nearest(what, TASKS)} (or name a .toml file)")
-    values = merge(values, over or {})
+    values = merge(_named(what), over or {})
     values = _seeing(merge(values, from_assignments(assignments or [])))
     return check_run(_short_warmup(_filled(values, what), values), what)
+
+
+def task_named(what: str) -> str:
+    """The task that a person names, or that of a TOML file."""
+    return str(_named(what).get("task", "translate"))
+
+
+def _named(what: str) -> dict[str, Any]:
+    if what in TASKS:
+        return {"task": what}
+    if what.endswith(".toml"):
+        return read_toml(what)
+    raise UsageError(f"no task {what}{nearest(what, TASKS)} (or name a .toml file)")
 
 
 def _seeing(values: dict[str, Any]) -> dict[str, Any]:
