@@ -233,4 +233,5 @@ def print_label_scores(
     ]
     print_table(("label", "precision", "recall", "F1", what), rows, right=("precision", "recall", "F1", what))
     speed = len(found.wanted) / max(1e-9, found.seconds)
-    results().print(f"{len(found.wanted):,} {what} of {' '.join(on)}, {speed:,.0f} a second", markup=False)
+    left = f" ({len(found.left_out):,} left out)" if found.left_out else ""
+    results().print(f"{len(found.wanted):,} {what} of {' '.join(on)}{left}, {speed:,.0f} a second", markup=False)

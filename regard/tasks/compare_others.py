@@ -62,6 +62,7 @@ class OtherReport:
     count: int  # texts, or tokens
     budget: float | None
     conditions: Conditions
+    notes: tuple[str, ...] = ()  # what was left out of the test set
 
     def data(self) -> dict[str, Any]:
         return {
@@ -71,6 +72,7 @@ class OtherReport:
             "budget_seconds": self.budget,
             "runs": [entry.data() for entry in self.entries],
             "conditions": self.conditions.data(),
+            "notes": list(self.notes),
         }
 
 
@@ -119,10 +121,11 @@ def compare_language_models(
     progress: Progress | None = None,
 ) -> OtherReport:
     """Read the same text with every model. Losses of different tokens do not compare; bits for each byte do."""
-    entries, count = [], 0
+    entries, count, notes = [], 0, tuple[str, ...]()
     for name, folder in folders.items():
         model = load_model(folder, device)
         found = evaluate_text(model, on, progress=progress)
+        notes = found.notes
         scores = {"bits per byte": found.bits_per_byte} if found.bits_per_byte is not None else {}
         count = found.tokens
         entries.append(
@@ -138,7 +141,7 @@ def compare_language_models(
                 found.tokens / max(1e-9, found.seconds),
             )
         )
-    return OtherReport("generate", tuple(entries), tuple(on), count, budget, conditions(device))
+    return OtherReport("generate", tuple(entries), tuple(on), count, budget, conditions(device), notes)
 
 
 def compare_seeing(
@@ -153,32 +156,32 @@ def compare_seeing(
     """Show the same pictures to every model."""
     entries: list[OtherEntry] = []
     first: list[bool] | None = None
-    count = 0
+    count, notes = 0, tuple[str, ...]()
     for name, folder in folders.items():
         model = load_model(folder, device)
-        scores, interval, right, seconds, count = _seen(task, model, on, progress)
+        scores, interval, right, seconds, count, notes = _seen(task, model, on, progress)
         p_value = None if first is None or right is None else mcnemar(first, right)
         first = right if first is None else first
         size = sum(p.numel() for p in model.model.parameters())
         kind, history = model.config.model.kind, read_history(folder)
         rate = count / max(1e-9, seconds)
         entries.append(OtherEntry(name, str(folder), kind, size, history, scores, interval, p_value, rate))
-    return OtherReport(task, tuple(entries), tuple(on), count, budget, conditions(device))
+    return OtherReport(task, tuple(entries), tuple(on), count, budget, conditions(device), notes)
 
 
 def _seen(
     task: str, model: Any, on: Sequence[str], progress: Progress | None
-) -> tuple[dict[str, float], tuple[float, float], list[bool] | None, float, int]:
-    """Scores, the interval of the first, which items are right (captions: None), seconds, and how many items."""
+) -> tuple[dict[str, float], tuple[float, float], list[bool] | None, float, int, tuple[str, ...]]:
+    """Scores, interval of the first, which items are right (captions: None), seconds, how many items, what was left out."""
     if task == "caption":
         written = evaluate_captions(model, on)
         found = written.scores
         scores = {"BLEU-4": found.bleu4, "CIDEr-D": 100 * found.cider_d, "ROUGE-L": found.rouge_l}
-        return scores, found.bleu4_interval, None, written.seconds, len(written.outputs)
+        return scores, found.bleu4_interval, None, written.seconds, len(written.outputs), written.notes
     told = (evaluate_answers if task == "answer" else evaluate_pictures)(model, on, progress=progress)
     scores = {"accuracy": told.scores.accuracy, "macro F1": told.scores.macro_f1}
     right = [bool(same) for same in told.predicted == told.wanted]
-    return scores, (told.scores.low, told.scores.high), right, told.seconds, len(right)
+    return scores, (told.scores.low, told.scores.high), right, told.seconds, len(right), told.notes
 
 
 def _typical(texts: Sequence[Labelled]) -> Labelled:

@@ -196,6 +196,13 @@ class CaptionValidateConfig(StrictConfig):
     pictures: int = Field(200, ge=0, description="Validation pictures captioned (greedily) for BLEU-4; 0 for none.")
     samples: int = Field(2, ge=0, description="Captions shown to the person.")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _pictures_not_sentences(cls, values: Any) -> Any:
+        if isinstance(values, dict) and "sentences" in values:
+            raise ValueError("no key validate.sentences; what is captioned are pictures: validate.pictures")
+        return values
+
 
 class ClassifyPicturesConfig(RunConfig):
     """A classifier from labelled pictures."""

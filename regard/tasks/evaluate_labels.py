@@ -31,6 +31,7 @@ class LabelEvaluation:
     predicted: np.ndarray  # (texts,) numbers of labels
     wanted: np.ndarray  # (texts,)
     seconds: float
+    left_out: tuple[tuple[str, str], ...] = ()  # nothing: a text that cannot be read is an error
 
     @property
     def right(self) -> list[bool]:

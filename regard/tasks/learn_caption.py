@@ -142,7 +142,8 @@ def _validation(
         metrics["bleu4"] = score_captions(outputs, references).bleu4
         if config.data.train == (SHAPES,):
             metrics["exact"] = exact_match(outputs, [each[0] for each in references])
-        shown = [("", output, wanted[0]) for output, wanted in zip(outputs, references, strict=True)]
+        several = zip(rows, outputs, references, strict=True)
+        shown = [(Path(part.store.name(row)).name, output, wanted[0]) for row, output, wanted in several]
         return Validation(metrics, shown[: config.validate_.samples])
 
     return validate

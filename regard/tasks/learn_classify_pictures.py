@@ -19,6 +19,7 @@ from regard.tasks.prepared import Prepared, note_run, saver
 from regard.training.loop import Job, Validation
 
 TOGETHER = 256  # pictures of a batch in validation
+SHOWN = 2  # validation pictures shown to the person
 MANY = 10  # classes from which on the five likeliest are scored too
 
 
@@ -81,6 +82,10 @@ def validation(part: Part, names: Sequence[str], format: object) -> Callable[[nn
         metrics = {"loss": loss, "accuracy": found.accuracy, "f1": found.macro_f1}
         if len(names) > MANY:
             metrics["top_5"] = top_k_accuracy(told.numpy(), right.tolist(), 5)
-        return Validation(metrics)
+        best = told[:SHOWN].argmax(dim=-1).tolist()
+        firsts = zip(part.rows[:SHOWN], best, right[:SHOWN].tolist(), strict=True)
+        return Validation(
+            metrics, [(Path(part.store.name(row)).name, names[said], names[wanted]) for row, said, wanted in firsts]
+        )
 
     return validate
