@@ -30,12 +30,14 @@ from regard.cli.output import one_line, print_json, print_table, progress, resul
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
+    from regard.evaluate.classification import ClassificationScores
     from regard.tasks.evaluate import Evaluation
     from regard.tasks.evaluate_labels import LabelEvaluation
     from regard.tasks.evaluate_pictures import PictureEvaluation
     from regard.tasks.evaluate_text import TextEvaluation
 
 MOST_LABELS = 30  # that get a row of their own
+MOST_SQUARE = 8  # labels whose confusions are printed as a square; of more, the most frequent ones as lines
 
 
 def evaluate(
@@ -148,8 +150,8 @@ def print_scores(run: str, on: list[str], found: Evaluation) -> None:
     scores = found.scores.values()
     rows = [(each.name, f"{each.value:.1f}", f"{each.low:.1f} to {each.high:.1f}") for each in scores]
     if found.exact is not None:
-        right = round(found.exact / 100 * found.sentences)
-        rows.append(("exact", f"{found.exact:.1f}", f"{right:,} of {found.sentences:,} right"))
+        (low, high), counted = found.exact_interval, f"{found.exact_right:,} of {found.sentences:,} right"
+        rows.append(("exact", f"{found.exact:.1f}", f"{low:.1f} to {high:.1f} ({counted})"))
     print_table((f"{run}", "score", "95% interval"), rows, right=("score",))
     console = results()
     console.print(
@@ -223,6 +225,7 @@ def print_label_scores(
         (f"{run}", "score", "95% interval"),
         [
             ("accuracy", f"{scores.accuracy:.1f}", f"{scores.low:.1f} to {scores.high:.1f}"),
+            (f"always {scores.frequent}", f"{scores.majority:.1f}", ""),  # what accuracy is to be held against
             ("macro F1", f"{scores.macro_f1:.1f}", ""),
         ],
         right=("score",),
@@ -232,6 +235,23 @@ def print_label_scores(
         for each in scores.labels[:MOST_LABELS]
     ]
     print_table(("label", "precision", "recall", "F1", what), rows, right=("precision", "recall", "F1", what))
+    print_confusion(scores)
     speed = len(found.wanted) / max(1e-9, found.seconds)
     left = f" ({len(found.left_out):,} left out)" if found.left_out else ""
     results().print(f"{len(found.wanted):,} {what} of {' '.join(on)}{left}, {speed:,.0f} a second", markup=False)
+
+
+def print_confusion(scores: ClassificationScores) -> None:
+    """Which label was taken for which, and how often: all counts of a few labels, the most frequent mistakes of many."""
+    names = [each.label for each in scores.labels]
+    if len(names) <= MOST_SQUARE:
+        columns = [f"as {name}" for name in names]
+        counts = [[f"{count:,}" for count in row] for row in scores.confusion.tolist()]
+        rows = [[name, *row] for name, row in zip(names, counts, strict=True)]
+        print_table(("taken:", *columns), rows, right=columns, fold=("taken:",))
+        return
+    pairs = [(int(scores.confusion[i, j]), i, j) for i in range(len(names)) for j in range(len(names)) if i != j]
+    worst = [pair for pair in sorted(pairs, reverse=True)[:MOST_SQUARE] if pair[0]]
+    if worst:
+        rows = [[f"{names[i]} taken for {names[j]}", f"{count:,}"] for count, i, j in worst]
+        print_table(("most frequent mistakes", "times"), rows, right=("times",))

@@ -15,6 +15,7 @@ from regard.data.config import PairsConfig
 from regard.data.pairs import Pair, is_builtin, read_pairs
 from regard.errors import UsageError
 from regard.evaluate.exact import exact_match
+from regard.evaluate.ratios import share_interval
 from regard.evaluate.translation import Score, Tokenizing, bleu_tokenizer, score_translations
 from regard.runs import CONFIG, read_run
 from regard.tasks.translate import Translator
@@ -35,11 +36,22 @@ class Evaluation:
     def sentences_per_second(self) -> float:
         return self.sentences / max(1e-9, self.seconds)
 
+    @property
+    def exact_right(self) -> int:
+        return round((self.exact or 0.0) / 100 * self.sentences)
+
+    @property
+    def exact_interval(self) -> tuple[float, float]:
+        """The 95% interval of `exact` (Wilson's), in percent."""
+        low, high = share_interval(self.exact_right, self.sentences)
+        return 100 * low, 100 * high
+
     def data(self) -> dict[str, Any]:
         """All but the outputs, for JSON."""
         return {
             "scores": {name: asdict(score) for name, score in self.scores.items()},
             "exact": self.exact,
+            "exact_interval": None if self.exact is None else list(self.exact_interval),
             "sentences": self.sentences,
             "seconds": self.seconds,
             "sentences_per_second": self.sentences_per_second,

@@ -124,7 +124,7 @@ def _validation(batches: AnswerBatches, asked: Asked, answers: Sequence[str]) ->
             logits = model.logits(batch)  # type: ignore[operator]
             predicted[rows] = logits.argmax(dim=-1).cpu().numpy()
             total += float(torch.nn.functional.cross_entropy(logits, batch.labels, reduction="sum"))
-        found = score_labels(predicted.tolist(), batches.labels.tolist(), answers, resamples=0)
+        found = score_labels(predicted.tolist(), batches.labels.tolist(), answers)
         shown = [
             (
                 f"{Path(asked.store.name(asked.rows[row])).name}: {asked.questions[row]}",

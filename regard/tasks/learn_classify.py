@@ -116,7 +116,7 @@ def _validation(
             logits = model.logits(batch)  # type: ignore[operator]
             predicted[rows] = logits.argmax(dim=-1).cpu().numpy()
             total += float(torch.nn.functional.cross_entropy(logits, batch.labels, reduction="sum"))
-        found = score_labels(predicted.tolist(), batches.labels.tolist(), labels, resamples=0)
+        found = score_labels(predicted.tolist(), batches.labels.tolist(), labels)
         metrics = {"loss": total / len(texts), "accuracy": found.accuracy, "f1": found.macro_f1}
         shown = [(each.text[:160], labels[predicted[row]], each.label) for row, each in enumerate(texts[:SHOWN])]
         return Validation(metrics, shown)

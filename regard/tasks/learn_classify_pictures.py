@@ -77,7 +77,7 @@ def validation(part: Part, names: Sequence[str], format: object) -> Callable[[nn
             scores.append(model.logits(batch).float().log_softmax(dim=-1).cpu())  # type: ignore[operator]
             wanted.append(batch.labels.cpu())
         told, right = torch.cat(scores), torch.cat(wanted)
-        found = score_labels(told.argmax(dim=-1).tolist(), right.tolist(), names, resamples=0)
+        found = score_labels(told.argmax(dim=-1).tolist(), right.tolist(), names)
         loss = float(torch.nn.functional.nll_loss(told, right))
         metrics = {"loss": loss, "accuracy": found.accuracy, "f1": found.macro_f1}
         if len(names) > MANY:
