@@ -50,6 +50,12 @@ class RunConfig(StrictConfig):
             raise ValueError(f"model.kind: a {self.model.kind} does not {self.task}; {', '.join(kinds)} do")
         return self
 
+    @model_validator(mode="after")
+    def _classes_have_weights(self) -> RunConfig:
+        if self.train.class_weights is not None and self.task not in ("classify", "classify-pictures"):
+            raise ValueError(f"train.class_weights: only classifiers have classes; leave it out to {self.task}")
+        return self
+
     def dump(self) -> dict[str, Any]:
         return self.model_dump(mode="json", by_alias=True)
 

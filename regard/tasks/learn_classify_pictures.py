@@ -15,7 +15,7 @@ from regard.data.pictures.load import Part, load_pictures
 from regard.evaluate.classification import score_labels, top_k_accuracy
 from regard.models.table import build
 from regard.tasks.config import ClassifyPicturesConfig, RunConfig
-from regard.tasks.prepared import Prepared, note_run, saver
+from regard.tasks.prepared import Prepared, class_weights, label_metrics, note_run, saver, uneven, uneven_notes
 from regard.training.loop import Job, Validation
 
 TOGETHER = 256  # pictures of a batch in validation
@@ -34,6 +34,8 @@ def prepare_classify_pictures(
     torch.manual_seed(config.train.seed)
     smoothing = config.train.smoothing
     model = build("classify-pictures", config.model, labels=len(sets.names), pictures=sets.format, smoothing=smoothing)
+    counts = np.bincount(sets.train.labels, minlength=len(sets.names)).tolist()
+    model.class_weights = class_weights(config.train.class_weights, sets.names, counts)  # type: ignore[assignment]
     bundle = BundleConfig(task="classify-pictures", labels=sets.names, pictures=sets.format, model=config.model)
     train = PictureBatches(
         sets.train.store,
@@ -51,18 +53,21 @@ def prepare_classify_pictures(
         model=model,
         width=config.model.width,
         batches=train,
-        validate=validation(sets.valid, sets.names, sets.format),
+        validate=validation(sets.valid, sets.names, sets.format, uneven(counts)),
         save=saver(folder, bundle, None),
         fingerprint={**data, "the model": config.model.model_dump(mode="json")},
         device=torch.device(device),
         unit="pictures",
     )
     shape = f"{sets.format.size} x {sets.format.size} x {sets.format.channels}"
-    counts = f"{len(sets.train.rows):,} training and {len(sets.valid.rows):,} validation pictures of {shape}"
-    return Prepared(job, (*sets.notes, f"{counts}, {len(sets.names)} labels"))
+    told = (*sets.notes, *uneven_notes(sets.names, counts, "pictures", config.train.class_weights))
+    sizes = f"{len(sets.train.rows):,} training and {len(sets.valid.rows):,} validation pictures of {shape}"
+    return Prepared(job, (*told, f"{sizes}, {len(sets.names)} labels"))
 
 
-def validation(part: Part, names: Sequence[str], format: object) -> Callable[[nn.Module], Validation]:
+def validation(
+    part: Part, names: Sequence[str], format: object, rare: bool = False
+) -> Callable[[nn.Module], Validation]:
     """Loss, accuracy and F1 on unseen pictures; of many classes, also whether the right one is among five."""
     from regard.data.pictures.format import PictureFormat
 
@@ -79,7 +84,7 @@ def validation(part: Part, names: Sequence[str], format: object) -> Callable[[nn
         told, right = torch.cat(scores), torch.cat(wanted)
         found = score_labels(told.argmax(dim=-1).tolist(), right.tolist(), names)
         loss = float(torch.nn.functional.nll_loss(told, right))
-        metrics = {"loss": loss, "accuracy": found.accuracy, "f1": found.macro_f1}
+        metrics = {"loss": loss, **label_metrics(found, rare)}
         if len(names) > MANY:
             metrics["top_5"] = top_k_accuracy(told.numpy(), right.tolist(), 5)
         best = told[:SHOWN].argmax(dim=-1).tolist()
