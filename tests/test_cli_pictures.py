@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -208,6 +209,24 @@ def test_samples_of_a_validation_name_their_picture(folder: Path, tmp_path: Path
     assert len(shown["classify"]) == 2 and set(shown["classify"]) <= files
     assert shown["caption"] == ["picture 0", "picture 1"]  # drawn scenes have no files
     assert [each.split(": ")[0] for each in shown["answer"]] == ["picture 0", "picture 0"]
+
+
+def test_classes_of_pictures_have_weights(folder: Path, tmp_path: Path) -> None:
+    values = json.loads(json.dumps(read_run("runs/classify/1")["config"]))
+    values["train"]["class_weights"] = {"ring": 3.0, "cross": 0.5}
+    job = prepare(check_run(values, "classify"), tmp_path / "run", beside=folder, resume=False).job
+    model: Any = job.model
+    batches: Any = job.batches
+    names = sorted(path.name for path in (folder / "shapes").iterdir())
+    asked = torch.tensor([{"ring": 3.0, "cross": 0.5}.get(name, 1.0) for name in names])
+    assert torch.allclose(model.class_weights, asked / asked[torch.from_numpy(batches.labels)].mean())
+    batch = batches.take(np.arange(0, len(batches.labels), 5))
+    model.eval().training, model.rate = True, 0.0  # no dropout anywhere, but the loss of training
+    with torch.no_grad():
+        loss = torch.nn.functional.cross_entropy(model.logits(batch), batch.labels, reduction="none")
+        found = model(batch).parts["loss"].sum
+        assert torch.allclose(found, (model.class_weights[batch.labels] * loss).sum(), rtol=1e-5)
+        assert not torch.allclose(found, loss.sum(), rtol=1e-3)
 
 
 def test_confusions_are_drawn_with_pictures(folder: Path, capsys: Captured) -> None:
