@@ -123,6 +123,14 @@ def bundle_task(path: str | Path) -> str:
     return str(config["task"])
 
 
+def bundle_labels(path: str | Path) -> tuple[str, ...]:
+    """The labels of the model in a run's or a bundle's folder, without loading it; none where there is no model yet."""
+    places = (whole_folder(Path(path) / "best") / "config.json", Path(path) / "config.json")
+    config = next((read_json(place) for place in places if place.exists()), None)
+    labels = config.get("labels") if isinstance(config, dict) else None
+    return tuple(map(str, labels)) if isinstance(labels, list) else ()
+
+
 def read_run(folder: str | Path) -> dict[str, object]:
     """The configuration that a run started with."""
     folder = Path(folder)

@@ -150,7 +150,7 @@ def test_a_line_that_is_no_pair_in_json(tmp_path: Path, line: str, what: str) ->
 def test_a_file_of_an_unknown_kind(tmp_path: Path) -> None:
     file = write(tmp_path, "t.txt", "a\tb\n")
     assert refusal(file).endswith(
-        "pairs come as one .tsv or .jsonl file, or as two parallel files (each may end in .gz)"
+        "pairs come as one .tsv, .csv or .jsonl file, or as two parallel files (each may end in .gz)"
     )
 
 

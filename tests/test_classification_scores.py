@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 import random
-from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from regard.errors import RegardError, UsageError
+from regard.errors import RegardError
 from regard.evaluate.classification import mcnemar, score_labels
+from regard.evaluate.ratios import share_interval
 
 NAMES = ("bad", "fair", "good")
 # wanted:    bad x 4, fair x 3, good x 3
@@ -56,10 +56,11 @@ def test_brute_force() -> None:
         count, size = draw.choice([2, 3, 7]), draw.randrange(1, 60)
         wanted = [draw.randrange(count) for _ in range(size)]
         predicted = [label if draw.random() < 0.6 else draw.randrange(count) for label in wanted]
-        scores = score_labels(predicted, wanted, [f"l{place}" for place in range(count)], resamples=0)
+        scores = score_labels(predicted, wanted, [f"l{place}" for place in range(count)])
         pairs = list(zip(predicted, wanted, strict=True))
         assert scores.accuracy == pytest.approx(100 * sum(p == w for p, w in pairs) / size)
-        assert scores.low == scores.high == scores.accuracy
+        assert scores.low <= scores.accuracy <= scores.high
+        assert scores.majority == pytest.approx(100 * max(wanted.count(label) for label in range(count)) / size)
         for row in range(count):
             for column in range(count):
                 assert scores.confusion[row, column] == sum(w == row and p == column for p, w in pairs)
@@ -72,29 +73,36 @@ def test_brute_force() -> None:
         assert scores.macro_f1 == pytest.approx(math.fsum(known) / len(known))
 
 
-def binomial(total: int, share: Fraction) -> list[Fraction]:
-    return [math.comb(total, k) * share**k * (1 - share) ** (total - k) for k in range(total + 1)]
+# Newcombe 1998, "Two-sided confidence intervals for the single proportion", table I, method 3 (Wilson's score interval).
+PUBLISHED = {
+    (81, 263): (0.2553, 0.3662),
+    (15, 148): (0.0624, 0.1605),
+    (0, 20): (0.0, 0.1611),
+    (1, 29): (0.0061, 0.1718),
+}
 
 
-def test_the_interval_is_that_of_the_exact_distribution() -> None:
-    """A resampled test set has a binomial number of right answers: 2.5% lie below `low`, and 2.5% above `high`."""
-    right, total = 61, 79
-    wanted = [0] * total
-    predicted = [0] * right + [1] * (total - right)
-    scores = score_labels(predicted, wanted, ("a", "b"), resamples=40_000)
-    chances = binomial(total, Fraction(right, total))
-    low, high = round(scores.low * total / 100), round(scores.high * total / 100)
-    assert low / total * 100 == pytest.approx(scores.low)
-    assert sum(chances[:low]) < 0.028 and sum(chances[: low + 1]) > 0.022
-    assert sum(chances[high + 1 :]) < 0.028 and sum(chances[high:]) > 0.022
+@pytest.mark.parametrize(("counts", "wanted"), PUBLISHED.items())
+def test_the_interval_is_the_published_one(counts: tuple[int, int], wanted: tuple[float, float]) -> None:
+    right, total = counts
+    assert share_interval(right, total) == pytest.approx(wanted, abs=5e-5)
+    low, high = share_interval(total - right, total)  # what is wrong instead: the mirror image
+    assert (1 - high, 1 - low) == pytest.approx(wanted, abs=5e-5)
+    scores = score_labels([0] * right + [1] * (total - right), [0] * total, ("a", "b"))
+    assert (scores.low, scores.high) == pytest.approx((100 * wanted[0], 100 * wanted[1]), abs=5e-3)
 
 
-def test_the_interval_is_repeatable_and_may_be_a_point() -> None:
-    one, two = (score_labels(PREDICTED, WANTED, NAMES, seed=7) for _ in range(2))
-    assert (one.low, one.high) == (two.low, two.high)
-    assert one.low < one.accuracy < one.high
-    sure = score_labels([1, 0], [1, 0], ("a", "b"))
-    assert (sure.low, sure.accuracy, sure.high) == (100, 100, 100)
+def test_twenty_of_twenty_are_not_certainty() -> None:
+    """The bug: the interval of 20 of 20 was [100, 100]. By hand: n / (n + z²) = 20 / 23.8415 = 0.8389."""
+    scores = score_labels([0, 1] * 10, [0, 1] * 10, ("a", "b"))
+    assert (scores.accuracy, scores.high) == (100, 100) and scores.low == pytest.approx(83.887, abs=1e-3)
+
+
+def test_what_always_answering_the_most_frequent_label_gives() -> None:
+    scores = score_labels([0] * 50, [0] * 49 + [1], ("ham", "spam"))
+    assert (scores.accuracy, scores.frequent, scores.majority) == (98, "ham", 98)
+    assert scores.macro_f1 == pytest.approx((100 * 98 / 99) / 2)  # F1 of ham is 2·49 / (50 + 49), of spam 0
+    assert "(always ham: 98.0)" in str(scores)
 
 
 def test_data_is_strict_json() -> None:
@@ -126,11 +134,6 @@ def test_arrays_are_taken_and_results_cannot_be_changed() -> None:
 def test_wrong_input_is_told(predicted: list[int], wanted: list[int], message: str) -> None:
     with pytest.raises(RegardError, match=message):
         score_labels(predicted, wanted, NAMES)
-
-
-def test_a_negative_number_of_resamples_is_refused() -> None:
-    with pytest.raises(UsageError, match="resamples is -1"):
-        score_labels(PREDICTED, WANTED, NAMES, resamples=-1)
 
 
 # --- McNemar

@@ -12,17 +12,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
 from toy_run import Contents
 
 from regard.bundle import Bundle, BundleConfig, load_bundle
 from regard.config import check
+from regard.data.batch import LabelBatch
 from regard.errors import RegardError, UsageError
+from regard.models.classifier import label_parts
 from regard.models.config import KINDS_OF
+from regard.models.pictures.classifier import mixed_parts
 from regard.models.presets import preset
 from regard.models.table import build
 from regard.tasks.classify import TextClassifier
 from regard.tasks.config import ClassifyConfig, run_config
 from regard.tasks.learn import prepare
+from regard.tasks.prepared import class_weights
 from regard.tasks.rows import as_row
 from regard.tasks.run import resume_run, start_run
 from regard.tasks.trained import load_model
@@ -43,6 +48,50 @@ SHORT = {
     "steps": 4, "validate_every": 2, "batch_tokens": 128, "warmup": 0, "precision": "float32", "log_every": 1,
     "optimiser": "adam",
 }  # fmt: skip
+
+
+def test_labels_count_by_their_weights() -> None:
+    """Against torch's own loss with the same weights; of mean 1 over the data, so that the mean loss keeps its scale."""
+    labels, counts = ("ham", "spam", "so-so"), (90, 2, 8)
+    wanted = torch.tensor([0] * 90 + [1] * 2 + [2] * 8)
+    logits = torch.randn(100, 3, generator=torch.Generator().manual_seed(3))
+    for asked, ratios in (("balanced", (1 / 90, 1 / 2, 1 / 8)), ({"spam": 7.0}, (1.0, 7.0, 1.0))):
+        weights = class_weights(asked, labels, counts)  # type: ignore[arg-type]
+        assert weights is not None and float(weights[wanted].mean()) == pytest.approx(1)
+        assert (weights / weights[0]).tolist() == pytest.approx([ratio / ratios[0] for ratio in ratios])
+        for smoothing in (0.0, 0.1):
+            part = label_parts(logits, wanted, smoothing, weights)["loss"]
+            theirs = cross_entropy(logits, wanted, weight=torch.tensor(ratios), label_smoothing=smoothing)
+            assert float(part.sum) / part.count == pytest.approx(float(theirs), rel=1e-5)
+    mixed = mixed_parts(logits, wanted, wanted.flip(0), torch.full((100,), 0.3), 0.0, weights)["loss"]
+    rows = -logits.log_softmax(dim=-1)
+    by_hand = [
+        0.3 * weights[a] * row[a] + 0.7 * weights[b] * row[b]
+        for row, a, b in zip(rows, wanted, wanted.flip(0), strict=True)
+    ]
+    assert float(mixed.sum) == pytest.approx(float(sum(by_hand)), rel=1e-5)
+    assert class_weights(None, labels, counts) is None
+    assert torch.equal(label_parts(logits, wanted, 0.1)["loss"].sum, cross_entropy(logits, wanted, reduction="sum",
+                                                                                   label_smoothing=0.1))  # fmt: skip
+    with pytest.raises(UsageError, match="no label 'spma' in the training data; did you mean spam"):
+        class_weights({"spma": 2.0}, labels, counts)
+
+
+def test_weights_of_classes_are_for_training_of_classifiers_only() -> None:
+    model: Any = classifier_of("additive").model
+    batch = LabelBatch(torch.tensor([[4, 5, 6], [7, 8, 9]]), torch.tensor([3, 3]), torch.tensor([0, 2]), 4)
+    rows = cross_entropy(model.logits(batch), batch.labels, reduction="none")
+    model.class_weights = torch.tensor([0.5, 1.0, 2.0])
+    assert "class_weights" not in model.state_dict()
+    assert torch.allclose(model(batch).parts["loss"].sum, rows.sum())  # in validation all count alike
+    model.train().rate = 0.0
+    assert torch.allclose(model(batch).parts["loss"].sum, 0.5 * rows[0] + 2 * rows[1])
+    assert torch.allclose(model(batch).parts["nll"].sum, rows.sum())
+    with pytest.raises(UsageError, match=r"train\.class_weights: only classifiers have classes"):
+        run_config("generate", {"train": {"class_weights": "balanced"}})
+    with pytest.raises(UsageError, match=r"train\.class_weights"):
+        run_config("classify", {"train": {"class_weights": {"ham": 0.0}}})
+    assert run_config("classify", {"train": {"class_weights": "none"}}).train.class_weights is None
 
 
 def classifier_of(kind: str, tokens: str = "bpe", longest: int = 29, seed: int = 1) -> TextClassifier:

@@ -363,6 +363,46 @@ def test_train_on_pairs(folder: Path, capsys: Captured, tmp_path: Path) -> None:
         load_model(tmp_path / "run").classify("the cat")
 
 
+def test_ones_own_columns_and_a_rare_label(folder: Path, capsys: Captured, tmp_path: Path) -> None:
+    """From a CSV with odd names to eval and compare: columns are said once, and a run remembers them."""
+    rows = [(f"{text} {number}", "spam" if number % 40 == 0 else "ham") for number, text in enumerate(sentences(240))]
+    lines = [f'{number % 7},{label},"{text}, yes"' for number, (text, label) in enumerate(rows)]
+    (tmp_path / "mail.csv").write_text("\n".join(["day,verdict,body text", *lines]))
+    run, small = (
+        str(tmp_path / "run"),
+        setting([*SHORT, "model.width=12", "model.heads=2", "train.class_weights=balanced"]),
+    )
+    words = ["train", "classify", "--data", str(tmp_path / "mail.csv"), "--steps", "2", "-o", run, *small]
+    line = refused(capsys, *words)
+    assert "which column is the label? There is day, verdict, body text" in line and "--text 2 --label 1" in line
+    code, out, err = typed(capsys, *words, "--text", "body text", "--label", "2", "--json")
+    assert code == 0 and "text is column body text, label is column verdict; not read: day" in err
+    assert "labels are uneven" in err and "are 'ham'" in err and "labels count by train.class_weights" in err
+    assert {"accuracy", "majority", "f1"} <= json.loads(out)["metrics"].keys()
+    config = json.loads((tmp_path / "run" / "run.json").read_text())["config"]
+    assert (config["data"]["text"], config["data"]["label"]) == ("body text", "2")
+    assert config["train"]["class_weights"] == "balanced"
+
+    (tmp_path / "test.jsonl").write_text(
+        "".join(json.dumps({"m": text, "l": label}) + "\n" for text, label in rows[:20])
+    )
+    columns = ("--text", "m", "--label", "l")
+    code, out, _ = typed(capsys, "eval", run, "--on", str(tmp_path / "test.jsonl"), *columns)
+    assert code == 0 and "always ham" in out and "95.0" in out and "as spam" in out and "macro F1" in out
+    (tmp_path / "other.tsv").write_text("".join(f"{label}\t{text}\n" for text, label in rows[:3]))
+    code, out, err = typed(capsys, "eval", f"{run}/best", "--on", str(tmp_path / "other.tsv"), "--json")
+    found = json.loads(out)  # three rows: its labels, which the model knows, tell the column
+    assert (
+        code == 0 and sum(found["confusion"][0]) == 2 and "label is column 1" in found["notes"][0] and "column 1" in err
+    )
+    code, out, _ = typed(capsys, "compare", run, run, "--on", str(tmp_path / "test.jsonl"), *columns)
+    assert code == 0 and "20 texts of" in out
+    assert "no key 'body text'" in refused(capsys, "eval", run, "--on", str(tmp_path / "test.jsonl"))
+    assert "--source has no meaning for data to classify; say --text, --label, --pair" in refused(
+        capsys, *words, "--source", "1"
+    )
+
+
 def test_a_budget_that_is_too_short_leaves_nothing(folder: Path, capsys: Captured) -> None:
     """The bug: an empty folder stayed, and the next run had the number after it."""
     words = ["--data", "books", "--budget", "0.001s", *setting([*TEXT, "model.max_length=16", "samples=0"])]

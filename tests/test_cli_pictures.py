@@ -6,13 +6,18 @@ import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from regard.cli import main
 from regard.data.pictures.shapes import scenes
+from regard.runs import read_run
+from regard.tasks.config import check_run
+from regard.tasks.learn import prepare
 from regard.tasks.trained import load_model
 
 SHORT = ["train.steps=3", "train.warmup=1", "train.batch_pictures=8", "data.hold_out=10"]
@@ -165,9 +170,75 @@ def test_every_task_is_scored(folder: Path, capsys: Captured, task: str, on: str
     assert code == 0 and json.loads(out)["run"] == f"runs/{task}/1"
 
 
+def test_what_eval_leaves_out_is_told_and_each_is_named(folder: Path, capsys: Captured) -> None:
+    """The bug: of 1,507 pictures 1,504 could not be read, and the scores of three were printed without a word."""
+    for number in range(5):  # broken.0.png to broken.4.png, and a text, beside good ones
+        for kind in sorted(path.name for path in (folder / "shapes").iterdir())[:2]:
+            (folder / "damaged" / kind).mkdir(parents=True, exist_ok=True)
+            (folder / "damaged" / kind / f"broken.{number}.png").write_bytes(b"\x89PNG no more")
+    for path in sorted(folder.glob("shapes/*/*.png"))[:2] + sorted(folder.glob("shapes/*/*.png"))[-2:]:
+        (folder / "damaged" / path.parent.name).mkdir(exist_ok=True)
+        (folder / "damaged" / path.parent.name / path.name).write_bytes(path.read_bytes())
+    (folder / "damaged" / "notes.txt").write_text("no picture")
+    code, out, err = typed(capsys, "eval", "runs/classify/1", "--on", "damaged")
+    assert code == 0 and "4 pictures of damaged (11 left out)" in out
+    assert "10 of 14 pictures left out: " in err and "broken.0.png" in err and "left out 1 files" in err
+    assert "regard eval --json names all 11" in err
+    found = json.loads(typed(capsys, "eval", "runs/classify/1", "--on", "damaged", "--json")[1])
+    named = [each["name"] for each in found["left_out"]]
+    broken = [str(path.relative_to(folder)) for path in folder.glob("damaged/**/broken*")]
+    assert sorted(named) == sorted([*broken, "damaged/notes.txt"])
+    assert all(each["why"] for each in found["left_out"]) and len(found["notes"]) == 2
+    captions = [{"file_name": "photo.jpg", "text": "a circle"}, {"file_name": "gone.jpg", "text": "a square"}]
+    (folder / "captions.jsonl").write_text("\n".join(map(json.dumps, captions)))
+    code, out, err = typed(capsys, "eval", "runs/caption/1", "--on", "captions.jsonl")
+    assert code == 0 and "1 pictures of captions.jsonl (1 left out)" in out and "line 2: gone.jpg" in err
+    found = json.loads(typed(capsys, "eval", "runs/caption/1", "--on", "captions.jsonl", "--json")[1])
+    assert [each["name"] for each in found["left_out"]] == ["captions.jsonl, line 2: gone.jpg"]
+    code, _, err = typed(capsys, "compare", "runs/caption/1", "runs/caption/1", "--on", "captions.jsonl")
+    assert code == 0 and "line 2: gone.jpg" in err
+
+
+def test_samples_of_a_validation_name_their_picture(folder: Path, tmp_path: Path) -> None:
+    """The bug: a line with nothing, an arrow and a caption."""
+    files = {path.name for path in folder.glob("shapes/*/*.png")}
+    shown = {}
+    for task in ("classify", "caption", "answer"):
+        config = check_run(read_run(f"runs/{task}/1")["config"], task)  # type: ignore[arg-type]
+        job = prepare(config, tmp_path / task, beside=folder, resume=False).job
+        with torch.no_grad():
+            shown[task] = [source for source, _, _ in job.validate(job.model).samples]
+    assert len(shown["classify"]) == 2 and set(shown["classify"]) <= files
+    assert shown["caption"] == ["picture 0", "picture 1"]  # drawn scenes have no files
+    assert [each.split(": ")[0] for each in shown["answer"]] == ["picture 0", "picture 0"]
+
+
+def test_classes_of_pictures_have_weights(folder: Path, tmp_path: Path) -> None:
+    values = json.loads(json.dumps(read_run("runs/classify/1")["config"]))
+    values["train"]["class_weights"] = {"ring": 3.0, "cross": 0.5}
+    job = prepare(check_run(values, "classify"), tmp_path / "run", beside=folder, resume=False).job
+    model: Any = job.model
+    batches: Any = job.batches
+    names = sorted(path.name for path in (folder / "shapes").iterdir())
+    asked = torch.tensor([{"ring": 3.0, "cross": 0.5}.get(name, 1.0) for name in names])
+    assert torch.allclose(model.class_weights, asked / asked[torch.from_numpy(batches.labels)].mean())
+    batch = batches.take(np.arange(0, len(batches.labels), 5))
+    model.eval().training, model.rate = True, 0.0  # no dropout anywhere, but the loss of training
+    with torch.no_grad():
+        loss = torch.nn.functional.cross_entropy(model.logits(batch), batch.labels, reduction="none")
+        found = model(batch).parts["loss"].sum
+        assert torch.allclose(found, (model.class_weights[batch.labels] * loss).sum(), rtol=1e-5)
+        assert not torch.allclose(found, loss.sum(), rtol=1e-3)
+
+
 def test_confusions_are_drawn_with_pictures(folder: Path, capsys: Captured) -> None:
     code, _, err = typed(capsys, "eval", "runs/classify/1", "--on", "shapes", "-o", "confusion.png")
     assert code == 0 and "wrote confusion.png" in err and (folder / "confusion.png").stat().st_size > 5000
+
+
+def test_captions_are_validated_on_pictures(folder: Path, capsys: Captured) -> None:
+    """The bug: it said "did you mean samples?"."""
+    assert "validate.pictures" in refused(capsys, "train", "caption", "--set", "validate.sentences=5")
 
 
 def test_a_model_is_only_asked_for_what_it_does(folder: Path, capsys: Captured) -> None:

@@ -17,7 +17,7 @@ from regard.data.batch import pad, pair_batch
 from regard.data.batches import Batches, TokenPairs, filter_lengths
 from regard.data.config import PairsConfig
 from regard.data.pairs import builtin_pairs, hold_out, load_pairs, overlap, read_pairs
-from regard.errors import RegardError
+from regard.errors import RegardError, UsageError
 from regard.tokens import BEGIN, END, PAD
 
 FIELDS = ("source", "target")
@@ -140,6 +140,47 @@ def test_three_ways_to_write_pairs(tmp_path: Path, end: str) -> None:
     two = [write(tmp_path, f"p.en{end}", "a man\ntwo dogs\n"), write(tmp_path, f"p.de{end}", "ein Mann\nzwei Hunde")]
     for names in ([tsv], [jsonl], two):
         assert read_pairs(names, FIELDS) == PAIRS
+
+
+SENTENCES = [("a man, with a red hat", "ein Mann mit rotem Hut"), ("two dogs in the snow", "zwei Hunde im Schnee")]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "fields", "languages"),
+    [
+        ("p.csv", '"{0}",{1}\n', FIELDS, None),
+        ("p.csv", 'id,target,source\n7,{1},"{0}"\n', FIELDS, None),
+        ("p.csv", 'en,de\n"{0}",{1}\n', FIELDS, None),
+        ("p.tsv", "de\ten\n{1}\t{0}\n", FIELDS, ("en", "de")),
+        ("p.tsv", "english_text\tgerman_text\n{0}\t{1}\n", FIELDS, None),
+        ("p.tsv", "id\tfrom here\tto there\n7\t{0}\t{1}\n", ("2", "3"), None),
+        ("p.tsv", "a\tb\n{1}\t{0}\n", ("b", "a"), None),
+        ("p.jsonl", '{{"de": "{1}", "en": "{0}"}}\n', ("en", "de"), None),
+        ("p.jsonl", '{{"de": "{1}", "en": "{0}"}}\n', FIELDS, ("en", "de")),
+    ],
+)
+def test_columns_of_pairs(
+    tmp_path: Path, name: str, text: str, fields: tuple[str, str], languages: tuple[str, str] | None
+) -> None:
+    """The help promised .csv, which was refused; a header became a pair of its own."""
+    *header, row = text.splitlines(keepends=True)
+    file = write(tmp_path, name, "".join(header) + "".join(row.format(*pair) for pair in SENTENCES))
+    assert read_pairs([file], fields, languages=languages) == SENTENCES
+
+
+def test_what_is_guessed_of_pairs_is_told_and_the_rest_asked_for(tmp_path: Path) -> None:
+    notes: list[str] = []
+    read_pairs([write(tmp_path, "p.csv", "en,de\na longer sentence here,ein etwas laengerer Satz\n")], notes=notes)
+    assert len(notes) == 1 and "source is column en, target is column de" in notes[0]
+    dictionary = write(tmp_path, "d.tsv", "es\tit\nist\tis\nich\tI\n")  # words, and no names of languages
+    assert read_pairs([dictionary])[0] == ("es", "it")
+    numbered = write(tmp_path, "n.tsv", "".join(f"{number}\ta b\tc d\n" for number in (5, 9, 2)))
+    with pytest.raises(
+        UsageError,
+        match=r"which column is the source\? .*first two columns, or .*or say --source and .*--source 2 --target 3",
+    ):
+        read_pairs([numbered])
+    assert read_pairs([numbered], ("2", "3")) == [("a b", "c d")] * 3
 
 
 def test_json_fields_have_names(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regard.config import check
 from regard.data.config import LabelledConfig
 from regard.data.label_batches import LabelBatches
 from regard.data.labelled import load_labelled, read_labelled
@@ -118,6 +119,131 @@ def test_what_is_wrong_is_told_with_its_line(
 ) -> None:
     with pytest.raises(RegardError, match=message):
         read_labelled([write(tmp_path / name, text)], label_first=label_first)
+
+
+# -- which column is which ---------------------------------------------------------------------------------------------
+
+OPINIONS = [
+    (f"film number {number} was {'good' if number % 3 else 'dull'}", "12345"[number % 5]) for number in range(60)
+]
+READ = [Labelled(text, label) for text, label in OPINIONS]
+
+
+def table(names: str, form: str, between: str = ",") -> str:
+    """The opinions as lines: `form` has text, label and number."""
+    lines = [form.format(text=text, label=label, number=number) for number, (text, label) in enumerate(OPINIONS)]
+    return "".join(line.replace(",", between) + "\n" for line in ([names] if names else []) + lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "columns", "note"),
+    [
+        ("a.csv", table("review,stars", "{text},{label}"), {}, ""),  # the bug: a label "stars" of its own
+        ("a.csv", table("label,text", "{label},{text}"), {}, ""),  # the bug: 60 labels, none held out
+        ("a.tsv", table("", "{label},{text}", "\t"), {}, "text is column 2, label is column 1 (the label by its 5 values"),
+        ("a.csv", table("opinion,verdict", "{text},{label}"), {}, "label is column verdict (in the usual order"),
+        ("a.csv", table("verdict,opinion", "{label},{text}"), {}, "label is column verdict (the label by its 5 values"),
+        ("a.csv", table("Opinion,Verdict", "{text},v{label}"), {}, "label is column Verdict"),
+        ("a.csv", table(",text,label", "{number},{text},{label}"), {}, "label is column label; not read: 1"),
+        ("a.csv", table("id,opinion,verdict", "x{number},{text},{label}"), {}, "the text by its words; say otherwise"),
+        ("a.csv", table("id,a,b,c", "{number},{label},{text},{label}"), {"text": "a", "label": "B"}, None),
+        ("a.csv", table("", "{label},{number},{text}"), {"text": "3", "label": "1"}, "not read: 2"),
+        ("a.tsv", table("review,stars,text,label", "{text},{label},x,{number}", "\t"), {"text": "review", "label": "2"}, "n"),
+        ("a.tsv", table("", "{number},{text},{label}", "\t"), {}, "column 1 counts the rows"),
+        ("a.jsonl", table("", '{{"review": "{text}"; "stars": {label}; "label": 3}}').replace(";", ","),
+         {"text": "review", "label": "stars"}, ""),
+        ("a.jsonl", table("", '{{"id": {number}; "opinion": "{text}"; "verdict": "{label}"}}').replace(";", ","), {},
+         "label is key verdict (the label by its 5 values"),
+    ],
+)  # fmt: skip
+def test_columns(tmp_path: Path, name: str, text: str, columns: dict[str, str], note: str | None) -> None:
+    notes: list[str] = []
+    file = write(tmp_path / name, text)
+    if note is None:  # names that are asked for are taken, whatever stands there
+        found = read_labelled([file], **columns)
+        assert (found[0].text, found[0].label) == ("1", OPINIONS[0][0])
+        return
+    found = read_labelled([file], notes=notes, **columns)
+    wanted = [Labelled(each.text, f"v{each.label}") for each in READ] if "Verdict" in text else READ
+    assert found == wanted
+    assert (not notes) if not note else (len(notes) == 1 and note in notes[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "columns", "message"),
+    [
+        ("a.tsv", table("", "{number},{text}", "\t"), {}, r"which column is the label\? There is column 1 to 2"),
+        (
+            "a.csv",
+            table("id,day,opinion,verdict", "{number},{label},{text},{label}"),
+            {},
+            "There is id, day, opinion, ver",
+        ),
+        ("a.csv", table("category,topic,text", "{label},{label},{text}"), {}, "which column is the label"),
+        (
+            "a.csv",
+            table("id,opinion", "x{number},{text}"),
+            {"text": "opinon"},
+            "no column 'opinon' .*did you mean opinion",
+        ),
+        ("a.csv", table("", "{text},{label}"), {"label": "3"}, "--label 3: there are 2 columns, 1 to 2"),
+        (
+            "a.csv",
+            table("", "{text},{label}"),
+            {"label": "stars"},
+            "no column 'stars' .*the first line is 'film number 0 was dull', '1'; a number, 1 to 2",
+        ),
+        ("a.csv", table("", "{text},{label}"), {"text": "1", "label": "1"}, "two are the same"),
+        ("a.jsonl", '{"review": "a", "stars": 1}', {"label": "star"}, "line 1: no key 'star'; did you mean stars"),
+    ],
+)
+def test_columns_that_cannot_be_told_are_asked_for(
+    tmp_path: Path, name: str, text: str, columns: dict[str, str], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
+        read_labelled([write(tmp_path / name, text)], **columns)
+    if "which column" in message:  # three ways to say it
+        said = str(caught.value)
+        assert (
+            "write text (and second text), label" in said
+            and "in the first line" in said
+            and "--text 2 --label 1" in said
+        )
+
+
+def test_pairs_of_texts_by_their_names(tmp_path: Path) -> None:
+    lines = [f"{number}\tyes\tit is wet\tit rains" for number in (3, 9, 4)]
+    file = write(tmp_path / "a.tsv", "\n".join(["idx\tlabel\thypothesis\tpremise", *lines]))
+    assert read_labelled([file]) == PAIRS[:1] * 3
+    swapped = read_labelled([file], text="3", second="premise")
+    assert swapped == [Labelled("it is wet", "yes", "it rains")] * 3
+    file = write(tmp_path / "b.tsv", "title\treview\tlabel\nit rains\tit is wet\tyes\n")  # as it always was
+    assert read_labelled([file]) == PAIRS[:1]
+
+
+def test_a_first_row_that_is_no_header_stays(tmp_path: Path) -> None:
+    """Names of two words, labels that come again, numbers: they look like a header one by one, and are none."""
+    for first in ("Germany\ten", "good\t1", "a fine film\tpositive", "review\tpositive"):
+        label = first.split("\t")[1]
+        text = "".join(f"text {number}\t{(label, 'other')[number % 2]}\n" for number in range(20))
+        found = read_labelled([write(tmp_path / "a.tsv", f"{first}\n{text}")])
+        assert len(found) == 21 and found[0] == Labelled(*first.split("\t"))
+
+
+def test_validation_has_its_columns_where_its_labels_are(tmp_path: Path) -> None:
+    """Four rows are too few to tell by their values; that their labels are those of training tells it."""
+    train = write(tmp_path / "a.tsv", table("", "{label},{text}", "\t"))
+    valid = write(tmp_path / "b.tsv", "1\tsome film\n3\tsome other\n")
+    sets = load_labelled(LabelledConfig(train=(train,), valid=(valid,), test=(valid,)))
+    assert sets.valid == [Labelled("some film", "1"), Labelled("some other", "3")] and sets.labels == tuple("12345")
+    headed = write(tmp_path / "c.csv", "verdict,opinion\n1,some film\n")
+    sets = load_labelled(LabelledConfig(train=(train,), valid=(headed,)))
+    assert sets.valid == [Labelled("some film", "1")]
+
+
+def test_numbers_of_columns_in_a_configuration() -> None:
+    config = check(LabelledConfig, {"text": 2, "label": "1"}, "test")
+    assert (config.text, config.label) == ("2", "1")
 
 
 # -- the sets of a run -------------------------------------------------------------------------------------------------

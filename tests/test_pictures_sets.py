@@ -248,6 +248,13 @@ CAPTIONS = {
 }
 
 
+CAPTIONS |= {  # as Hugging Face lays out folders of pictures
+    "metadata.jsonl": '{"file_name": "x/1.png", "text": "a cat, asleep"}\n{"file_name": "x/1.png", "text": "the cat"}\n'
+    '{"file_name": "2.png", "text": "a dog"}\n{"file_name": "2.png", "text": "it"}\n',
+    "metadata.csv": 'file_name,text\nx/1.png,"a cat, asleep"\nx/1.png,the cat\n2.png,a dog\n2.png,it\n',
+}
+
+
 @pytest.mark.parametrize("name", CAPTIONS)
 def test_captions(tmp_path: Path, name: str) -> None:
     pictures = draw(tmp_path / "x" / "1.png"), draw(tmp_path / "2.png")
@@ -301,6 +308,26 @@ def test_what_is_left_out_of_captions_is_counted(tmp_path: Path) -> None:
         ("a.csv", "1.png,a\n1.png\n", "line 2: 1 columns where 2"),
         ("a.csv", "picture,capton\n1.png,a\n", "line 1: no column caption; did you mean capton?"),
         ("a.csv", "picture,image,caption\n1.png,1.png,a\n", "line 1: two columns for picture"),
+        (
+            "a.csv",
+            "img,txt\n1.png,a\n",
+            "no column picture; there is img, txt, and picture, image, file, file_name, file",
+        ),
+        (
+            "a.csv",
+            "file,txt\n1.png,a\n",
+            "no column caption; there is file, txt, and caption, captions, text, sentence or",
+        ),
+        (
+            "a.jsonl",
+            '{"img": "1.png", "caption": "x"}',
+            "no key picture; there is img, caption, and picture, image, file,",
+        ),
+        (
+            "a.jsonl",
+            '{"image": "1.png", "txt": "x"}',
+            "no key caption; there is image, txt, and caption, captions, text",
+        ),
         ("a.csv", '1.png,"a\n', "not valid CSV"),
         ("a.tsv", "1.png\ta\n\tb\n", "line 2: the name of the picture is empty"),
         ("a.tsv", "", "is empty"),
@@ -346,6 +373,19 @@ def test_what_is_left_out_of_questions_is_counted(tmp_path: Path) -> None:
         f"{start} 1 rows without a question (first in line 2)",
         f"{start} 2 rows without an answer (first in line 3)",
         f"{start} 1 rows whose picture is missing (first in line 4: no.png)",
+    )
+    assert found.left_out == tuple(
+        (f"{tmp_path / 'a.csv'}, line {where}", f"rows {why}")
+        for where, why in (
+            ("2", "without a question"),
+            ("3", "without an answer"),
+            ("4: no.png", "whose picture is missing"),
+            ("5", "without an answer"),
+        )
+    )
+    unknown = write(tmp_path / "d.jsonl", '{"picture": "1.png", "question": "a", "reply": "b"}')
+    assert "no key answer; there is picture, question, reply, and answer or label would do" in fails(
+        read_questions, unknown
     )
     wrong = write(tmp_path / "b.jsonl", '{"picture": "1.png", "question": "a", "answer": [1]}')
     assert "b.jsonl, line 1: answer is [1], not a text" in fails(read_questions, wrong)

@@ -11,7 +11,21 @@ import typer
 from regard.cli.compare_others import compare_others
 from regard.cli.eval import check_tokenizer
 from regard.cli.model import about, check_device, check_files, choose_device
-from regard.cli.options import AsJson, Beam, Device, Lowercase, Softness, Tokenize, given
+from regard.cli.options import (
+    AsJson,
+    Beam,
+    Device,
+    LabelColumn,
+    Lowercase,
+    PairColumn,
+    Softness,
+    SourceColumn,
+    TargetColumn,
+    TextColumn,
+    Tokenize,
+    column_settings,
+    given,
+)
 from regard.cli.output import print_json, print_table, progress, results, say
 from regard.errors import UsageError
 
@@ -36,7 +50,7 @@ def compare(
             "--on",
             metavar="FILE...",
             show_default="data.test, or built-in dates",
-            help="Test pairs: one .tsv or .jsonl file, two parallel files, or built-in, as builtin/dates/test.",
+            help="Test data: one .tsv, .csv or .jsonl file, two parallel files, or built-in, as builtin/dates/test.",
         ),
     ] = None,
     budget: Annotated[
@@ -52,6 +66,11 @@ def compare(
         typer.Option(metavar="FILE...", help="Training pairs.", show_default="built-in dates, or the .toml's"),
     ] = None,
     valid: Annotated[list[str] | None, typer.Option(metavar="FILE...", help="Validation pairs.")] = None,
+    text: TextColumn = None,
+    label: LabelColumn = None,
+    pair: PairColumn = None,
+    source: SourceColumn = None,
+    target: TargetColumn = None,
     preset: Annotated[
         str | None, typer.Option(metavar="NAME", help="Size of the models: demo, tiny, base or big.")
     ] = None,
@@ -89,10 +108,15 @@ def compare(
     check_device(device)
     from regard.tasks.contenders import check_same_data, named_test_set, read_contenders
 
-    over = given(preset=preset, data=given(train=data or None, valid=valid or None) or None)
+    asked = given(text=text, label=label, pair=pair, source=source, target=target)
+    task = "translate" if "source" in asked or "target" in asked else "classify"
+    columns = column_settings(task, **asked)  # to be checked against the task of the contenders
+    tables = given(train=data or None, valid=valid or None) | columns
+    over = given(preset=preset, data=tables or None)
     contenders = read_contenders(what, over, settings)
     check_same_data(contenders, test_matters=not on)
     seconds, task = read_budget(budget, contenders), one_task(contenders)
+    column_settings(task, **asked)
     decode = given(beam=beam, softness=softness)
     check_options(task, contenders, decode, join or [], lowercase)
     names = named_test_set(contenders, on or [])
@@ -100,8 +124,8 @@ def compare(
         check_files(each.files, each.beside)
     check_files(names, contenders[0].beside, task)
     device = choose_device(device)
-    test = read_test_set(contenders, names, join or []) if task == "translate" else None
-    texts = [] if test is not None else read_other_test(task, contenders, names)
+    test = read_test_set(contenders, names, join or [], columns) if task == "translate" else None
+    texts = [] if test is not None else read_other_test(task, contenders, names, columns)
     place = out
     if out is None and seconds is not None:
         from regard.runs import new_run
@@ -181,14 +205,22 @@ def check_options(
         check(DecodeConfig, {**own, **decode}, "decode")
 
 
-def read_other_test(task: str, contenders: list[Contender], names: tuple[str, ...]) -> list[Labelled]:
+def read_other_test(
+    task: str, contenders: list[Contender], names: tuple[str, ...], columns: dict[str, Any]
+) -> list[Labelled]:
     """The test set of any task but translation, read and checked before anything is trained."""
     from regard.tasks.compare_others import read_test
 
-    return read_test(task, contenders, names)
+    notes: list[str] = []
+    texts = read_test(task, contenders, names, columns, notes)
+    for note in notes:
+        say(note)
+    return texts
 
 
-def read_test_set(contenders: list[Contender], names: tuple[str, ...], join: list[int]) -> TestSet:
+def read_test_set(
+    contenders: list[Contender], names: tuple[str, ...], join: list[int], columns: dict[str, Any]
+) -> TestSet:
     """What they are tested on, read before anything is trained, so that a wrong name costs nothing."""
     from regard.data.config import PairsConfig
     from regard.data.pairs import read_pairs
@@ -197,12 +229,15 @@ def read_test_set(contenders: list[Contender], names: tuple[str, ...], join: lis
     from regard.tasks.evaluate import has_one_answer
     from regard.tasks.evaluate import read_test_set as read_for_run
 
-    first = contenders[0]
+    first, notes = contenders[0], list[str]()
     if first.config is None:
-        pairs = read_for_run(names, first.word)
+        pairs = read_for_run(names, first.word, columns, notes)
     else:
-        assert isinstance(first.config.data, PairsConfig)
-        pairs = read_pairs(names, first.config.data.fields, first.beside)
+        data = first.config.data
+        assert isinstance(data, PairsConfig)
+        pairs = read_pairs(names, data.fields, first.beside, data.languages, notes)
+    for note in notes:
+        say(note)
     for count in join:
         join_pairs(pairs, count)  # a wrong number is told now
     return TestSet(names, tuple(pairs), has_one_answer(names), tuple(sorted(set(join))))

@@ -45,6 +45,8 @@ def compare_others(
             report = compare_language_models(
                 folders, on=on, beside=beside, budget=budget, device=device, progress=advance
             )
+    for note in report.notes:
+        say(note)
     written = [] if place is None else [write_json(place / "report.json", report.data())]
     print_json(report.data()) if as_json else print_report(report)
     for path in written:

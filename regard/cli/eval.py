@@ -2,28 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from regard.cli.model import about, check_decode, check_files, check_out, load_model
-from regard.cli.options import AsJson, Beam, Device, Lowercase, RunFolder, Softness, TestPairs, Tokenize, given
+from regard.cli.options import (
+    AsJson,
+    Beam,
+    Device,
+    LabelColumn,
+    Lowercase,
+    PairColumn,
+    RunFolder,
+    Softness,
+    SourceColumn,
+    TargetColumn,
+    TestPairs,
+    TextColumn,
+    Tokenize,
+    column_settings,
+    given,
+)
 from regard.cli.output import one_line, print_json, print_table, progress, results, say
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
+    from regard.evaluate.classification import ClassificationScores
     from regard.tasks.evaluate import Evaluation
     from regard.tasks.evaluate_labels import LabelEvaluation
     from regard.tasks.evaluate_pictures import PictureEvaluation
     from regard.tasks.evaluate_text import TextEvaluation
 
 MOST_LABELS = 30  # that get a row of their own
+MOST_SQUARE = 8  # labels whose confusions are printed as a square; of more, the most frequent ones as lines
 
 
 def evaluate(
     run: RunFolder,
     on: TestPairs,
+    text: TextColumn = None,
+    label: LabelColumn = None,
+    pair: PairColumn = None,
+    source: SourceColumn = None,
+    target: TargetColumn = None,
     beam: Beam = None,
     softness: Softness = None,
     lowercase: Lowercase = False,
@@ -55,21 +79,22 @@ def evaluate(
     asked |= given(tokenize=tokenize)
     asked |= given(save=save, out=out)
     _check_options(task, asked)
+    columns = column_settings(task, text=text, label=label, pair=pair, source=source, target=target)
     check_decode(found, given(beam=beam, softness=softness))
     check_out(out, (".png", ".svg"))
     check_files(on, task=task)
     model = load_model(run, device)
     if task == "translate":
         how = {"lowercase": lowercase, "tokenize": tokenize}
-        _translations(model, run, on, given(beam=beam, softness=softness), how, save, as_json)
+        _translations(model, run, on, columns, given(beam=beam, softness=softness), how, save, as_json)
     elif task == "classify":
-        _labels(model, run, on, save, out, as_json)
+        _labels(model, run, on, columns, save, out, as_json)
     elif model.config.pictures is not None:
         from regard.cli.eval_pictures import score_pictures
 
         score_pictures(model, run, on, given(beam=beam), save, out, as_json)
     else:
-        _texts(model, run, on, given(context=context, overlap=overlap), as_json)
+        _texts(model, run, on, given(context=context, overlap=overlap), columns, as_json)
 
 
 ALLOWED = {
@@ -101,6 +126,7 @@ def _translations(
     translator: Any,
     run: str,
     on: list[str],
+    columns: dict[str, Any],
     decode: dict[str, Any],
     how: dict[str, Any],
     save: Path | None,
@@ -110,13 +136,16 @@ def _translations(
     from regard.tasks.evaluate import evaluate as score
     from regard.tasks.evaluate import has_one_answer, read_test_set
 
-    pairs = read_test_set(on, run)
+    notes: list[str] = []
+    pairs = read_test_set(on, run, columns, notes)
+    say_notes(notes)
     with progress("translating") as advance:
         found = score(translator, pairs, one_answer=has_one_answer(on), progress=advance, **how, **decode)
     if save is not None:
         say(f"wrote {write_text(save, ''.join(one_line(output) + chr(10) for output in found.outputs))}")
     if as_json:
-        print_json({"run": run, "on": on, "decode": translator.options(decode).model_dump(), **found.data()})
+        told = {**found.data(), "notes": [*notes, *found.notes]}
+        print_json({"run": run, "on": on, "decode": translator.options(decode).model_dump(), **told})
     else:
         print_scores(run, on, found)
 
@@ -125,8 +154,8 @@ def print_scores(run: str, on: list[str], found: Evaluation) -> None:
     scores = found.scores.values()
     rows = [(each.name, f"{each.value:.1f}", f"{each.low:.1f} to {each.high:.1f}") for each in scores]
     if found.exact is not None:
-        right = round(found.exact / 100 * found.sentences)
-        rows.append(("exact", f"{found.exact:.1f}", f"{right:,} of {found.sentences:,} right"))
+        (low, high), counted = found.exact_interval, f"{found.exact_right:,} of {found.sentences:,} right"
+        rows.append(("exact", f"{found.exact:.1f}", f"{low:.1f} to {high:.1f} ({counted})"))
     print_table((f"{run}", "score", "95% interval"), rows, right=("score",))
     console = results()
     console.print(
@@ -138,11 +167,22 @@ def print_scores(run: str, on: list[str], found: Evaluation) -> None:
         say(note)
 
 
-def _texts(model: Any, run: str, on: list[str], options: dict[str, Any], as_json: bool) -> None:
+def say_notes(notes: Sequence[str], left_out: Sequence[tuple[str, str]] = ()) -> None:
+    """What was guessed of a test set and what was left out of it; JSON has the names of all."""
+    for note in notes:
+        say(note)
+    if len(left_out) > len(notes):
+        say(f"regard eval --json names all {len(left_out):,} that were left out")
+
+
+def _texts(
+    model: Any, run: str, on: list[str], options: dict[str, Any], columns: dict[str, Any], as_json: bool
+) -> None:
     from regard.tasks.evaluate_text import evaluate_text
 
     with progress("reading") as advance:
-        found = evaluate_text(model, on, progress=advance, **options)
+        found = evaluate_text(model, on, progress=advance, **options, **columns)
+    say_notes(found.notes, found.left_out)
     if as_json:
         print_json({"run": run, "on": on, **options, **found.data()})
     else:
@@ -158,12 +198,16 @@ def print_text_scores(run: str, on: list[str], found: TextEvaluation) -> None:
     results().print(f"{found.tokens:,} tokens of {' '.join(on)}, {speed:,.0f} a second", markup=False)
 
 
-def _labels(model: Any, run: str, on: list[str], save: Path | None, out: Path | None, as_json: bool) -> None:
+def _labels(
+    model: Any, run: str, on: list[str], columns: dict[str, Any], save: Path | None, out: Path | None, as_json: bool
+) -> None:
     from regard.files import write_text
     from regard.look.confusion import save_confusion
     from regard.tasks.evaluate_labels import evaluate_labels, read_labelled_test
 
-    texts = read_labelled_test(on, run)
+    notes: list[str] = []
+    texts = read_labelled_test(on, run, columns=columns, notes=notes)
+    say_notes(notes)
     with progress("classifying") as advance:
         found = evaluate_labels(model, texts, advance)
     if save is not None:
@@ -172,7 +216,7 @@ def _labels(model: Any, run: str, on: list[str], save: Path | None, out: Path | 
         title = f"{found.scores.accuracy:.1f}% of {len(texts):,} right"
         say(f"wrote {save_confusion(found.scores.confusion, model.labels, out, title)}")
     if as_json:
-        print_json({"run": run, "on": on, **found.data()})
+        print_json({"run": run, "on": on, "notes": notes, **found.data()})
     else:
         print_label_scores(run, on, found)
 
@@ -185,6 +229,7 @@ def print_label_scores(
         (f"{run}", "score", "95% interval"),
         [
             ("accuracy", f"{scores.accuracy:.1f}", f"{scores.low:.1f} to {scores.high:.1f}"),
+            (f"always {scores.frequent}", f"{scores.majority:.1f}", ""),  # what accuracy is to be held against
             ("macro F1", f"{scores.macro_f1:.1f}", ""),
         ],
         right=("score",),
@@ -194,5 +239,23 @@ def print_label_scores(
         for each in scores.labels[:MOST_LABELS]
     ]
     print_table(("label", "precision", "recall", "F1", what), rows, right=("precision", "recall", "F1", what))
+    print_confusion(scores)
     speed = len(found.wanted) / max(1e-9, found.seconds)
-    results().print(f"{len(found.wanted):,} {what} of {' '.join(on)}, {speed:,.0f} a second", markup=False)
+    left = f" ({len(found.left_out):,} left out)" if found.left_out else ""
+    results().print(f"{len(found.wanted):,} {what} of {' '.join(on)}{left}, {speed:,.0f} a second", markup=False)
+
+
+def print_confusion(scores: ClassificationScores) -> None:
+    """Which label was taken for which, and how often: all counts of a few labels, the most frequent mistakes of many."""
+    names = [each.label for each in scores.labels]
+    if len(names) <= MOST_SQUARE:
+        columns = [f"as {name}" for name in names]
+        counts = [[f"{count:,}" for count in row] for row in scores.confusion.tolist()]
+        rows = [[name, *row] for name, row in zip(names, counts, strict=True)]
+        print_table(("taken:", *columns), rows, right=columns, fold=("taken:",))
+        return
+    pairs = [(int(scores.confusion[i, j]), i, j) for i in range(len(names)) for j in range(len(names)) if i != j]
+    worst = [pair for pair in sorted(pairs, reverse=True)[:MOST_SQUARE] if pair[0]]
+    if worst:
+        rows = [[f"{names[i]} taken for {names[j]}", f"{count:,}"] for count, i, j in worst]
+        print_table(("most frequent mistakes", "times"), rows, right=("times",))

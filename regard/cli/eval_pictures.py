@@ -18,7 +18,7 @@ def score_pictures(
     if user.config.task == "caption":
         _captions(user, run, on, options, save, as_json)
         return
-    from regard.cli.eval import print_label_scores
+    from regard.cli.eval import print_label_scores, say_notes
     from regard.files import write_text
     from regard.look.confusion_samples import save_confusion_samples
     from regard.tasks.evaluate_pictures import evaluate_answers, evaluate_pictures
@@ -26,6 +26,7 @@ def score_pictures(
     answers = user.config.task == "answer"
     with progress("answering" if answers else "classifying") as advance:
         found = (evaluate_answers if answers else evaluate_pictures)(user, on, progress=advance)
+    say_notes(found.notes, found.left_out)
     if save is not None:
         say(f"wrote {write_text(save, ''.join(user.labels[place] + chr(10) for place in found.predicted))}")
     if out is not None:
@@ -38,10 +39,12 @@ def score_pictures(
 
 
 def _captions(user: Any, run: str, on: list[str], options: dict[str, Any], save: Path | None, as_json: bool) -> None:
+    from regard.cli.eval import say_notes
     from regard.files import write_text
     from regard.tasks.evaluate_pictures import evaluate_captions
 
     found = evaluate_captions(user, on, **options)
+    say_notes(found.notes, found.left_out)
     if save is not None:
         say(f"wrote {write_text(save, ''.join(one_line(output) + chr(10) for output in found.outputs))}")
     if as_json:
@@ -58,4 +61,5 @@ def print_caption_scores(run: str, on: list[str], found: CaptionEvaluation) -> N
         rows.append(("exact", f"{found.exact:.1f}"))
     print_table((run, "score"), rows, right=("score",))
     speed = len(found.outputs) / max(1e-9, found.seconds)
-    results().print(f"{len(found.outputs):,} pictures of {' '.join(on)}, {speed:,.0f} a second", markup=False)
+    left = f" ({len(found.left_out):,} left out)" if found.left_out else ""
+    results().print(f"{len(found.outputs):,} pictures of {' '.join(on)}{left}, {speed:,.0f} a second", markup=False)

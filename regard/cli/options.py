@@ -29,9 +29,27 @@ TestPairs = Annotated[
         "--on",
         metavar="FILE...",
         show_default=False,
-        help="Test pairs: one .tsv or .jsonl file, two parallel files, or built-in, as builtin/dates/test.",
+        help="Test data: one .tsv, .csv or .jsonl file, two parallel files, or built-in, as builtin/dates/test.",
     ),
 ]
+TextColumn = Annotated[
+    str | None,
+    typer.Option("--text", metavar="COLUMN", help="Column (or key) of the text: its name, or its number from 1."),
+]
+LabelColumn = Annotated[str | None, typer.Option("--label", metavar="COLUMN", help="Column of the label.")]
+PairColumn = Annotated[
+    str | None, typer.Option("--pair", metavar="COLUMN", help="Column of the second text, if labels are of pairs.")
+]
+SourceColumn = Annotated[
+    str | None, typer.Option("--source", metavar="COLUMN", help="Column (or key) of the source, by name or number.")
+]
+TargetColumn = Annotated[str | None, typer.Option("--target", metavar="COLUMN", help="Column of the target.")]
+COLUMNS_OF = {  # which columns a person may name, by task
+    "translate": ("source", "target"),
+    "generate": ("text",),
+    "fill": ("text",),
+    "classify": ("text", "label", "pair"),
+}
 Lowercase = Annotated[
     bool, typer.Option("--lowercase", help="Score without regard to case (BLEU and chrF; TER never has it).")
 ]
@@ -63,6 +81,22 @@ Removals = Annotated[
 def given(**options: Any) -> dict[str, Any]:
     """The options that the person gave: those left out are None."""
     return {name: value for name, value in options.items() if value is not None}
+
+
+def column_settings(task: str, **asked: str | None) -> dict[str, Any]:
+    """The columns that a person names, as keys of the data's configuration."""
+    named, allowed = given(**asked), COLUMNS_OF.get(task, ())
+    wrong = [name for name in named if name not in allowed]
+    if wrong:
+        may = f"say {', '.join('--' + name for name in allowed)}" if allowed else "leave it out"
+        raise UsageError(f"--{wrong[0]} has no meaning for data to {task}; {may}")
+    if not named:
+        return {}
+    if task == "translate":
+        return {"fields": (named.get("source", "source"), named.get("target", "target"))}
+    return {
+        {"pair": "second", "text": "field" if task != "classify" else "text"}.get(k, k): v for k, v in named.items()
+    }
 
 
 @contextmanager

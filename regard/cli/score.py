@@ -12,7 +12,7 @@ import typer
 
 from regard.cli.inputs import Answered, Item, answers, arguments
 from regard.cli.model import check_files, load_translator
-from regard.cli.options import AsJson, Device, RunFolder
+from regard.cli.options import AsJson, Device, RunFolder, SourceColumn, TargetColumn, column_settings
 from regard.cli.output import print_json, say
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def score(
         list[str],
         typer.Argument(
             metavar="PAIRS...",
-            help="One .tsv or .jsonl file, two parallel files, or built-in, as builtin/dates/test.",
+            help="One .tsv, .csv or .jsonl file, two parallel files, or built-in, as builtin/dates/test.",
             show_default=False,
         ),
     ],
@@ -36,6 +36,8 @@ def score(
         bool | None,
         typer.Option("--header/--no-header", help="Name the columns.", show_default="on a terminal, and not in a pipe"),
     ] = None,
+    source: SourceColumn = None,
+    target: TargetColumn = None,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -48,7 +50,10 @@ def score(
     translator = load_translator(run, device)
     from regard.tasks.evaluate import read_test_set
 
-    pairs_ = read_test_set(pairs, run)
+    notes: list[str] = []
+    pairs_ = read_test_set(pairs, run, column_settings("translate", source=source, target=target), notes)
+    for note in notes:
+        say(note)
     asked = arguments(pairs_, [f"pair {number}" for number in range(1, len(pairs_) + 1)])
     terminal, found = sys.stdout.isatty(), []
 

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.model import check_device, check_files, choose_device
-from regard.cli.options import AsJson, Device, given
+from regard.cli.options import (
+    AsJson,
+    Device,
+    LabelColumn,
+    PairColumn,
+    SourceColumn,
+    TargetColumn,
+    TextColumn,
+    column_settings,
+    given,
+)
 from regard.cli.output import print_json, print_table, say
 from regard.errors import RegardError, UsageError
 
@@ -66,6 +76,11 @@ def train(
         list[str] | None,
         typer.Option(metavar="FILE...", help="Validation data; without, some of the data is held out."),
     ] = None,
+    text: TextColumn = None,
+    label: LabelColumn = None,
+    pair: PairColumn = None,
+    source: SourceColumn = None,
+    target: TargetColumn = None,
     languages: Annotated[str | None, typer.Option(metavar="A,B", help="Language codes, such as en,de.")] = None,
     model: Annotated[
         str | None,
@@ -115,17 +130,19 @@ def train(
     Ctrl-C stops a run so that it can go on: regard train --resume RUN.
     """
     changes = given(steps=steps, max_time=max_time)
+    columns = given(text=text, label=label, pair=pair, source=source, target=target)
     if resume is not None:
         fixed = given(WHAT=what, data=data, valid=valid, languages=languages, model=model, preset=preset)
-        fixed |= given(**{"from": origin}, seed=seed, out=out, budget=budget)
+        fixed |= given(**{"from": origin}, seed=seed, out=out, budget=budget) | columns
         result = go_on(resume, fixed, {**changes, **_train_settings(settings or [])}, device)
     else:
-        from regard.tasks.config import data_folder, run_config
+        from regard.tasks.config import data_folder, run_config, task_named
 
-        over = given(preset=preset, train=given(**changes, seed=seed), data=_data(data, valid, languages), start=origin)
-        over |= given(model=None if model is None else {"kind": model})
         if what is None:
             raise UsageError("name a task or a configuration: regard train translate --data pairs.tsv")
+        tables = _data(data, valid, languages) | (column_settings(task_named(what), **columns) if columns else {})
+        over = given(preset=preset, train=given(**changes, seed=seed), data=tables, start=origin)
+        over |= given(model=None if model is None else {"kind": model})
         config, beside = run_config(what, over, settings, say), data_folder(what) or Path.cwd()
         seconds = _seconds(budget, steps, max_time)
         check_start(config, beside, out, device)

@@ -18,7 +18,12 @@ def _listed(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
 
+def _numbered(value: object) -> object:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
 Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]  # a single name may stand without brackets
+Column = Annotated[str, BeforeValidator(_numbered), Field(min_length=1)]  # a name, or a number from 1
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,7 @@ def generated(name: str, most: dict[str, int]) -> Generated:
 
 
 class PairsConfig(StrictConfig):
-    """Pairs of texts. A set is one file of pairs (.tsv, .jsonl) or two parallel files; each may be gzipped."""
+    """Pairs of texts. A set is one file of pairs (.tsv, .csv, .jsonl) or two parallel files; each may be gzipped."""
 
     train: tuple[str, ...] = Field(
         ("builtin/dates",),
@@ -59,7 +64,9 @@ class PairsConfig(StrictConfig):
         (), description="Validation pairs; without them some of the training pairs are held out."
     )
     test: tuple[str, ...] = Field((), description="Test pairs, only looked at to warn when training holds them.")
-    fields: tuple[str, str] = Field(("source", "target"), description="Keys of source and target in JSONL.")
+    fields: tuple[Column, Column] = Field(
+        ("source", "target"), description="Columns (or keys in JSONL) of source and target, by name or number from 1."
+    )
     languages: tuple[str, str] | None = Field(None, description="Language codes of source and target, such as en, de.")
     hold_out: int = Field(1000, ge=1, description="Most pairs held out for validation when there is no valid set.")
     max_length: int = Field(
@@ -104,11 +111,16 @@ class LabelledConfig(StrictConfig):
     )
     valid: Names = Field((), description="Validation texts; without them some of the training texts are held out.")
     test: Names = Field((), description="Test texts, only looked at to warn when training holds them.")
-    text: str = Field("text", description="Key of the text in JSONL.")
-    label: str = Field("label", description="Key of the label in JSONL.")
-    second: str | None = Field(None, description="Key of the second text in JSONL, if the label is of a pair.")
+    text: Column = Field(
+        "text", description="Column (or key in JSONL) of the text, by name or number from 1; text: as usually called."
+    )
+    label: Column = Field("label", description="Column (or key) of the label, likewise.")
+    second: Column | None = Field(None, description="Column (or key) of the second text, if the label is of a pair.")
     heads: str = Field("heads", description="Key in JSONL of a text's tree, where it has one: the head of each word.")
-    label_first: bool = Field(False, description="Whether the label is the first column (or word) and not the last.")
+    label_first: bool = Field(
+        False,
+        description="Whether the label is the first column (or word) and not the last, where columns have no names.",
+    )
     encoding: Literal["utf-8", "latin1", "cp1252"] = Field(
         "utf-8", description="How .tsv, .csv and plain files are encoded; JSONL is always UTF-8."
     )

@@ -11,7 +11,7 @@ from regard.config import find_file
 from regard.data.held_out import hash_of
 from regard.data.lines import opened, read_text, suffix_of
 from regard.data.python_source import python_documents
-from regard.data.rows import as_text, read_rows
+from regard.data.rows import Wanted, as_text, no_column, place_of, read_table
 from regard.errors import RegardError, UsageError
 
 BUILTIN = "builtin/python"
@@ -24,6 +24,7 @@ class Documents:
 
     texts: list[str]
     notes: tuple[str, ...]
+    left_out: tuple[tuple[str, str], ...] = ()  # each file that was left out, and why
 
 
 class _NotText(RegardError):
@@ -36,13 +37,14 @@ def read_documents(
     """Every document of what is named: a file is one, a row of JSONL is one, a folder has those of its files."""
     texts: list[str] = []
     notes: list[str] = []
+    left_out: list[tuple[str, str]] = []
     for name in names:
         if name == BUILTIN:
             texts += python_documents(builtin_size)
         elif name.startswith("builtin/"):
             raise UsageError(f"there is no text {name}; the built-in text is {BUILTIN}")
         elif (path := find_file(name, beside)).is_dir():
-            texts += _folder(path, field, notes)
+            texts += _folder(path, field, notes, left_out)
         else:
             texts += _file(path, field)
     kept = [text for text in texts if text.strip()]
@@ -50,7 +52,7 @@ def read_documents(
         notes.append(f"dropped {len(texts) - len(kept):,} of {len(texts):,} documents: nothing but white space in them")
     if not kept:
         raise RegardError(f"there is no text in {', '.join(names)}; " + ("; ".join(notes) or "name files with text"))
-    return Documents(kept, tuple(notes))
+    return Documents(kept, tuple(notes), tuple(left_out))
 
 
 def split_documents(texts: Sequence[str], share: float) -> tuple[list[str], list[str]]:
@@ -89,32 +91,34 @@ def _cut_end(text: str, share: float) -> tuple[list[str], list[str]]:
     return [text[:cut]], [text[cut:]]
 
 
-def _folder(folder: Path, field: str, notes: list[str]) -> list[str]:
+def _folder(folder: Path, field: str, notes: list[str], every: list[tuple[str, str]]) -> list[str]:
     """The documents of all text files below a folder; what is hidden or not text is left out and counted."""
     texts: list[str] = []
-    hidden: list[str] = []
-    not_text: list[str] = []
+    hidden: list[Path] = []
+    not_text: list[Path] = []
     for path in _walk(folder, hidden):
         try:
             texts += _file(path, field)
         except _NotText:
-            not_text.append(str(path.relative_to(folder)))
+            not_text.append(path)
     for left_out, what in ((hidden, "hidden"), (not_text, "not UTF-8 text")):
         if left_out:
-            named = ", ".join(left_out[:_NAMED]) + (", …" if len(left_out) > _NAMED else "")
+            names = [path.name if what == "hidden" else str(path.relative_to(folder)) for path in left_out]
+            named = ", ".join(names[:_NAMED]) + (", …" if len(left_out) > _NAMED else "")
             notes.append(f"{folder}: left out {len(left_out):,} that {_are(left_out)} {what} ({named})")
+            every += [(str(path), what) for path in left_out]
     return texts
 
 
-def _are(items: list[str]) -> str:
+def _are(items: Sequence[object]) -> str:
     return "is" if len(items) == 1 else "are"
 
 
-def _walk(folder: Path, hidden: list[str]) -> Iterator[Path]:
+def _walk(folder: Path, hidden: list[Path]) -> Iterator[Path]:
     """Files below a folder, sorted by path. Names that start with a dot go to `hidden`, a folder's as one."""
     for entry in sorted(_entries(folder), key=lambda entry: entry.name):
         if entry.name.startswith("."):
-            hidden.append(entry.name)
+            hidden.append(entry)
         elif entry.is_dir() and not entry.is_symlink():
             yield from _walk(entry, hidden)
         elif entry.is_file():
@@ -130,7 +134,7 @@ def _entries(folder: Path) -> list[Path]:
 
 def _file(path: Path, field: str) -> list[str]:
     if suffix_of(path) == ".jsonl":
-        return [text for [text] in read_rows(path, [(field, as_text)], "data.field")]
+        return _rows(path, field)
     with opened(path) as file:
         data = file.read()
     if b"\0" in data and not data.startswith((b"\xff\xfe", b"\xfe\xff")):  # UTF-16 gets the advice of `read_text`
@@ -139,3 +143,12 @@ def _file(path: Path, field: str) -> list[str]:
         return [read_text(path, data)]
     except RegardError as error:
         raise _NotText(str(error)) from error
+
+
+def _rows(path: Path, field: str) -> list[str]:
+    wanted = Wanted("text", "--text", None if field == "text" else field, ("text", "content", "document", "body"))
+    table = read_table(path, [wanted], "data.field")
+    place = place_of(table, wanted)
+    if place is None:
+        raise RegardError(no_column(table, field))
+    return [table.cell(line, row, place, as_text) if row else "" for line, row in table.rows]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -36,17 +36,18 @@ def load_labelled(config: LabelledConfig, beside: Path | None = None) -> Labelle
     builtin = len(config.train) == 1 and _is_whole(config.train[0])
     train_names = _with_split(config.train, "train")
     valid_names = _with_split(config.train if builtin and not config.valid else config.valid, "valid")
-    train = without_empty(_read(train_names, config, beside), "training", notes)
+    train = without_empty(_read(train_names, config, beside, notes), "training", notes)
+    known = frozenset(each.label for each in train)
     if config.train == (BUILTIN,):
         notes.append(f"{BUILTIN}: left out {left_out():,} names that two languages spell alike")
     if valid_names:
-        valid = without_empty(_read(valid_names, config, beside), "validation", notes)
+        valid = without_empty(_read(valid_names, config, beside, notes, known), "validation", notes)
         notes += _overlap(train, valid, "validation")
     else:
         train, valid = _hold_out(train, config.hold_out)
         notes.append(f"no validation set: held out {len(valid):,} of {len(train) + len(valid):,} texts (by their hash)")
     if config.test:
-        notes += _overlap(train, _read(config.test, config, beside), "test")
+        notes += _overlap(train, _read(config.test, config, beside, notes, known), "test")
     return LabelledSets(train, valid, _labels(train, valid, valid_names), tuple(notes))
 
 
@@ -61,9 +62,15 @@ def read_labelled(
     encoding: str = "utf-8",
     builtin_size: int = 20_000,
     beside: Path | None = None,
+    known: Collection[str] = frozenset(),
+    notes: list[str] | None = None,
 ) -> list[Labelled]:
-    """The texts of all that is named. `text`, `label`, `second` and `heads` are keys in JSONL; no trees with heads=""."""
+    """The texts of all that is named. `text`, `label` and `second` are columns or keys; no trees with heads="".
+
+    `known` labels help to tell which column is the label's; `notes` get what was guessed, and what was not read.
+    """
     found: list[Labelled] = []
+    keys = Keys(text, label, second, heads, encoding, label_first)
     for name in names:
         if name == BUILTIN or name.startswith(BUILTIN + "/"):
             found += builtin_names(name.removeprefix(BUILTIN).strip("/") or "test")
@@ -74,7 +81,7 @@ def read_labelled(
         elif (path := find_file(name, beside)).is_dir():
             found += read_folders(path)
         else:
-            found += read_file(path, Keys(text, label, second, heads, encoding), label_first)
+            found += read_file(path, keys, known or {each.label for each in found}, notes)
     if not found:
         raise RegardError(f"there are no labelled texts in {', '.join(names)}")
     return found if heads else [replace(each, heads=None) for each in found]
@@ -122,7 +129,13 @@ def _is_whole(name: str) -> bool:
     return name == BUILTIN
 
 
-def _read(names: Sequence[str], config: LabelledConfig, beside: Path | None) -> list[Labelled]:
+def _read(
+    names: Sequence[str],
+    config: LabelledConfig,
+    beside: Path | None,
+    notes: list[str],
+    known: Collection[str] = frozenset(),
+) -> list[Labelled]:
     return read_labelled(
         names,
         text=config.text,
@@ -133,6 +146,8 @@ def _read(names: Sequence[str], config: LabelledConfig, beside: Path | None) -> 
         encoding=config.encoding,
         builtin_size=config.builtin_size,
         beside=beside,
+        known=known,
+        notes=notes,
     )
 
 

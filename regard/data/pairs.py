@@ -1,4 +1,4 @@
-"""Pairs of texts from two parallel files, TSV, JSONL or built-in, and what was left out of them and why."""
+"""Pairs of texts from two parallel files, TSV, CSV, JSONL or built-in, and what was left out of them and why."""
 
 from __future__ import annotations
 
@@ -13,11 +13,22 @@ from regard.data import addition, copying, held_out
 from regard.data.config import Generated, PairsConfig, generated
 from regard.data.dates import as_pairs, date_pairs
 from regard.data.lines import LONGEST_LINE, read_lines, suffix_of
-from regard.data.rows import as_text, read_rows
+from regard.data.rows import FORMATS, Table, Wanted, as_text, is_numbers, no_column, place_of, read_table, words_of
 from regard.errors import RegardError, UsageError
 
 Pair = tuple[str, str]
 BUILTIN = "builtin/dates"
+FIELDS = ("source", "target")
+SOURCE_NAMES = ("source", "src", "input", "source_text", "src_text", "original")
+TARGET_NAMES = ("target", "tgt", "output", "target_text", "tgt_text", "translation", "reference")
+_LANGUAGES = """
+ar bg bn ca cs da de el en es et fa fi fr ga gl gu he hi hr hu hy is it ja ka kk ko lt lv mk mn ms nb nl nn no pl pt
+ro ru sk sl sq sr sv sw ta te th tr uk ur uz vi zh arabic bulgarian catalan chinese croatian czech danish dutch english
+estonian finnish french german greek hebrew hindi hungarian icelandic indonesian irish italian japanese korean latvian
+lithuanian norwegian persian polish portuguese romanian russian serbian slovak slovenian spanish swahili swedish tamil
+thai turkish ukrainian urdu vietnamese deutsch español français italiano
+"""
+LANGUAGES = frozenset(_LANGUAGES.split())  # what columns of sentences are called
 
 # How long the texts of the generated sets are where their name does not say it, and who makes them.
 MOST = {**copying.MOST, **dict.fromkeys(addition.FORMS, addition.MOST)}
@@ -41,17 +52,14 @@ def load_pairs(config: PairsConfig, beside: Path | None = None) -> PairSets:
     """Training and validation pairs as the configuration names them."""
     notes: list[str] = []
     name = whole_builtin(config.train)
-    train = (
-        read_pairs(config.train, config.fields, beside)
-        if name is None
-        else builtin_pairs("train", config.builtin_size, name)
-    )
+    read = partial(read_pairs, fields=config.fields, beside=beside, languages=config.languages, notes=notes)
+    train = read(config.train) if name is None else builtin_pairs("train", config.builtin_size, name)
     train = without_empty(train, "training", notes)
     if name is not None and not config.valid:
         valid = builtin_pairs("valid", 500, name)
         notes += overlap(train, valid, "validation")
     elif config.valid:
-        valid = without_empty(read_pairs(config.valid, config.fields, beside), "validation", notes)
+        valid = without_empty(read(config.valid), "validation", notes)
         notes += overlap(train, valid, "validation")
     else:
         train, valid = hold_out(train, config.hold_out)
@@ -59,7 +67,7 @@ def load_pairs(config: PairsConfig, beside: Path | None = None) -> PairSets:
             f"no validation set: held out {len(valid):,} of {len(train) + len(valid):,} pairs (by source text)"
         )
     if config.test:
-        notes += overlap(train, read_pairs(config.test, config.fields, beside), "test")
+        notes += overlap(train, read(config.test), "test")
     return PairSets(train, valid, tuple(notes))
 
 
@@ -83,8 +91,18 @@ def builtin_pairs(split: str, count: int, name: str = BUILTIN) -> list[Pair]:
     return MAKERS[which.task](split, count, which.most, which.length)
 
 
-def read_pairs(names: Sequence[str], fields: tuple[str, str], beside: Path | None = None) -> list[Pair]:
-    """The pairs of one file (TSV, JSONL), of two parallel files, or of a split of a built-in set."""
+def read_pairs(
+    names: Sequence[str],
+    fields: tuple[str, str] = FIELDS,
+    beside: Path | None = None,
+    languages: tuple[str, str] | None = None,
+    notes: list[str] | None = None,
+) -> list[Pair]:
+    """The pairs of one file (TSV, CSV, JSONL), of two parallel files, or of a split of a built-in set.
+
+    `fields` are the columns or keys of source and target, by name or number; `languages` also name them. `notes` get
+    what was guessed of them.
+    """
     if is_builtin(names):
         if _is_dates(names[0]):
             return builtin_pairs(names[0].removeprefix(BUILTIN).strip("/") or "test", 1000)
@@ -92,13 +110,10 @@ def read_pairs(names: Sequence[str], fields: tuple[str, str], beside: Path | Non
     paths = [find_file(name, beside) for name in names]
     if len(paths) == 2:
         return _parallel(*paths)
-    kind = suffix_of(paths[0])
-    if kind == ".tsv":
-        return _tsv(paths[0])
-    if kind in (".jsonl", ".json"):
-        return _jsonl(paths[0], fields)
+    if suffix_of(paths[0]) in FORMATS:
+        return _table(paths[0], fields, languages, notes)
     raise UsageError(
-        f"{paths[0]}: pairs come as one .tsv or .jsonl file, or as two parallel files (each may end in .gz)"
+        f"{paths[0]}: pairs come as one .tsv, .csv or .jsonl file, or as two parallel files (each may end in .gz)"
     )
 
 
@@ -160,16 +175,76 @@ def _parallel(source: Path, target: Path) -> list[Pair]:
     return list(zip(sources, targets, strict=True))
 
 
-def _tsv(path: Path) -> list[Pair]:
+def _table(
+    path: Path, fields: tuple[str, str], languages: tuple[str, str] | None, notes: list[str] | None
+) -> list[Pair]:
+    source, target = _wanted(fields, languages)
+    table = read_table(path, (source, target), "data.fields", titles=LANGUAGES)
+    first, second, guessed = _columns(table, source, target)
+    if notes is not None and guessed:
+        told = f"source is {table.kind} {table.called(first)}, target is {table.kind} {table.called(second)}"
+        notes.append(f"{path}: {told} ({guessed}; say otherwise with --source and --target)")
     pairs: list[Pair] = []
-    for number, line in enumerate(read_lines(path), start=1):
-        columns = line.split("\t")
-        if len(columns) < 2 and line.strip():
-            raise RegardError(f"{path}, line {number}: no tab; write source, tab, target (further columns are ignored)")
-        pairs.append((columns[0], columns[1]) if len(columns) > 1 else ("", ""))
+    for line, row in table.rows:
+        if table.separator and row and len(row) <= max(first, second):
+            raise RegardError(f"{path}, line {line}: {_too_few(table, row, first, second)}")
+        cells = (table.cell(line, row, first, as_text), table.cell(line, row, second, as_text)) if row else ("", "")
+        pairs.append(cells)
     return pairs
 
 
-def _jsonl(path: Path, fields: tuple[str, str]) -> list[Pair]:
-    rows = read_rows(path, [(field, as_text) for field in fields], "data.fields")
-    return [(source, target) for source, target in rows]
+def _wanted(fields: tuple[str, str], languages: tuple[str, str] | None) -> tuple[Wanted, Wanted]:
+    codes = [(code.casefold(),) for code in languages] if languages else [(), ()]
+    asked = [None if field == usual else field for field, usual in zip(fields, FIELDS, strict=True)]
+    return (
+        Wanted("source", "--source", asked[0], (*SOURCE_NAMES, *codes[0])),
+        Wanted("target", "--target", asked[1], (*TARGET_NAMES, *codes[1])),
+    )
+
+
+def _columns(table: Table, source: Wanted, target: Wanted) -> tuple[int, int, str]:
+    """The places of source and target, and what was guessed of them: as asked, by name, else in their order."""
+    first, second = place_of(table, source), place_of(table, target)
+    if not table.width:
+        return 0, 1, ""  # nothing but blank lines
+    if first is not None and second is not None:
+        if first == second:
+            raise UsageError(f"{table.path}: column {table.called(first)} cannot be source and target at once")
+        return first, second, ""
+    named = [place for place, name in enumerate(table.names) if words_of(name) & LANGUAGES]
+    if first is None and second is None:
+        usual = named if len(named) == 2 else list(range(table.width))
+        if len(usual) == 2 or (not table.names and len(usual) > 2 and not _numbers_before_texts(table)):
+            return usual[0], usual[1], "the first two" if table.names else ""
+    rest = [place for place in range(table.width) if place not in (first, second)]
+    if len(rest) == 1 and first is not None:
+        return first, rest[0], "the other column"
+    if len(rest) == 1 and second is not None:
+        return rest[0], second, "the other column"
+    raise _unsure(table, source if first is None else target)
+
+
+def _numbers_before_texts(table: Table) -> bool:
+    """Whether the first of several columns holds numbers and the second does not: then it hardly is the source."""
+    return is_numbers(table.column(0)) and not is_numbers(table.column(1))
+
+
+def _unsure(table: Table, wanted: Wanted) -> RegardError:
+    """That a column cannot be told, and the ways to say it."""
+    if not table.separator:
+        return RegardError(no_column(table, wanted.names[0]))
+    if table.width < 2:
+        line, row = next(((line, row) for line, row in table.rows if row), (1, []))
+        return RegardError(f"{table.path}, line {line}: {_too_few(table, row, 0, 1)}")
+    return UsageError(
+        f"{table.path}: which column is the {wanted.what}? There is {table.columns()}; write source and target as the first "
+        "two columns, or name them source and target in the first line, or say --source and --target by name or number, "
+        "as --source 2 --target 3 (data.fields)"
+    )
+
+
+def _too_few(table: Table, row: Sequence[object], first: int, second: int) -> str:
+    between = {"a tab": "tab", "a comma": "comma"}[table.separator]
+    if len(row) < 2:
+        return f"no {between}; write source, {between}, target (further columns are ignored)"
+    return f"{len(row)} columns, and source and target are in columns {first + 1} and {second + 1}"

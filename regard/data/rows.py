@@ -1,30 +1,281 @@
-"""Rows of JSON Lines files: the texts under given keys, and where a row has none."""
+"""Rows of TSV, CSV and JSON Lines, and which columns are meant: by name, by number, by their header, or by what is in them.
+
+One reader serves pairs, labelled texts, captions and questions. A first line that names the columns is never data.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
-from regard.data.lines import read_lines
-from regard.errors import RegardError, nearest
+from regard.data.lines import opened, read_lines, read_text, suffix_of
+from regard.errors import RegardError, UsageError, nearest
 
 Reader = Callable[[str, object], str]  # (key, value) -> text, or a ValueError that says what is wrong with the value
+FORMATS = (".tsv", ".csv", ".jsonl", ".json")
+MISSING = object()  # what a row of JSON Lines has under a key that it lacks
+_NAME = re.compile(r"[^\W\d]([\w .()/#:-]{0,38}[\w)])?")  # what people call a column; a sentence ends otherwise
+_SENTENCE = 12  # characters of a cell, on average, below a header of a few letters
+_OTHERS = frozenset(
+    ("id", "idx", "index", "uid", "guid", "date", "time", "timestamp", "author", "user", "url", "split")
+)
+_ENOUGH = 8  # rows from which on it tells something that a column has few values
 
 
-def read_rows(path: Path, keys: Sequence[tuple[str, Reader]], see: str) -> list[list[str]]:
-    """One text for each key of each line, all "" where the line is blank. `see` names the setting of the keys."""
-    rows: list[list[str]] = []
+@dataclass(frozen=True)
+class Wanted:
+    """A column that a reader looks for."""
+
+    what: str  # "text", for the person
+    option: str  # how a person says which it is, such as "--text"
+    asked: str | None  # the name or number that the person gave; None: whatever is called by one of `names`
+    names: tuple[str, ...]  # that are known to mean it; the first is ours, and wins over the others
+    needed: bool = True
+
+
+@dataclass(frozen=True)
+class Table:
+    """The rows of a file, and what its columns are called, if it tells."""
+
+    path: Path
+    names: tuple[str, ...]  # of a header, or the keys of JSON Lines; none if columns are only numbered
+    rows: list[tuple[int, list[object]]]  # line and cells; a blank line has no cells
+    separator: str  # "a tab", "a comma"; "" for JSON Lines
+    should: str = ""  # what each row should be, at the end of an error
+
+    @property
+    def kind(self) -> str:
+        return "column" if self.separator else "key"
+
+    @property
+    def width(self) -> int:
+        return len(self.names) or next((len(cells) for _, cells in self.rows if cells), 0)
+
+    def column(self, place: int) -> list[str]:
+        """What stands in a column, as plain text, for guesses; rows without it are left out."""
+        cells = (row[place] for _, row in self.rows if len(row) > place)
+        return [str(cell).strip() for cell in cells if cell is not MISSING]
+
+    def called(self, place: int) -> str:
+        """A column's name, or else its number from 1."""
+        return (self.names[place].strip() if self.names else "") or str(place + 1)
+
+    def columns(self) -> str:
+        """All that could be named, for an error."""
+        if self.names:
+            return ", ".join(self.called(place) for place in range(self.width))
+        return f"column 1 to {self.width}"
+
+    def cell(self, line: int, row: Sequence[object], place: int, read: Reader) -> str:
+        """A cell as text; what is wrong with it is told with its line."""
+        value = row[place] if len(row) > place else MISSING
+        try:
+            if value is MISSING:
+                raise ValueError(self.lacks(row, self.called(place)))
+            return read(self.called(place), value)
+        except ValueError as error:
+            raise RegardError(f"{self.path}, line {line}: {error}{self.should}") from error
+
+    def lacks(self, row: Sequence[object], name: str) -> str:
+        """That a row has nothing under a name, and what it has."""
+        if self.separator:
+            return f"{len(row)} columns where {self.width} should be"
+        there = [key for key, value in zip(self.names, row, strict=True) if value is not MISSING]
+        return f"no key {name!r}{nearest(name, there)}"
+
+
+def read_table(
+    path: Path,
+    wanted: Sequence[Wanted],
+    see: str,
+    encoding: str = "utf-8",
+    *,
+    values: Collection[str] = frozenset(),
+    titles: Collection[str] = frozenset(),
+) -> Table:
+    """The rows of a file by what its name ends with; a header is taken from them.
+
+    `see` names the settings of its columns. `values` are known to stand below a header and never in it; where each cell
+    of the first row has one of `titles`, above longer texts, it is a header.
+    """
+    if (kind := suffix_of(path)) in (".jsonl", ".json"):
+        return _json_table(path, wanted, see)
+    rows = list(csv_rows(path, encoding)) if kind == ".csv" else list(tsv_rows(path, encoding))
+    full = [cells for _, cells in rows if any(cell.strip() for cell in cells)]
+    names: tuple[str, ...] = ()
+    if full and (names_columns(full[0], full[1:], wanted, values) or _are_titles(full[0], full[1:], titles)):
+        names = tuple(full[0])
+        first = next(place for place, (_, cells) in enumerate(rows) if cells is full[0])
+        rows = rows[first + 1 :]
+    kept: list[tuple[int, list[object]]] = [
+        (line, list(cells) if any(cell.strip() for cell in cells) else []) for line, cells in rows
+    ]
+    return Table(path, names, kept, "a comma" if kind == ".csv" else "a tab")
+
+
+def tsv_rows(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, list[str]]]:
+    """Lines, from 1, and what stands between their tabs."""
+    for number, line in enumerate(read_lines(path, encoding), start=1):
+        yield number, line.split("\t")
+
+
+def csv_rows(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, list[str]]]:
+    """Lines in which rows end, from 1, and their cells."""
+    with opened(path) as file:
+        text = read_text(path, file.read(), encoding)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        for row in reader:
+            yield reader.line_num, row
+    except csv.Error as error:
+        raise RegardError(f"{path}, line {reader.line_num}: {error}; it is not valid CSV") from error
+
+
+def _json_table(path: Path, wanted: Sequence[Wanted], see: str) -> Table:
+    names = [each.asked or each.names[0] for each in wanted if each.needed or each.asked]
+    should = "; each line should be {" + ", ".join(f'"{name}": "…"' for name in names) + f"}} (see {see})"
+    found: list[tuple[int, dict[str, object] | None]] = []  # None: a blank line
     for number, line in enumerate(read_lines(path), start=1):
         try:
             row = json.loads(line) if line.strip() else None
-            rows.append([read(key, _value(row, key)) for key, read in keys] if line.strip() else [""] * len(keys))
+            if line.strip() and not isinstance(row, dict):
+                raise ValueError(f"a {type(row).__name__}, not an object")
         except (ValueError, RecursionError) as error:  # JSONDecodeError is a ValueError
-            wanted = ", ".join(f'"{key}": "…"' for key, _ in keys)
-            raise RegardError(
-                f"{path}, line {number}: {error}; each line should be {{{wanted}}} (see {see})"
-            ) from error
-    return rows
+            raise RegardError(f"{path}, line {number}: {error}{should}") from error
+        found.append((number, row))
+    keys = tuple(dict.fromkeys(key for _, row in found if row for key in row))
+    rows: list[tuple[int, list[object]]] = [
+        (line, [] if row is None else [row.get(key, MISSING) for key in keys]) for line, row in found
+    ]
+    return Table(path, keys, rows, "", should)
+
+
+# --- Headers
+
+
+def names_columns(
+    first: Sequence[str], below: Sequence[Sequence[str]], wanted: Sequence[Wanted], values: Collection[str]
+) -> bool:
+    """Whether a first row names the columns: it has a name that was asked for, or all that are known, or looks so."""
+    cells = [cell.strip().casefold() for cell in first]
+    asked = {each.asked.casefold() for each in wanted if each.asked is not None and not each.asked.isdecimal()}
+    if asked & set(cells):
+        return True
+    needed = [each for each in wanted if each.needed and each.asked is None]
+    if len(needed) > 1 and all(set(each.names) & set(cells) for each in needed):
+        return True
+    return not any(cell.strip() in values for cell in first) and _looks_like_names(first, below, wanted)
+
+
+def _looks_like_names(first: Sequence[str], below: Sequence[Sequence[str]], wanted: Sequence[Wanted]) -> bool:
+    """Short words, all different, that do not come again below: one of them known, or above numbers or repeated values."""
+    cells = [cell.strip() for cell in first]
+    told = [cell for cell in cells if cell]  # a column of numbers that pandas wrote has no name
+    if not told or len(set(told)) < len(told) or not all(_NAME.fullmatch(cell) for cell in told):
+        return False
+    columns = [[row[place].strip() for row in below if len(row) > place] for place in range(len(cells))]
+    if any(cell in column for cell, column in zip(cells, columns, strict=True) if cell):
+        return False
+    known = _OTHERS.union(*(each.names for each in wanted))
+    if any(cell.casefold() in known for cell in told):
+        return True
+    return any(is_numbers(column) or _repeats(column) for column in columns)
+
+
+def _are_titles(first: Sequence[str], below: Sequence[Sequence[str]], titles: Collection[str]) -> bool:
+    """Whether each cell has a word such as "en" or "German", and what is below is so long that it is no dictionary."""
+    if not below or len(set(first)) < len(first) or not all(words_of(cell) & set(titles) for cell in first):
+        return False
+    return sum(len(cell) for row in below for cell in row) > _SENTENCE * sum(map(len, below))
+
+
+def words_of(name: str) -> set[str]:
+    """The words of a column's name: "english_text" has two."""
+    return set(re.split(r"[\W_]+", name.strip().casefold()))
+
+
+def is_numbers(column: Sequence[str]) -> bool:
+    """Whether all of a column are numbers (and there are some)."""
+    return bool(column) and all(re.fullmatch(r"[-+]?\d+([.,]\d+)?", cell) for cell in column)
+
+
+def counts_rows(column: Sequence[str]) -> bool:
+    """Whether a column only counts the rows: whole numbers, each one more than the last."""
+    if len(column) < 2 or not all(re.fullmatch(r"\d{1,15}", cell) for cell in column):
+        return False
+    first = int(column[0])
+    return all(int(cell) == first + place for place, cell in enumerate(column))
+
+
+def _repeats(column: Sequence[str]) -> bool:
+    """Whether every value of a column comes more than once, and there are few of them."""
+    counts = Counter(column)
+    return few_values(column) and min(counts.values()) > 1
+
+
+def few_values(column: Sequence[str]) -> bool:
+    """Whether a column has as few different values as one of labels: two or more, up to a fifth of the rows."""
+    return len(column) >= _ENOUGH and 2 <= len(set(column)) <= max(2, len(column) // 5)
+
+
+# --- Which column is meant
+
+
+def place_of(table: Table, wanted: Wanted) -> int | None:
+    """Where a column is: as asked, or under a known name; None where neither tells, or two known names do."""
+    folded = [name.strip().casefold() for name in table.names]
+    if wanted.asked is not None:
+        return _asked_place(table, wanted, folded)
+    if wanted.names[0] in folded:
+        return folded.index(wanted.names[0])
+    known = [place for place, name in enumerate(folded) if name in wanted.names]
+    return known[0] if len(known) == 1 else None
+
+
+def _asked_place(table: Table, wanted: Wanted, folded: Sequence[str]) -> int:
+    assert wanted.asked is not None
+    plain = [name.strip() for name in table.names]
+    for names, name in ((plain, wanted.asked), (folded, wanted.asked.casefold())):
+        if names.count(name) > 1:
+            raise RegardError(f"{table.path}: two columns are called {wanted.asked}; say which by its number")
+        if name in names:
+            return names.index(name)
+    if table.separator and wanted.asked.isdecimal():
+        if 1 <= int(wanted.asked) <= table.width:
+            return int(wanted.asked) - 1
+        raise UsageError(
+            f"{table.path}: {wanted.option} {wanted.asked}: there are {table.width} columns, 1 to {table.width}"
+        )
+    raise UsageError(no_column(table, wanted.asked, wanted.option))
+
+
+def no_column(table: Table, name: str, option: str = "") -> str:
+    """That a file has no such column or key, and which it has."""
+    if not table.separator:
+        line, row = next(((line, row) for line, row in table.rows if row), (1, []))
+        return f"{table.path}, line {line}: {table.lacks(row, name)}{table.should}"
+    asked = f" ({option})" if option else ""
+    if not table.names:
+        first = next((row for _, row in table.rows if row), [])
+        cells = ", ".join(repr(str(cell)[:30]) for cell in first)
+        return (
+            f"{table.path}: no column {name!r}{asked}: the first line is {cells}; a number, 1 to {table.width}, will do"
+        )
+    names = [table.called(place) for place in range(table.width)]
+    close = get_close_matches(name, names, n=1)
+    return f"{table.path}: no column {name!r}{asked}; there is {', '.join(names)}" + (
+        f"; did you mean {close[0]}?" if close else ""
+    )
+
+
+# --- What a cell may hold
 
 
 def as_text(key: str, value: object) -> str:
@@ -43,11 +294,3 @@ def as_label(key: str, value: object) -> str:
     if not label:
         raise ValueError(f"{key} is empty")
     return label
-
-
-def _value(row: object, key: str) -> object:
-    if not isinstance(row, dict):
-        raise ValueError(f"a {type(row).__name__}, not an object")
-    if key not in row:
-        raise ValueError(f"no key {key!r}{nearest(key, map(str, row))}")
-    return row[key]

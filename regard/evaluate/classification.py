@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from regard.errors import RegardError, UsageError
-from regard.evaluate.bootstrap import interval
+from regard.evaluate.ratios import share_interval
 from regard.files import finite
 
 
@@ -31,34 +31,51 @@ class ClassificationScores:
     """How well labels were predicted, in percent. Micro F1 would be the accuracy again."""
 
     accuracy: float
-    low: float  # the 95% confidence interval; both ends are the accuracy itself when nothing was resampled
+    low: float  # the 95% confidence interval (Wilson's)
     high: float
     macro_f1: float  # the mean over labels that occur or were predicted; the others have no F1 and do not count
+    frequent: str  # the label that occurs most often
+    majority: float  # the accuracy of whoever always answers that
     labels: tuple[LabelScore, ...]
     confusion: np.ndarray  # (C, C) counts: rows are wanted, columns predicted
 
     def __str__(self) -> str:
-        return f"accuracy {self.accuracy:.1f} [{self.low:.1f}, {self.high:.1f}], macro F1 {self.macro_f1:.1f}"
+        always = f"always {self.frequent}: {self.majority:.1f}"
+        return (
+            f"accuracy {self.accuracy:.1f} [{self.low:.1f}, {self.high:.1f}] ({always}), macro F1 {self.macro_f1:.1f}"
+        )
 
     def data(self) -> dict[str, Any]:
         """All numbers as strict JSON holds them: NaN is null."""
         labels = [vars(each) for each in self.labels]
-        whole = {"accuracy": self.accuracy, "low": self.low, "high": self.high, "macro_f1": self.macro_f1}
+        whole: dict[str, Any] = {
+            "accuracy": self.accuracy,
+            "low": self.low,
+            "high": self.high,
+            "macro_f1": self.macro_f1,
+        }
+        whole |= {"frequent": self.frequent, "majority": self.majority}
         return finite({**whole, "labels": labels, "confusion": self.confusion.tolist()})
 
 
-def score_labels(
-    predicted: Sequence[int], wanted: Sequence[int], labels: Sequence[str], *, resamples: int = 1000, seed: int = 12345
-) -> ClassificationScores:
-    """Score predicted numbers of labels against the wanted ones. `resamples=0` leaves the interval out."""
-    if resamples < 0:
-        raise UsageError(f"resamples is {resamples}; give 0 for no interval, or about 1000")
+def score_labels(predicted: Sequence[int], wanted: Sequence[int], labels: Sequence[str]) -> ClassificationScores:
+    """Score predicted numbers of labels against the wanted ones."""
     confusion = confusion_matrix(predicted, wanted, labels)  # (C, C)
     right, total = int(confusion.trace()), int(confusion.sum())
-    low, high = _interval(right, total, resamples, seed)
+    low, high = (100 * end for end in share_interval(right, total))
     scores = tuple(_label_score(name, place, confusion) for place, name in enumerate(labels))
     counting = [each.f1 for each in scores if not math.isnan(each.f1)]  # never empty: some label occurs
-    return ClassificationScores(100 * right / total, low, high, sum(counting) / len(counting), scores, confusion)
+    most = max(scores, key=lambda each: each.support)
+    return ClassificationScores(
+        100 * right / total,
+        low,
+        high,
+        sum(counting) / len(counting),
+        most.label,
+        100 * most.support / total,
+        scores,
+        confusion,
+    )
 
 
 def confusion_matrix(predicted: Sequence[int], wanted: Sequence[int], labels: Sequence[str]) -> np.ndarray:
@@ -151,13 +168,3 @@ def _label_score(name: str, place: int, confusion: np.ndarray) -> LabelScore:
 
 def _percent(part: int, whole: int) -> float:
     return 100 * part / whole if whole else math.nan
-
-
-def _interval(right: int, total: int, resamples: int, seed: int) -> tuple[float, float]:
-    """The 95% confidence interval of the accuracy by bootstrap resampling (Efron 1979).
-
-    A test set drawn anew with replacement has as many right answers as a binomial variable, so that one is drawn.
-    """
-    if not resamples:
-        return 100 * right / total, 100 * right / total
-    return interval(100 * np.random.default_rng(seed).binomial(total, right / total, size=resamples) / total)

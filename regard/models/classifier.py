@@ -19,11 +19,17 @@ from regard.noise import dropout
 
 
 class Classifier(nn.Module):
-    """`model(batch)` is the loss. `head` makes scores of labels from a text's vector, of which `rate` is dropped."""
+    """`model(batch)` is the loss. `head` makes scores of labels from a text's vector, of which `rate` is dropped.
+
+    In training labels count by `class_weights` (labels,), if there are any; they are no part of what is saved.
+    """
+
+    class_weights: Tensor | None
 
     def __init__(self, head: nn.Module, rate: float, smoothing: float) -> None:
         super().__init__()
         self.head, self.rate, self.smoothing = head, rate, smoothing
+        self.register_buffer("class_weights", None, persistent=False)
 
     @abstractmethod
     def features(self, batch: LabelBatch) -> Tensor:
@@ -45,7 +51,9 @@ class Classifier(nn.Module):
 
     def label_parts(self, logits: Tensor, labels: Tensor) -> dict[str, Part]:
         """The loss, the plain negative log-likelihood, and how many are right, each summed over the texts."""
-        return label_parts(logits, labels, self.smoothing if self.training else 0.0)
+        if not self.training:
+            return label_parts(logits, labels, 0.0)
+        return label_parts(logits, labels, self.smoothing, self.class_weights)
 
     def looked(self, seen: Seen, lengths: Tensor) -> Tensor:
         """Of one recorded `logits(batch)`, the share of each token in its text's vector: (B, S).
@@ -58,10 +66,15 @@ class Classifier(nn.Module):
         return counted / counted.sum(dim=-1, keepdim=True).clamp(min=torch.finfo(counted.dtype).tiny)
 
 
-def label_parts(logits: Tensor, labels: Tensor, smoothing: float) -> dict[str, Part]:
-    """The loss, the plain negative log-likelihood, and how many are right, each summed over the rows of logits."""
+def label_parts(logits: Tensor, labels: Tensor, smoothing: float, weights: Tensor | None = None) -> dict[str, Part]:
+    """The loss, the plain negative log-likelihood, and how many are right, each summed over the rows of logits.
+
+    With `weights` (labels,) a row counts in the loss by its label's. Their mean over the rows of training is 1, so that
+    the loss divided by the number of rows keeps its scale.
+    """
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # of half precision, sums are too coarse
-    smooth = cross_entropy(logits, labels, label_smoothing=smoothing, reduction="sum")
+    weights = None if weights is None else weights.to(logits.dtype)
+    smooth = cross_entropy(logits, labels, weight=weights, label_smoothing=smoothing, reduction="sum")
     plain = cross_entropy(logits.detach(), labels, reduction="sum")
     right = (logits.argmax(dim=-1) == labels).sum().to(logits.dtype)
     count = len(labels)

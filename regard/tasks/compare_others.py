@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from regard.bundle import read_config
@@ -34,12 +35,18 @@ Progress = Callable[[int, int], None]
 # --- The test set, read before anything is trained: what is wrong with it costs no training
 
 
-def read_test(task: str, contenders: Sequence[Contender], on: Sequence[str]) -> list[Labelled]:
+def read_test(
+    task: str,
+    contenders: Sequence[Contender],
+    on: Sequence[str],
+    columns: Mapping[str, Any] = MappingProxyType({}),
+    notes: list[str] | None = None,
+) -> list[Labelled]:
     """Check that a test set can be read and asks for nothing that the models do not learn; labelled texts are returned."""
     first, texts = contenders[0], list[Labelled]()
     wanted: set[str] = set()
     if task == "classify":
-        texts = _test_texts(first, on)
+        texts = _test_texts(first, on, columns, notes)
         wanted = {each.label for each in texts}
     elif task == "classify-pictures":
         wanted = set(read_pictures(on, first.beside, DRAWN).names)
@@ -58,13 +65,15 @@ def read_test(task: str, contenders: Sequence[Contender], on: Sequence[str]) -> 
     return texts
 
 
-def _test_texts(first: Contender, on: Sequence[str]) -> list[Labelled]:
+def _test_texts(
+    first: Contender, on: Sequence[str], columns: Mapping[str, Any], notes: list[str] | None
+) -> list[Labelled]:
     """Labelled texts, laid out as those of training."""
     if first.config is None:
-        return read_labelled_test(on, first.word, first.beside)
+        return read_labelled_test(on, first.word, first.beside, columns=columns, notes=notes)
     values = {key: value for key, value in first.config.data.model_dump().items() if key in KEYS}
     values |= {} if getattr(first.config.model, "positions", None) == "tree" else {"heads": ""}
-    return read_labelled(on, beside=first.beside, **values)
+    return read_labelled(on, beside=first.beside, notes=notes, **values | dict(columns))
 
 
 def _test_answers(task: str, first: Contender, on: Sequence[str]) -> set[str]:
@@ -138,6 +147,7 @@ class OtherReport:
     count: int  # texts, or tokens
     budget: float | None
     conditions: Conditions
+    notes: tuple[str, ...] = ()  # what was left out of the test set
 
     def data(self) -> dict[str, Any]:
         return {
@@ -147,6 +157,7 @@ class OtherReport:
             "budget_seconds": self.budget,
             "runs": [entry.data() for entry in self.entries],
             "conditions": self.conditions.data(),
+            "notes": list(self.notes),
         }
 
 
@@ -196,11 +207,12 @@ def compare_language_models(
     progress: Progress | None = None,
 ) -> OtherReport:
     """Read the same text with every model. Losses of different tokens do not compare; bits for each byte do."""
-    entries, count = [], 0
+    entries, count, notes = [], 0, tuple[str, ...]()
     files = [name if name.startswith("builtin/") else str(find_file(name, beside)) for name in on]
     for name, folder in folders.items():
         model = load_model(folder, device)
         found = evaluate_text(model, files, progress=progress)
+        notes = found.notes
         scores = {"bits per byte": found.bits_per_byte} if found.bits_per_byte is not None else {}
         count = found.tokens
         entries.append(
@@ -216,7 +228,7 @@ def compare_language_models(
                 found.tokens / max(1e-9, found.seconds),
             )
         )
-    return OtherReport("generate", tuple(entries), tuple(on), count, budget, conditions(device))
+    return OtherReport("generate", tuple(entries), tuple(on), count, budget, conditions(device), notes)
 
 
 def compare_seeing(
@@ -232,32 +244,32 @@ def compare_seeing(
     """Show the same pictures to every model."""
     entries: list[OtherEntry] = []
     first: list[bool] | None = None
-    count = 0
+    count, notes = 0, tuple[str, ...]()
     for name, folder in folders.items():
         model = load_model(folder, device)
-        scores, interval, right, seconds, count = _seen(task, model, on, beside, progress)
+        scores, interval, right, seconds, count, notes = _seen(task, model, on, beside, progress)
         p_value = None if first is None or right is None else mcnemar(first, right)
         first = right if first is None else first
         size = sum(p.numel() for p in model.model.parameters())
         kind, history = model.config.model.kind, read_history(folder)
         rate = count / max(1e-9, seconds)
         entries.append(OtherEntry(name, str(folder), kind, size, history, scores, interval, p_value, rate))
-    return OtherReport(task, tuple(entries), tuple(on), count, budget, conditions(device))
+    return OtherReport(task, tuple(entries), tuple(on), count, budget, conditions(device), notes)
 
 
 def _seen(
     task: str, model: Any, on: Sequence[str], beside: Path | None, progress: Progress | None
-) -> tuple[dict[str, float], tuple[float, float], list[bool] | None, float, int]:
-    """Scores, the interval of the first, which items are right (captions: None), seconds, and how many items."""
+) -> tuple[dict[str, float], tuple[float, float], list[bool] | None, float, int, tuple[str, ...]]:
+    """Scores, interval of the first, which items are right (captions: None), seconds, how many items, what was left out."""
     if task == "caption":
         written = evaluate_captions(model, on, beside)
         found = written.scores
         scores = {"BLEU-4": found.bleu4, "CIDEr-D": 100 * found.cider_d, "ROUGE-L": found.rouge_l}
-        return scores, found.bleu4_interval, None, written.seconds, len(written.outputs)
+        return scores, found.bleu4_interval, None, written.seconds, len(written.outputs), written.notes
     told = (evaluate_answers if task == "answer" else evaluate_pictures)(model, on, beside, progress=progress)
     scores = {"accuracy": told.scores.accuracy, "macro F1": told.scores.macro_f1}
     right = [bool(same) for same in told.predicted == told.wanted]
-    return scores, (told.scores.low, told.scores.high), right, told.seconds, len(right)
+    return scores, (told.scores.low, told.scores.high), right, told.seconds, len(right), told.notes
 
 
 def _typical(texts: Sequence[Labelled]) -> Labelled:

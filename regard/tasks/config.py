@@ -51,6 +51,12 @@ class RunConfig(StrictConfig):
             raise ValueError(f"model.kind: a {self.model.kind} does not {self.task}; {', '.join(kinds)} do")
         return self
 
+    @model_validator(mode="after")
+    def _classes_have_weights(self) -> RunConfig:
+        if self.train.class_weights is not None and self.task not in ("classify", "classify-pictures"):
+            raise ValueError(f"train.class_weights: only classifiers have classes; leave it out to {self.task}")
+        return self
+
     def dump(self) -> dict[str, Any]:
         return self.model_dump(mode="json", by_alias=True)
 
@@ -197,6 +203,13 @@ class CaptionValidateConfig(StrictConfig):
     pictures: int = Field(200, ge=0, description="Validation pictures captioned (greedily) for BLEU-4; 0 for none.")
     samples: int = Field(2, ge=0, description="Captions shown to the person.")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _pictures_not_sentences(cls, values: Any) -> Any:
+        if isinstance(values, dict) and "sentences" in values:
+            raise ValueError("no key validate.sentences; what is captioned are pictures: validate.pictures")
+        return values
+
 
 class ClassifyPicturesConfig(RunConfig):
     """A classifier from labelled pictures."""
@@ -265,15 +278,22 @@ def run_config(
 
     `note` hears what was changed that nobody asked for.
     """
-    if what in TASKS:
-        values: dict[str, Any] = {"task": what}
-    elif what.endswith(".toml"):
-        values = read_toml(what)
-    else:
-        raise UsageError(f"no task {what}{nearest(what, TASKS)} (or name a .toml file)")
-    values = merge(values, over or {})
+    values = merge(_named(what), over or {})
     values = _seeing(merge(values, from_assignments(assignments or [])))
     return check_run(_short_warmup(_filled(values, what), values, note), what)
+
+
+def task_named(what: str) -> str:
+    """The task that a person names, or that of a TOML file."""
+    return str(_named(what).get("task", "translate"))
+
+
+def _named(what: str) -> dict[str, Any]:
+    if what in TASKS:
+        return {"task": what}
+    if what.endswith(".toml"):
+        return read_toml(what)
+    raise UsageError(f"no task {what}{nearest(what, TASKS)} (or name a .toml file)")
 
 
 def _seeing(values: dict[str, Any]) -> dict[str, Any]:

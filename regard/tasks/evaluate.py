@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from regard.bundle import BundleConfig
+from regard.config import check
+from regard.data.config import PairsConfig
 from regard.data.pairs import Pair, is_builtin, read_pairs
 from regard.errors import UsageError
 from regard.evaluate.exact import exact_match
+from regard.evaluate.ratios import share_interval
 from regard.evaluate.translation import Score, Tokenizing, bleu_tokenizer, score_translations
 from regard.runs import CONFIG, read_run
 from regard.tasks.translate import Translator
-
-FIELDS = ("source", "target")
 
 
 @dataclass(frozen=True)
@@ -34,11 +36,22 @@ class Evaluation:
     def sentences_per_second(self) -> float:
         return self.sentences / max(1e-9, self.seconds)
 
+    @property
+    def exact_right(self) -> int:
+        return round((self.exact or 0.0) / 100 * self.sentences)
+
+    @property
+    def exact_interval(self) -> tuple[float, float]:
+        """The 95% interval of `exact` (Wilson's), in percent."""
+        low, high = share_interval(self.exact_right, self.sentences)
+        return 100 * low, 100 * high
+
     def data(self) -> dict[str, Any]:
         """All but the outputs, for JSON."""
         return {
             "scores": {name: asdict(score) for name, score in self.scores.items()},
             "exact": self.exact,
+            "exact_interval": None if self.exact is None else list(self.exact_interval),
             "sentences": self.sentences,
             "seconds": self.seconds,
             "sentences_per_second": self.sentences_per_second,
@@ -90,16 +103,22 @@ def has_one_answer(names: Sequence[str]) -> bool:
     return is_builtin(names)
 
 
-def read_test_set(names: Sequence[str], run: str | Path) -> list[Pair]:
-    """The pairs of a test set; the keys of JSONL are those that the run was trained with."""
+def read_test_set(
+    names: Sequence[str],
+    run: str | Path,
+    columns: Mapping[str, Any] = MappingProxyType({}),
+    notes: list[str] | None = None,
+) -> list[Pair]:
+    """The pairs of a test set, with columns as named, or else as those that the run was trained with."""
     if len(names) > 2:
         raise UsageError(f"name one file of pairs or two parallel files, not {len(names)}")
-    return read_pairs(names, _fields(Path(run)))
+    values = {**_trained_with(Path(run)), **columns}
+    config = check(PairsConfig, values, str(run))
+    return read_pairs(names, config.fields, languages=config.languages, notes=notes)
 
 
-def _fields(run: Path) -> tuple[str, str]:
+def _trained_with(run: Path) -> dict[str, Any]:
     if not (run / CONFIG).exists():
-        return FIELDS  # a bundle does not say what its training data looked like
+        return {}  # a bundle does not say what its training data looked like
     config: Any = read_run(run).get("config", {})
-    first, second = config.get("data", {}).get("fields", FIELDS)
-    return str(first), str(second)
+    return {key: value for key, value in config.get("data", {}).items() if key in ("fields", "languages")}

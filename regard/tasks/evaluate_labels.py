@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from regard.data.config import LabelledConfig
 from regard.data.labelled import Labelled, read_labelled
 from regard.errors import RegardError
 from regard.evaluate.classification import ClassificationScores, score_labels
-from regard.runs import CONFIG, read_run
+from regard.runs import CONFIG, bundle_labels, read_run
 from regard.tasks.classify import TextClassifier
 from regard.tasks.rows import reads_trees
 
@@ -30,6 +31,7 @@ class LabelEvaluation:
     predicted: np.ndarray  # (texts,) numbers of labels
     wanted: np.ndarray  # (texts,)
     seconds: float
+    left_out: tuple[tuple[str, str], ...] = ()  # nothing: a text that cannot be read is an error
 
     @property
     def right(self) -> list[bool]:
@@ -59,12 +61,24 @@ def evaluate_labels(
     return LabelEvaluation(scores, predicted, wanted, seconds)
 
 
-def read_labelled_test(names: Sequence[str], run: str | Path, beside: Path | None = None) -> list[Labelled]:
-    """The texts of a test set, laid out as those that the run was trained with."""
+def read_labelled_test(
+    names: Sequence[str],
+    run: str | Path,
+    beside: Path | None = None,
+    *,
+    columns: Mapping[str, Any] = MappingProxyType({}),
+    notes: list[str] | None = None,
+) -> list[Labelled]:
+    """The texts of a test set, with columns as named, or else as those that the run was trained with.
+
+    The labels that the model knows tell which column is theirs; `notes` get what was guessed.
+    """
     values: dict[str, Any] = {}
     if (Path(run) / CONFIG).exists():
         config: Any = read_run(run)["config"]
         values = {key: value for key, value in config.get("data", {}).items() if key in KEYS}
         values |= {} if config["model"].get("positions") == "tree" else {"heads": ""}
-    check(LabelledConfig, values, str(run))
-    return read_labelled(names, beside=beside, **values)
+    values |= columns
+    checked = check(LabelledConfig, values, str(run))
+    values = {key: getattr(checked, key) for key in values}
+    return read_labelled(names, beside=beside, known=frozenset(bundle_labels(run)), notes=notes, **values)

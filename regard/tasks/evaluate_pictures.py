@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from regard.data.pictures.augment import normalise
+from regard.data.pictures.captions import LeftOut
 from regard.data.pictures.load import as_part, read_pictures, renamed
 from regard.data.pictures.load_texts import SHAPES, read_asked, read_captioned
 from regard.errors import RegardError
@@ -38,9 +39,12 @@ class PictureEvaluation:
     wanted: np.ndarray  # (N,)
     seconds: float
     samples: dict[tuple[int, int], list[np.ndarray]]  # (wanted, predicted) -> a few pictures
+    notes: tuple[str, ...] = ()  # what was left out of the test set
+    left_out: tuple[LeftOut, ...] = ()  # each of it
 
     def data(self) -> dict[str, Any]:
-        return {**self.scores.data(), "top_5": self.top_5, "items": len(self.wanted), "seconds": self.seconds}
+        found = {**self.scores.data(), "top_5": self.top_5, "items": len(self.wanted), "seconds": self.seconds}
+        return {**found, **_told(self.notes, self.left_out)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,10 +55,17 @@ class CaptionEvaluation:
     exact: float | None  # percent; only of drawn scenes, which have one right caption
     outputs: list[str]
     seconds: float
+    notes: tuple[str, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
 
     def data(self) -> dict[str, Any]:
         exact = {} if self.exact is None else {"exact": self.exact}
-        return {**self.scores.data(), **exact, "pictures": len(self.outputs), "seconds": self.seconds}
+        found = {**self.scores.data(), **exact, "pictures": len(self.outputs), "seconds": self.seconds}
+        return {**found, **_told(self.notes, self.left_out)}
+
+
+def _told(notes: Sequence[str], left_out: Sequence[LeftOut]) -> dict[str, Any]:
+    return {"notes": list(notes), "left_out": [{"name": name, "why": why} for name, why in left_out]}
 
 
 def evaluate_pictures(
@@ -62,7 +73,7 @@ def evaluate_pictures(
 ) -> PictureEvaluation:
     """Classify the pictures of a test set and compare."""
     found = renamed(read_pictures(names, beside, DRAWN), user.labels)
-    part, _ = as_part(found, user.format)
+    part, notes = as_part(found, user.format)
     started, shares = time.perf_counter(), []
     for start in range(0, len(part.rows), TOGETHER):
         shares.append(user.probabilities(part.store.take(part.rows[start : start + TOGETHER]), start))
@@ -72,9 +83,9 @@ def evaluate_pictures(
     predicted = told.argmax(axis=1)
     scores = score_labels(predicted.tolist(), part.labels.tolist(), user.labels)
     samples = _samples(predicted, part.labels, part.store, part.rows)
-    return PictureEvaluation(
-        scores, top_k_accuracy(told, part.labels.tolist(), 5), predicted, part.labels, seconds, samples
-    )
+    top_5 = top_k_accuracy(told, part.labels.tolist(), min(5, told.shape[1]))
+    left_out = part.store.left_out
+    return PictureEvaluation(scores, top_5, predicted, part.labels, seconds, samples, notes, left_out)
 
 
 def evaluate_captions(
@@ -88,7 +99,8 @@ def evaluate_captions(
     seconds = time.perf_counter() - started
     drawn = names[0].startswith(SHAPES)
     exact = exact_match(outputs, [each[0] for each in part.captions]) if drawn else None
-    return CaptionEvaluation(score_captions(outputs, part.captions), exact, outputs, seconds)
+    scores = score_captions(outputs, part.captions)
+    return CaptionEvaluation(scores, exact, outputs, seconds, part.notes, part.store.left_out)
 
 
 def evaluate_answers(
@@ -111,7 +123,8 @@ def evaluate_answers(
     told, seconds = np.concatenate(shares), time.perf_counter() - started
     predicted, wanted = told.argmax(axis=1), np.array([place[answer] for answer in asked.answers])
     scores = score_labels(predicted.tolist(), wanted.tolist(), user.labels)
-    return PictureEvaluation(scores, top_k_accuracy(told, wanted.tolist(), 5), predicted, wanted, seconds, {})
+    top_5, left_out = top_k_accuracy(told, wanted.tolist(), min(5, told.shape[1])), asked.store.left_out
+    return PictureEvaluation(scores, top_5, predicted, wanted, seconds, {}, asked.notes, left_out)
 
 
 def _samples(

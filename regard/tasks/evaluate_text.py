@@ -30,9 +30,12 @@ class TextEvaluation:
     bits_per_byte: float | None  # of all the text; a model that fills gaps guesses only some of it
     tokens: int
     seconds: float
+    notes: tuple[str, ...] = ()
+    left_out: tuple[tuple[str, str], ...] = ()  # each file that is no text, and why
 
     def data(self) -> dict[str, Any]:
-        return asdict(self)
+        named = [{"name": name, "why": why} for name, why in self.left_out]
+        return {**asdict(self), "notes": list(self.notes), "left_out": named}
 
 
 @torch.inference_mode()
@@ -49,7 +52,8 @@ def evaluate_text(
 
     A language model reads windows of `context` tokens; with `overlap`, each begins with so many that only give context.
     """
-    texts = read_documents(names, None, field).texts
+    documents = read_documents(names, None, field)
+    texts = documents.texts
     batches = _masked(model, texts) if isinstance(model, Filler) else _windows(model, texts, context, overlap)
     total = count = done = 0.0
     started = time.perf_counter()
@@ -61,7 +65,9 @@ def evaluate_text(
     size = sum(len(text.encode()) for text in texts)
     bits = None if isinstance(model, Filler) else total / math.log(2) / size
     loss = total / count
-    return TextEvaluation(loss, math.exp(min(50.0, loss)), bits, int(count), time.perf_counter() - started)
+    seconds = time.perf_counter() - started
+    left = documents.notes, documents.left_out
+    return TextEvaluation(loss, math.exp(min(50.0, loss)), bits, int(count), seconds, *left)
 
 
 def _windows(model: Generator, texts: list[str], context: int | None, overlap: int) -> Any:

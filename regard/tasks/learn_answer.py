@@ -129,8 +129,15 @@ def _validation(batches: AnswerBatches, asked: Asked, answers: Sequence[str]) ->
             logits = model.logits(batch)  # type: ignore[operator]
             predicted[rows] = logits.argmax(dim=-1).cpu().numpy()
             total += float(torch.nn.functional.cross_entropy(logits, batch.labels, reduction="sum"))
-        found = score_labels(predicted.tolist(), batches.labels.tolist(), answers, resamples=0)
-        shown = [(asked.questions[row], answers[predicted[row]], asked.answers[row]) for row in range(SHOWN)]
+        found = score_labels(predicted.tolist(), batches.labels.tolist(), answers)
+        shown = [
+            (
+                f"{Path(asked.store.name(asked.rows[row])).name}: {asked.questions[row]}",
+                answers[predicted[row]],
+                asked.answers[row],
+            )
+            for row in range(min(SHOWN, len(asked.rows)))
+        ]
         metrics = {"loss": total / len(asked.rows), "accuracy": found.accuracy}
         return Validation(metrics, shown, {"accuracy": share_error(found.accuracy, len(asked.rows))})
 

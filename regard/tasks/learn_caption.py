@@ -151,7 +151,8 @@ def _validation(
         if config.data.train == (SHAPES,):
             metrics["exact"] = exact_match(outputs, [each[0] for each in references])
             errors["exact"] = share_error(metrics["exact"], len(rows))
-        shown = [("", output, wanted[0]) for output, wanted in zip(outputs, references, strict=True)]
+        several = zip(rows, outputs, references, strict=True)
+        shown = [(Path(part.store.name(row)).name, output, wanted[0]) for row, output, wanted in several]
         return Validation(metrics, shown[: config.validate_.samples], errors)
 
     return validate

@@ -17,7 +17,19 @@ from regard.evaluate.classification import f1_error, score_labels
 from regard.models.table import build
 from regard.tasks.classify import TextClassifier
 from regard.tasks.config import ClassifyConfig, RunConfig
-from regard.tasks.prepared import Prepared, fingerprint, made_by, make_tokenizer, note_run, saver, take_weights
+from regard.tasks.prepared import (
+    Prepared,
+    class_weights,
+    fingerprint,
+    label_metrics,
+    made_by,
+    make_tokenizer,
+    note_run,
+    saver,
+    take_weights,
+    uneven,
+    uneven_notes,
+)
 from regard.tasks.probes import Text, prober
 from regard.tasks.rows import encode_labelled, reads_trees
 from regard.tokens import TextTokenizer, TokenizerPair
@@ -49,6 +61,8 @@ def prepare_classify(
     smoothing = config.train.smoothing
     model = build("classify", config.model, (tokenizer.size,), labels=len(sets.labels), smoothing=smoothing)
     take_weights(model, config, resume=resume)
+    counts = np.bincount(train.labels, minlength=len(sets.labels)).tolist()
+    model.class_weights = class_weights(config.train.class_weights, sets.labels, counts)  # type: ignore[assignment]
     if hasattr(model, "fit"):  # what is counted, not learned
         model.fit(train.texts)  # type: ignore[operator]
     bundle = BundleConfig(
@@ -71,15 +85,16 @@ def prepare_classify(
         model=model,
         width=config.model.width,
         batches=train,
-        validate=_validation(valid, sets.valid, sets.labels),
+        validate=_validation(valid, sets.valid, sets.labels, uneven(counts)),
         save=saver(folder, bundle, pair, made_by(config, device)),
         fingerprint={**same, "the model": config.model.model_dump(mode="json")},
         device=torch.device(device),
         probe=prober(TextClassifier(Bundle(bundle, model, pair, {})), _to_probe(sets.valid), config.probes, folder),
         unit="texts",
     )
-    counts = f"{len(sets.train):,} training and {len(sets.valid):,} validation texts, {len(sets.labels)} labels"
-    return Prepared(job, (*sets.notes, *_cut_note(sets.train, tokenizer, longest), counts))
+    told = (*sets.notes, *uneven_notes(sets.labels, counts, "texts", config.train.class_weights))
+    sizes = f"{len(sets.train):,} training and {len(sets.valid):,} validation texts, {len(sets.labels)} labels"
+    return Prepared(job, (*told, *_cut_note(sets.train, tokenizer, longest), sizes))
 
 
 def _are_pairs(texts: Sequence[Labelled]) -> bool | None:
@@ -108,9 +123,9 @@ def _cut_note(texts: Sequence[Labelled], tokenizer: TextTokenizer, longest: int)
 
 
 def _validation(
-    batches: LabelBatches, texts: Sequence[Labelled], labels: Sequence[str]
+    batches: LabelBatches, texts: Sequence[Labelled], labels: Sequence[str], rare: bool
 ) -> Callable[[nn.Module], Validation]:
-    """Loss, accuracy and F1 on unseen texts."""
+    """Loss, accuracy and F1 on unseen texts; where some labels are rare, also what always answering one gives."""
 
     def validate(model: nn.Module) -> Validation:
         device = next(model.parameters()).device
@@ -120,8 +135,8 @@ def _validation(
             logits = model.logits(batch)  # type: ignore[operator]
             predicted[rows] = logits.argmax(dim=-1).cpu().numpy()
             total += float(torch.nn.functional.cross_entropy(logits, batch.labels, reduction="sum"))
-        found = score_labels(predicted.tolist(), batches.labels.tolist(), labels, resamples=0)
-        metrics = {"loss": total / len(texts), "accuracy": found.accuracy, "f1": found.macro_f1}
+        found = score_labels(predicted.tolist(), batches.labels.tolist(), labels)
+        metrics = {"loss": total / len(texts), **label_metrics(found, rare)}
         shown = [(each.text[:160], labels[predicted[row]], each.label) for row, each in enumerate(texts[:SHOWN])]
         errors = {"accuracy": share_error(found.accuracy, len(texts)), "f1": f1_error(found.confusion)}
         return Validation(metrics, shown, errors)

@@ -15,12 +15,23 @@ from regard.data.pictures.load import Part, load_pictures
 from regard.evaluate.classification import f1_error, score_labels, top_k_accuracy
 from regard.models.table import build
 from regard.tasks.config import ClassifyPicturesConfig, RunConfig
-from regard.tasks.prepared import Prepared, fingerprint, made_by, note_run, saver
+from regard.tasks.prepared import (
+    Prepared,
+    class_weights,
+    fingerprint,
+    label_metrics,
+    made_by,
+    note_run,
+    saver,
+    uneven,
+    uneven_notes,
+)
 from regard.training.events import Tell, counting, silent
 from regard.training.loop import Job
 from regard.training.validation import Validation, share_error
 
 TOGETHER = 256  # pictures of a batch in validation
+SHOWN = 2  # validation pictures shown to the person
 MANY = 10  # classes from which on the five likeliest are scored too
 
 
@@ -35,6 +46,8 @@ def prepare_classify_pictures(
     torch.manual_seed(config.train.seed)
     smoothing = config.train.smoothing
     model = build("classify-pictures", config.model, labels=len(sets.names), pictures=sets.format, smoothing=smoothing)
+    counts = np.bincount(sets.train.labels, minlength=len(sets.names)).tolist()
+    model.class_weights = class_weights(config.train.class_weights, sets.names, counts)  # type: ignore[assignment]
     bundle = BundleConfig(task="classify-pictures", labels=sets.names, pictures=sets.format, model=config.model)
     train = PictureBatches(
         sets.train.store,
@@ -54,18 +67,21 @@ def prepare_classify_pictures(
         model=model,
         width=config.model.width,
         batches=train,
-        validate=validation(sets.valid, sets.names, sets.format),
+        validate=validation(sets.valid, sets.names, sets.format, uneven(counts)),
         save=saver(folder, bundle, None, made_by(config, device)),
         fingerprint={**data, "the model": config.model.model_dump(mode="json")},
         device=torch.device(device),
         unit="pictures",
     )
     shape = f"{sets.format.size} x {sets.format.size} x {sets.format.channels}"
-    counts = f"{len(sets.train.rows):,} training and {len(sets.valid.rows):,} validation pictures of {shape}"
-    return Prepared(job, (*sets.notes, f"{counts}, {len(sets.names)} labels"))
+    told = (*sets.notes, *uneven_notes(sets.names, counts, "pictures", config.train.class_weights))
+    sizes = f"{len(sets.train.rows):,} training and {len(sets.valid.rows):,} validation pictures of {shape}"
+    return Prepared(job, (*told, f"{sizes}, {len(sets.names)} labels"))
 
 
-def validation(part: Part, names: Sequence[str], format: object) -> Callable[[nn.Module], Validation]:
+def validation(
+    part: Part, names: Sequence[str], format: object, rare: bool = False
+) -> Callable[[nn.Module], Validation]:
     """Loss, accuracy and F1 on unseen pictures; of many classes, also whether the right one is among five."""
     from regard.data.pictures.format import PictureFormat
 
@@ -80,13 +96,16 @@ def validation(part: Part, names: Sequence[str], format: object) -> Callable[[nn
             scores.append(model.logits(batch).float().log_softmax(dim=-1).cpu())  # type: ignore[operator]
             wanted.append(batch.labels.cpu())
         told, right = torch.cat(scores), torch.cat(wanted)
-        found = score_labels(told.argmax(dim=-1).tolist(), right.tolist(), names, resamples=0)
+        found = score_labels(told.argmax(dim=-1).tolist(), right.tolist(), names)
         loss = float(torch.nn.functional.nll_loss(told, right))
-        metrics = {"loss": loss, "accuracy": found.accuracy, "f1": found.macro_f1}
+        metrics = {"loss": loss, **label_metrics(found, rare)}
         errors = {"accuracy": share_error(found.accuracy, len(right)), "f1": f1_error(found.confusion)}
         if len(names) > MANY:
             metrics["top_5"] = top_k_accuracy(told.numpy(), right.tolist(), 5)
             errors["top_5"] = share_error(metrics["top_5"], len(right))
-        return Validation(metrics, errors=errors)
+        best = told[:SHOWN].argmax(dim=-1).tolist()
+        firsts = zip(part.rows[:SHOWN], best, right[:SHOWN].tolist(), strict=True)
+        shown = [(Path(part.store.name(row)).name, names[said], names[wanted]) for row, said, wanted in firsts]
+        return Validation(metrics, shown, errors)
 
     return validate

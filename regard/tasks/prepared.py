@@ -11,20 +11,23 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from regard.bundle import Bundle, BundleConfig, Made, load_bundle, load_weights, made_now, save_bundle
-from regard.errors import RegardError
+from regard.errors import RegardError, UsageError, nearest
+from regard.evaluate.classification import ClassificationScores
 from regard.files import write_json
 from regard.runs import CONFIG, bundle_folder
 from regard.tasks.config import RunConfig
 from regard.tokens import TextTokenizer, TokenizerPair, train_tokenizer
+from regard.training.config import Weights
 from regard.training.events import Tell, Working, counting, silent
 from regard.training.loop import Job
 from regard.training.precision import autocast
 
 TOKENS = "tokens"  # folder of the tokenizer in a run
 ENCODED = 2000  # texts encoded at once
+UNEVEN = 10  # times as many examples as of the rarest label
 
 Ids = list[int]
 
@@ -125,3 +128,45 @@ def fingerprint(*groups: Iterable[np.ndarray]) -> str:
         digest.update(np.array([len(ids) for ids in sequences]).tobytes())
         digest.update(np.concatenate(sequences).tobytes())
     return digest.hexdigest()
+
+
+def class_weights(asked: Weights, labels: Sequence[str], counts: Sequence[int]) -> Tensor | None:
+    """How much each label counts in the loss: (labels,), of mean 1 over the training data; None if all count alike.
+
+    "balanced" gives every label the same share of the loss: N / (C n) for each of n of N texts with one of C labels.
+    """
+    if asked is None:
+        return None
+    if asked == "balanced":
+        asked = {label: 1 / max(1, count) for label, count in zip(labels, counts, strict=True)}
+    unknown = sorted(asked.keys() - set(labels))
+    if unknown:
+        raise UsageError(
+            f"train.class_weights: no label {unknown[0]!r} in the training data{nearest(unknown[0], labels)}"
+        )
+    weights = [float(asked.get(label, 1.0)) for label in labels]
+    mean = sum(weight * count for weight, count in zip(weights, counts, strict=True)) / sum(counts)
+    return torch.tensor([weight / mean for weight in weights])
+
+
+def uneven(counts: Sequence[int]) -> bool:
+    """Whether one label has so many more examples than another that accuracy alone says little."""
+    return max(counts) >= UNEVEN * max(1, min(counts))
+
+
+def label_metrics(found: ClassificationScores, rare: bool) -> dict[str, float]:
+    """What a validation of labels says; where some are `rare`, beside accuracy what always answering one label gives."""
+    always = {"majority": found.majority} if rare else {}
+    return {"accuracy": found.accuracy, **always, "f1": found.macro_f1}
+
+
+def uneven_notes(labels: Sequence[str], counts: Sequence[int], what: str, asked: Weights) -> tuple[str, ...]:
+    """What to tell of labels of which some are rare."""
+    if not uneven(counts):
+        return ()
+    most, least = (labels[list(counts).index(extreme(counts))] for extreme in (max, min))
+    share = f"{max(counts):,} of {sum(counts):,} training {what} ({100 * max(counts) / sum(counts):.1f}%) are {most!r}"
+    told = f"labels are uneven: {share}, and {min(counts):,} {least!r}; whoever always answers {most!r} has that accuracy: "
+    if asked is not None:
+        return (f"{told}look at F1; labels count by train.class_weights",)
+    return (f"{told}look at F1; --set train.class_weights=balanced lets rare labels count as much",)

@@ -22,7 +22,12 @@ def seconds(text: object) -> object:
     return sum(float(number) * _UNITS[unit] for number, unit in parts)
 
 
+def _none(value: object) -> object:
+    return None if value == "none" else value
+
+
 Duration = Annotated[float, BeforeValidator(seconds)]
+Weights = Annotated[dict[str, Annotated[float, Field(gt=0)]] | Literal["balanced"] | None, BeforeValidator(_none)]
 
 
 class TrainConfig(StrictConfig):
@@ -51,6 +56,11 @@ class TrainConfig(StrictConfig):
     weight_decay: float = Field(0.0, ge=0, description="Decoupled weight decay of matrices (AdamW).")
     clip: float = Field(1.0, ge=0, description="Largest norm of the gradient; 0 for no limit.")
     smoothing: float = Field(0.1, ge=0, lt=1, description="Label smoothing.")
+    class_weights: Weights = Field(
+        None,
+        description="How much each label counts in a classifier's loss: none (all alike), balanced (rare ones more), or a "
+        "number for some labels.",
+    )
     precision: Literal["auto", "float32", "bf16"] = Field("auto", description="bf16 autocast where hardware has it.")
 
     ema: float = Field(0.0, ge=0, lt=1, description="Decay of a moving average of the weights; 0 for none.")

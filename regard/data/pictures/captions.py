@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from regard.data.lines import opened, read_lines, read_text, suffix_of
-from regard.data.rows import as_label, as_text
+from regard.data.lines import read_lines, suffix_of
+from regard.data.pictures.suffixes import is_picture
+from regard.data.rows import as_label, as_text, csv_rows, tsv_rows
 from regard.errors import RegardError, UsageError, nearest
 
-_ALIASES = {
-    "picture": ("picture", "image", "file"),
-    "caption": ("caption", "captions"),
-    "question": ("question",),
-    "answer": ("answer",),
+_ALIASES = {  # file_name and text are those of Hugging Face's folders of pictures
+    "picture": ("picture", "image", "file", "file_name", "filename", "path", "image_path"),
+    "caption": ("caption", "captions", "text", "sentence", "description"),
+    "question": ("question", "query"),
+    "answer": ("answer", "label"),
 }
+LeftOut = tuple[str, str]  # what was left out, by its name, and why
 Row = tuple[int, Mapping[str, object]]  # its line, and its values under our own names
 
 
@@ -32,6 +32,7 @@ class CaptionSet:
     paths: tuple[Path, ...]
     captions: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -46,6 +47,7 @@ class QuestionSet:
     questions: tuple[str, ...]
     answers: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
 
     def __len__(self) -> int:
         return len(self.questions)
@@ -54,8 +56,8 @@ class QuestionSet:
 def read_captions(path: str | Path) -> CaptionSet:
     """Rows of a picture and its caption, or captions; rows of the same picture are joined.
 
-    JSON Lines have the keys picture (or image, file) and caption (a text) or captions (a list); CSV and TSV have columns
-    of these names, or two columns without names. Pictures are looked for beside the file.
+    JSON Lines have the keys picture (or image, file, file_name) and caption (or text), a text, or captions, a list; CSV
+    and TSV have columns of these names, or two columns without names. Pictures are looked for beside the file.
     """
     path = Path(path)
     pictures = _Pictures(path)
@@ -73,7 +75,7 @@ def read_captions(path: str | Path) -> CaptionSet:
     notes = pictures.notes()
     if not captions:
         raise RegardError(_nothing(path, "captions", notes))
-    return CaptionSet(tuple(captions), tuple(map(tuple, captions.values())), notes)
+    return CaptionSet(tuple(captions), tuple(map(tuple, captions.values())), notes, tuple(pictures.every))
 
 
 def read_questions(path: str | Path) -> QuestionSet:
@@ -93,7 +95,9 @@ def read_questions(path: str | Path) -> QuestionSet:
     if not rows:
         raise RegardError(_nothing(path, "questions", notes))
     numbers, questions, answers = zip(*rows, strict=True)
-    return QuestionSet(tuple(places), np.array(numbers, dtype=np.int64), questions, answers, notes)
+    return QuestionSet(
+        tuple(places), np.array(numbers, dtype=np.int64), questions, answers, notes, tuple(pictures.every)
+    )
 
 
 class _Pictures:
@@ -102,6 +106,7 @@ class _Pictures:
     def __init__(self, source: Path) -> None:
         self.source, self.known = source, dict[str, Path | None]()
         self.left_out: dict[str, tuple[int, str]] = {}
+        self.every: list[LeftOut] = []
 
     def find(self, line: int, row: Mapping[str, object]) -> Path | None:
         """The picture of a row, or None if it is not there."""
@@ -118,6 +123,7 @@ class _Pictures:
     def leave_out(self, why: str, line: int, count: int = 1, named: str = "") -> None:
         before, first = self.left_out.get(why, (0, f"line {line}" + (f": {named}" if named else "")))
         self.left_out[why] = before + count, first
+        self.every.append((f"{self.source}, line {line}" + (f": {named}" if named else ""), why))
 
     def notes(self) -> tuple[str, ...]:
         return tuple(
@@ -155,15 +161,15 @@ def _rows(path: Path, names: tuple[str, ...]) -> Iterator[Row]:
     if kind in (".jsonl", ".json"):
         return _jsonl(path, names)
     if kind == ".tsv":
-        lines = enumerate(read_lines(path), start=1)
-        return _columns(path, ((number, line.split("\t")) for number, line in lines), names)
+        return _columns(path, tsv_rows(path), names)
     if kind == ".csv":
-        return _columns(path, _csv(path), names)
+        return _columns(path, csv_rows(path), names)
     raise UsageError(f"{path}: {', '.join(names)} come as .jsonl, .csv or .tsv (each may end in .gz)")
 
 
 def _jsonl(path: Path, names: tuple[str, ...]) -> Iterator[Row]:
     wanted = ", ".join(f'"{name}": "…"' for name in names)
+    rows: list[tuple[int, dict[str, object]]] = []
     for number, line in enumerate(read_lines(path), start=1):
         if not line.strip():
             continue
@@ -173,10 +179,15 @@ def _jsonl(path: Path, names: tuple[str, ...]) -> Iterator[Row]:
             raise RegardError(f"{path}, line {number}: {error}; each line should be {{{wanted}}}") from error
         if not isinstance(row, dict):
             raise RegardError(f"{path}, line {number}: a {type(row).__name__}; each line should be {{{wanted}}}")
-        found = {name: _aliased(row, name) for name in names}
-        if found["picture"] is None:
-            raise RegardError(f"{path}, line {number}: no key picture{nearest('picture', map(str, row))}")
-        yield number, found
+        if _aliased(row, "picture") is None:
+            raise RegardError(f"{path}, line {number}: {_no_such('key', 'picture', list(row))}")
+        rows.append((number, row))
+    for name in names:  # one row may lack a caption, but not all of them
+        if rows and not any(alias in row for _, row in rows for alias in _ALIASES[name]):
+            number, row = rows[0]
+            raise RegardError(f"{path}, line {number}: {_no_such('key', name, list(row))}")
+    for number, row in rows:
+        yield number, {name: _aliased(row, name) for name in names}
 
 
 def _aliased(row: Mapping[str, object], name: str) -> object:
@@ -184,29 +195,25 @@ def _aliased(row: Mapping[str, object], name: str) -> object:
     return next((row[alias] for alias in _ALIASES[name] if row.get(alias) is not None), None)
 
 
-def _csv(path: Path) -> Iterator[tuple[int, list[str]]]:
-    with opened(path) as file:
-        text = read_text(path, file.read())
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    try:
-        for row in reader:
-            yield reader.line_num, row
-    except csv.Error as error:
-        raise RegardError(f"{path}, line {reader.line_num}: {error}; it is not valid CSV") from error
+def _no_such(what: str, name: str, there: Sequence[str]) -> str:
+    """That a key or a column is missing, which there are, and which would do."""
+    close = nearest(name, there) if "did you mean" in nearest(name, there) else ""
+    *most, last = _ALIASES[name]
+    would = f"{', '.join(most)} or {last}" if most else last
+    return f"no {what} {name}{close}; there is {', '.join(there)}, and {would} would do"
 
 
 def _columns(path: Path, rows: Iterator[tuple[int, list[str]]], names: tuple[str, ...]) -> Iterator[Row]:
     """Rows under the names of a first row that has the picture's, or else in the order of `names`."""
-    columns: list[str] | None = None
-    for number, row in rows:
-        if not any(cell.strip() for cell in row):
-            continue
-        if columns is None:
-            heads = [_own_name(cell) for cell in row]
-            columns = heads if "picture" in heads else list(names)
-            if columns is heads:
-                _complete(path, number, row, heads, names)
-                continue
+    full = [(number, row) for number, row in rows if any(cell.strip() for cell in row)]
+    if not full:
+        return
+    (number, first), columns = full[0], list(names)
+    heads = [_own_name(cell, names) for cell in first]
+    if "picture" in heads or _names_unknown(first, [row for _, row in full[1:]]):
+        _complete(path, number, first, heads, names)
+        columns, full = heads, full[1:]
+    for number, row in full:
         if len(row) != len(columns):
             raise RegardError(
                 f"{path}, line {number}: {len(row)} columns where {len(columns)} should be; "
@@ -215,14 +222,24 @@ def _columns(path: Path, rows: Iterator[tuple[int, list[str]]], names: tuple[str
         yield number, dict(zip(columns, row, strict=True))
 
 
-def _own_name(head: str) -> str:
+def _own_name(head: str, names: tuple[str, ...]) -> str:
     """Our name for what a person calls a column; "" if it is of no use here."""
     head = head.strip().casefold()
-    return next((name for name, aliases in _ALIASES.items() if head in aliases), "")
+    return next((name for name in names if head in _ALIASES[name]), "")
+
+
+def _names_unknown(first: Sequence[str], below: Sequence[Sequence[str]]) -> bool:
+    """Whether a first row names columns by names that mean nothing here: no picture is in it, and below they are."""
+    place = next((place for place in range(len(first)) if below and all(map(is_picture, _cells(below, place)))), None)
+    return place is not None and not is_picture(first[place].strip())
+
+
+def _cells(rows: Sequence[Sequence[str]], place: int) -> list[str]:
+    return [row[place].strip() if len(row) > place else "" for row in rows]
 
 
 def _complete(path: Path, number: int, row: list[str], heads: list[str], names: tuple[str, ...]) -> None:
     for name in names:
         if heads.count(name) != 1:
-            trouble = f"no column {name}{nearest(name, row)}" if name not in heads else f"two columns for {name}"
-            raise RegardError(f"{path}, line {number}: {trouble}")
+            missing = _no_such("column", name, [cell.strip() for cell in row])
+            raise RegardError(f"{path}, line {number}: {missing if name not in heads else f'two columns for {name}'}")

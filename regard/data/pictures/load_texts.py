@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -31,6 +31,7 @@ class Captioned:
     store: PictureStore
     rows: np.ndarray  # (N,) places in the store
     captions: list[tuple[str, ...]]  # of each picture
+    notes: tuple[str, ...] = ()  # what was left out
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +42,7 @@ class Asked:
     rows: np.ndarray  # (N,) the picture of each question
     questions: list[str]
     answers: list[str]
+    notes: tuple[str, ...] = ()  # what was left out
 
 
 def load_captions(
@@ -89,15 +91,17 @@ def read_captioned(
     names: Sequence[str], format: PictureFormat, beside: Path | None = None, size: int = 1000
 ) -> Captioned:
     """A test set of captions, its pictures fitted as a model sees them."""
-    pictures, captions, _ = _captions(names, beside, size)
+    pictures, captions, notes = _captions(names, beside, size)
     store = open_store(pictures, format)
-    return Captioned(store, np.arange(len(store)), [captions[place] for place in store.kept])
+    kept = [captions[place] for place in store.kept]
+    return Captioned(store, np.arange(len(store)), kept, (*notes, *store.notes))
 
 
 def read_asked(names: Sequence[str], format: PictureFormat, beside: Path | None = None, size: int = 1000) -> Asked:
     """A test set of questions, its pictures fitted as a model sees them."""
-    pictures, asked, _ = _questions(names, beside, size)
-    return _of_kept(open_store(pictures, format), asked)
+    pictures, asked, notes = _questions(names, beside, size)
+    store = open_store(pictures, format)
+    return replace(_of_kept(store, asked), notes=(*notes, *store.notes))
 
 
 Row = tuple[int, str, str]  # the number of a picture, a question, its answer
@@ -110,7 +114,7 @@ def _captions(
         drawn = _scenes(size, _seed(names[0]))
         return PictureSet(arrays=drawn.pictures), [(caption,) for caption in drawn.captions], ()
     found = read_captions(find_file(_one(names), beside))
-    return PictureSet(paths=found.paths), list(found.captions), found.notes
+    return PictureSet(paths=found.paths, left_out=found.left_out), list(found.captions), found.notes
 
 
 def _questions(names: Sequence[str], beside: Path | None, size: int) -> tuple[PictureSet, list[Row], tuple[str, ...]]:
@@ -120,7 +124,7 @@ def _questions(names: Sequence[str], beside: Path | None, size: int) -> tuple[Pi
         return PictureSet(arrays=drawn.pictures), rows, ()
     found = read_questions(find_file(_one(names), beside))
     rows = list(zip(found.pictures.tolist(), found.questions, found.answers, strict=True))
-    return PictureSet(paths=found.paths), rows, found.notes
+    return PictureSet(paths=found.paths, left_out=found.left_out), rows, found.notes
 
 
 def _of_kept(store: PictureStore, asked: Sequence[Row]) -> Asked:

@@ -13,7 +13,7 @@ import numpy as np
 from PIL import PngImagePlugin
 
 from regard.data.lines import opened, read_lines
-from regard.data.pictures.captions import CaptionSet, QuestionSet, read_captions, read_questions
+from regard.data.pictures.captions import CaptionSet, LeftOut, QuestionSet, read_captions, read_questions
 from regard.data.pictures.decode import quiet
 from regard.data.pictures.suffixes import is_picture
 from regard.errors import RegardError, UsageError
@@ -47,6 +47,7 @@ class PictureSet:
     labels: np.ndarray | None = None  # (N,), int64
     names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
 
     def __post_init__(self) -> None:
         if bool(self.paths) == (self.arrays is not None):
@@ -81,7 +82,8 @@ def read_picture_folder(folder: str | Path) -> PictureSet:
     notes += [_left_out(folder, empty, "classes without a picture")] if empty else []
     number = {name: index for index, name in enumerate(names)}
     labels = np.array([number[name] for _, name in pictures], dtype=np.int64)
-    return PictureSet(tuple(path for path, _ in pictures), None, labels, names, tuple(notes))
+    left_out = tuple((str(path), "no picture by its name, or in no class") for path in other)
+    return PictureSet(tuple(path for path, _ in pictures), None, labels, names, tuple(notes), left_out)
 
 
 def read_idx(images_path: str | Path, labels_path: str | Path | None = None) -> PictureSet:

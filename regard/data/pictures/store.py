@@ -20,6 +20,7 @@ from typing import IO
 
 import numpy as np
 
+from regard.data.pictures.captions import LeftOut
 from regard.data.pictures.decode import PictureError, read_picture
 from regard.data.pictures.fit import border_colour, fit_picture
 from regard.data.pictures.format import PictureFormat
@@ -44,6 +45,8 @@ class PictureStore:
     kept: np.ndarray  # (N,), int64: which pictures of the set these are
     notes: tuple[str, ...]  # what was left out
     sha256: str  # of the pictures' bytes
+    left_out: tuple[LeftOut, ...] = ()  # each that is not here, by its name, and why
+    paths: tuple[Path, ...] = ()  # of all pictures of the set, if they have files
 
     def __len__(self) -> int:
         return len(self.pictures)
@@ -51,6 +54,11 @@ class PictureStore:
     def take(self, rows: np.ndarray) -> np.ndarray:
         """The pictures in these rows of the store, as bytes (n, size, size, channels) of their own."""
         return self.pictures[np.asarray(rows, dtype=np.int64)]
+
+    def name(self, row: int) -> str:
+        """What a picture is called: by its file, or by its number, from 0, where pictures have no files."""
+        place = int(self.kept[row])
+        return str(self.paths[place]) if self.paths else f"picture {place}"
 
 
 class ArrayStore(PictureStore):
@@ -134,7 +142,9 @@ def _open(path: Path, pictures: PictureSet, shape: tuple[int, ...]) -> PictureSt
         return None
     left_out = about["left_out"]
     kept = np.setdiff1d(np.arange(len(pictures)), np.array([index for index, _ in left_out], dtype=np.int64))
-    return PictureStore(mapped, kept, (_note(pictures, left_out),) if left_out else (), about["sha256"])
+    notes = (_note(pictures, left_out),) if left_out else ()
+    named = tuple((_name(pictures, index), reason) for index, reason in left_out)
+    return PictureStore(mapped, kept, notes, about["sha256"], (*pictures.left_out, *named), pictures.paths)
 
 
 def _about(file: IO[bytes], shape: tuple[int, ...]) -> dict:
@@ -164,9 +174,12 @@ def _mended(pictures: PictureSet, store: PictureStore) -> bool:
 
 def _note(pictures: PictureSet, left_out: Sequence[tuple[int, str]]) -> str:
     index, reason = left_out[0]
-    name = pictures.paths[index] if pictures.paths else f"picture {index}"
     more = f" (and {len(left_out) - 1:,} more)" if len(left_out) > 1 else ""
-    return f"{len(left_out):,} of {len(pictures):,} pictures left out: {name}: {reason}{more}"
+    return f"{len(left_out):,} of {len(pictures):,} pictures left out: {_name(pictures, index)}: {reason}{more}"
+
+
+def _name(pictures: PictureSet, index: int) -> str:
+    return str(pictures.paths[index]) if pictures.paths else f"picture {index}"
 
 
 def _picture(pictures: PictureSet, index: int, channels: int = 3) -> np.ndarray:

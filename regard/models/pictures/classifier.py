@@ -18,7 +18,12 @@ from regard.noise import dropout
 
 
 class PictureClassifier(nn.Module):
-    """`model(batch)` is the loss. `head` makes scores of labels from a picture's vector, of which some is dropped."""
+    """`model(batch)` is the loss. `head` makes scores of labels from a picture's vector, of which some is dropped.
+
+    In training labels count by `class_weights` (labels,), if there are any; they are no part of what is saved.
+    """
+
+    class_weights: Tensor | None
 
     def __init__(self, config: EncoderConfig, format: PictureFormat, labels: int, smoothing: float = 0.0) -> None:
         super().__init__()
@@ -29,12 +34,14 @@ class PictureClassifier(nn.Module):
         self.encoder = make_encoder(config, format)
         self.head = nn.Linear(self.encoder.width, labels)
         (initialise_head if self.encoder.normed else initialise)(self.head)
+        self.register_buffer("class_weights", None, persistent=False)
 
     def forward(self, batch: PictureBatch) -> Loss:
-        logits, smoothing = self.logits(batch), self.smoothing if self.training else 0.0
+        logits = self.logits(batch)
+        smoothing, weights = (self.smoothing, self.class_weights) if self.training else (0.0, None)
         if batch.others is None or batch.shares is None:
-            return Loss(label_parts(logits, batch.labels, smoothing))
-        return Loss(mixed_parts(logits, batch.labels, batch.others, batch.shares, smoothing))
+            return Loss(label_parts(logits, batch.labels, smoothing, weights))
+        return Loss(mixed_parts(logits, batch.labels, batch.others, batch.shares, smoothing, weights))
 
     def logits(self, seen: PictureBatch | Tensor) -> Tensor:
         """Of a batch, or of pixels (B, channels, height, width): (B, labels)."""
@@ -49,7 +56,9 @@ class PictureClassifier(nn.Module):
         return best.values, best.indices
 
 
-def mixed_parts(logits: Tensor, labels: Tensor, others: Tensor, shares: Tensor, smoothing: float) -> dict[str, Part]:
+def mixed_parts(
+    logits: Tensor, labels: Tensor, others: Tensor, shares: Tensor, smoothing: float, weights: Tensor | None = None
+) -> dict[str, Part]:
     """`label_parts` of mixed pictures (Zhang et al. 2018): each counts by its share for its label, the rest for the other.
 
     loss = Σ share · CE(label) + (1 - share) · CE(other), and the likelihood and what is right in the same way.
@@ -60,7 +69,10 @@ def mixed_parts(logits: Tensor, labels: Tensor, others: Tensor, shares: Tensor, 
     def mixed(each: Callable[[Tensor], Tensor]) -> Tensor:
         return (shares * each(labels) + (1 - shares) * each(others)).sum()
 
-    loss = mixed(lambda wanted: cross_entropy(logits, wanted, label_smoothing=smoothing, reduction="none"))
+    weights = None if weights is None else weights.to(logits.dtype)
+    loss = mixed(
+        lambda wanted: cross_entropy(logits, wanted, weight=weights, label_smoothing=smoothing, reduction="none")
+    )
     nll = mixed(lambda wanted: cross_entropy(plain, wanted, reduction="none"))
     right = mixed(lambda wanted: (best == wanted).to(logits.dtype))
     count = len(labels)
