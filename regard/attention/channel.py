@@ -1,4 +1,4 @@
-"""The state of the channel: who records, what is changed and which inputs run, in this thread; and how many blocks are open.
+"""The state of the channel: who records, what is changed and which inputs run, in this thread; how many blocks are open.
 
 Where none is open an attention asks nothing more: `blocks` is the one comparison that the channel costs when it is off.
 
