@@ -167,8 +167,8 @@ def test_completion_is_installed_and_works_in_bash(tmp_path: Path) -> None:
     [
         ("translate a -m RUN --beam 0", 2, "decode: beam: must be 1 or more, not 0"),
         ("translate a -m RUN --n-best 9 --beam 3", 2, "n_best 9 is more than beam 3"),
-        ("look a -m RUN --layer 99", 2, "no layer 99; there are 2, numbered from 0 to 1"),
-        ("look a -m RUN --layer 0 --head 3", 2, "no head 3; there are 3, numbered from 0 to 2"),
+        ("look a -m RUN --layer 99", 2, "no layer 99; there are 2, numbered from 0 to 1, with 3 heads each"),
+        ("look a -m RUN --layer 0 --head 3", 2, "no head 3; layer 0 has 3, numbered from 0 to 2"),
         ("walk a -m RUN --layer 2", 2, "no layer 2; there are 2"),
         ("look a -m RUN -o map.gif", 2, "cannot tell how to write map.gif; use .png"),
         ("look a -m RUN -o .", 2, "is a folder; name a file in it"),

@@ -108,12 +108,13 @@ def check_decode(found: About, over: dict[str, Any]) -> None:
 
 
 def check_layer(found: About, role: str | None, layer: int | None, head: int | None) -> None:
-    """A layer and a head that the configuration says are there; both count from 0."""
+    """A layer, and a head of it, that the configuration says are there; both count from 0."""
     layers, heads = found.layers(role), found.model.get("heads")
-    if layer is not None and layers is not None and not 0 <= layer < layers:
-        raise UsageError(f"no layer {layer}; there are {layers}, numbered from 0 to {layers - 1}")
-    if head is not None and isinstance(heads, int) and not 0 <= head < heads:
-        raise UsageError(f"no head {head}; there are {heads}, numbered from 0 to {heads - 1}")
+    if layer is None or layers is None:
+        return
+    from regard.look.layers import check_choice
+
+    check_choice(layer, head if isinstance(heads, int) else None, [heads if isinstance(heads, int) else 0] * layers)
 
 
 def check_out(out: Path | None, suffixes: Sequence[str] = MAPS) -> None:
