@@ -81,8 +81,6 @@ class TextClassifier(Predictor):
         others = [second] if isinstance(second, str) else list(second or [None] * len(texts))  # type: ignore[list-item]
         if len(others) != len(texts):
             raise UsageError(f"{len(texts)} texts but {len(others)} second texts; give one for each")
-        for other in others:
-            self.check_pair(other is not None)
         trees = [heads] if isinstance(text, str) else list(heads or [None] * len(texts))
         shares = self.probabilities(texts, others, progress, trees)
         out = [self._one(*each) for each in zip(texts, others, shares, strict=True)]
@@ -169,6 +167,8 @@ class TextClassifier(Predictor):
         rows = [as_row(self.tokenizer, *both, self.longest) for both in zip(texts, others, strict=True)]
         batches = label_batches(rows, np.zeros(len(rows), dtype=np.int64), self.tokenizer, BATCH_TOKENS, seed=0)
         trees = [_checked(*each) for each in zip(texts, others, heads, strict=True)]
+        for other in others:
+            self.check_pair(other is not None)
         return with_trees(batches, texts, trees, self.tokenizer)
 
     def _batch(self, text: str, second: str | None, heads: Tree | None) -> LabelBatch:
