@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import pytest
 import torch
 import typer
 
+import regard
 from regard import doctor
 from regard.cli import main
 from regard.cli.arguments import spread_files, take_debug
@@ -162,6 +164,27 @@ def test_completion_is_installed_and_works_in_bash(tmp_path: Path) -> None:
     assert done.stdout.split("\n")[0] == "extrapolate" and "-F _regard_completion regard" in done.stdout, done.stderr
 
 
+@pytest.fixture
+def nothing_imported() -> Iterator[None]:
+    """The package as if nobody had used it: what is imported already would hide an import of torch.
+
+    Afterwards everything is as it was, also what the package knows of its parts: else later tests change one module and
+    ask another of the same name.
+    """
+    parts = {name: module for name, module in sys.modules.items() if name.startswith("regard.")}
+    known = dict(vars(regard))
+    for name in parts:
+        del sys.modules[name]
+    yield
+    for name in [name for name in sys.modules if name.startswith("regard.")]:
+        del sys.modules[name]
+    for name in set(vars(regard)) - set(known):
+        delattr(regard, name)
+    sys.modules.update(parts)
+    vars(regard).update(known)
+
+
+@pytest.mark.usefixtures("nothing_imported")
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
@@ -212,9 +235,6 @@ def test_mistakes_are_told_without_torch(
         return real(name, *more, **rest)
 
     monkeypatch.chdir(some)
-    fresh = [name for name in sys.modules if name.partition(".")[0] == "regard" and name != "regard"]
-    for name in fresh:  # what is imported already would hide an import of torch
-        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(builtins, "__import__", without_torch)
     typed = importlib.import_module("regard.cli.main").run
     assert typed(words.replace("RUN", "some/run").split()) == code

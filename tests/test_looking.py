@@ -28,7 +28,7 @@ from regard.models.config import GPT2Config
 from regard.models.table import build
 from regard.tasks.caption import chosen_heads
 from regard.tasks.generate import Generator
-from regard.tasks.looking import View, look_at
+from regard.tasks.looking import View, attention_of, look_at
 from regard.tasks.run import RunResult
 from regard.tasks.translate import Translator
 from regard.tasks.walk import walk
@@ -174,7 +174,10 @@ def test_layers_and_heads_are_counted_from_zero_in_every_view(
     assert "layer 0:" in (said := console.export_text()) and "layer 1:" in said and "layer 2:" not in said
     for option in (("--layer", "99"), ("--layer", "0", "--head", "99")):
         code, _, error = typed(capsys, "look", TEXT, "-m", str(tiny_run.folder), "--as", "map", *option)
-        assert code == 2 and "other roles: self 2 layers x 3 heads, causal 2 layers x 3 heads" in error
+        assert code == 2 and "other roles: causal 2 layers x 3 heads, self 2 layers x 3 heads" in error
+    for choice in ((99, None), (0, 99), (None, 1)):
+        with pytest.raises(UsageError, match="other roles: self 2 layers x 3 heads, causal 2 layers x 3 heads"):
+            attention_of(translator, TEXT, DATE).map(*choice)
     walked = walk(translator, TEXT, layer=1, head=2)
     assert "layer 1 of 2, head 2 of 3, both counted from 0" in walked.summary
 

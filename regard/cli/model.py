@@ -114,7 +114,10 @@ def check_layer(found: About, role: str | None, layer: int | None, head: int | N
         return
     from regard.look.layers import check_choice
 
-    check_choice(layer, head if isinstance(heads, int) else None, [heads if isinstance(heads, int) else 0] * layers)
+    has = heads if isinstance(heads, int) else 0
+    counts = {each: int(found.model[key]) for each, key in LAYERS.items() if key in found.model}
+    others = {each: [has] * count for each, count in counts.items() if has and each != (role or "cross")}
+    check_choice(layer, head if has else None, [has] * layers, others=others)
 
 
 def check_out(out: Path | None, suffixes: Sequence[str] = MAPS) -> None:
