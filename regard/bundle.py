@@ -151,7 +151,8 @@ class Predictor:
     @property
     def device(self) -> torch.device:
         """Where the model is now: the training loop moves it after its predictor was made."""
-        return next(self.model.parameters()).device
+        first = next(self.model.parameters(), None)
+        return torch.device("cpu") if first is None else first.device
 
 
 def save_bundle(folder: str | Path, bundle: Bundle) -> Path:

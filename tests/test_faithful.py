@@ -38,6 +38,8 @@ class Copies(nn.Module):
     Its attention is made by hand and decides nothing: head 0 looks at that word, 1 evenly, 2 everywhere but there.
     """
 
+    longest = None  # it reads any number of tokens
+
     def __init__(self, vocabulary: int, heads: tuple[str, ...] = ("right", "even", "wrong")) -> None:
         super().__init__()
         self.output = nn.Linear(vocabulary, vocabulary, bias=False)
@@ -219,7 +221,7 @@ def test_labels_of_the_model_or_of_the_data() -> None:
 
 @pytest.mark.parametrize("task", ["generate", "fill"])
 def test_other_tasks_are_refused_in_words(task: str) -> None:
-    user = SimpleNamespace(config=SimpleNamespace(task=task))
+    user = SimpleNamespace(config=SimpleNamespace(task=task), model=None)
     with pytest.raises(UsageError, match=f"a model to {task} has none: take one that translates or classifies"):
         faithfulness(user, ["a text"])
 

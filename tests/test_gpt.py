@@ -575,8 +575,8 @@ def test_depths_name_every_parameter_and_grow_from_input_to_output(kind: str, ch
         ("gpt1", {"norms": "pre"}, "no key norms; did you mean norm"),
         ("llama", {"activation": "swish"}, "'gelu', 'gelu-tanh' or 'swiglu'"),
         ("gpt2", {"dropout": 1.0}, "less than 1"),
-        ("gpt3", {"band": -1}, "greater than or equal to 0"),
-        ("llama", {"rotary_base": 1.0}, "greater than 1"),
+        ("gpt3", {"band": -1}, "band: must be 0 or more, not -1"),
+        ("llama", {"rotary_base": 1.0}, "rotary_base: must be more than 1, not 1.0"),
     ],
 )
 def test_a_configuration_that_cannot_be_is_refused(kind: str, values: dict[str, Any], message: str) -> None:
