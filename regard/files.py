@@ -13,7 +13,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -204,10 +204,8 @@ def alone_in(folder: Path) -> Iterator[None]:
         yield
     finally:
         if isinstance(lock, UnixFileLock):  # others remove their file by themselves
-            with contextlib.suppress(OSError):
-                (
-                    folder / LOCK
-                ).unlink()  # while it is held: who opened it meanwhile sees that it is gone, and tries again
+            with contextlib.suppress(OSError):  # while it is held: who opened it meanwhile sees that it is gone
+                (folder / LOCK).unlink()
         lock.release()
 
 
@@ -222,9 +220,9 @@ def is_taken(folder: Path) -> bool:
         return True
 
 
-def is_bare(folder: Path, but: Iterable[str] = ()) -> bool:
-    """Whether nothing is in a folder, its lock and the names in `but` not counted."""
-    return all(path.name in (LOCK, *but) for path in folder.iterdir())
+def is_bare(folder: Path) -> bool:
+    """Whether nothing is in a folder, its lock not counted."""
+    return all(path.name == LOCK for path in folder.iterdir())
 
 
 def _sync_file(file: Path) -> None:

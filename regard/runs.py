@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,9 +47,9 @@ def new_run(task: str, root: Path = RUNS) -> Path:
             number += 1
 
 
-def check_free(folder: Path, but: Iterable[str] = ()) -> None:
-    """Refuse to start a run in a folder that holds something (`but` files of these names), or where a file is in the way."""
-    if folder.is_dir() and not is_bare(folder, but):
+def check_free(folder: Path) -> None:
+    """Refuse to start a run in a folder that holds something, or where a file is in the way."""
+    if folder.is_dir() and not is_bare(folder):
         raise UsageError(f"{folder} is not empty; choose another folder, or go on with: regard train --resume {folder}")
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file; a run needs a folder, choose another name")

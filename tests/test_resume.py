@@ -426,3 +426,41 @@ def same(place: Path) -> bool:
 
 def with_steps(steps: int) -> TrainConfig:
     return toy_run.CONFIG.model_copy(update={"steps": steps})
+
+
+def test_files_of_a_person_are_neither_replaced_nor_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bug: a folder with someone's data.jsonl counted as free, and a run that could not start removed the file."""
+    monkeypatch.chdir(tmp_path)
+    own = tmp_path / "mine" / "data.jsonl"
+    own.parent.mkdir()
+    own.write_text('{"text": "mine"}\n', encoding="utf-8")
+    for data in ("mine/data.jsonl", EXAMPLES["translate"]):
+        with pytest.raises(UsageError, match="mine is not empty"):
+            regard.train("translate", data, steps=2, folder="mine", quiet=True)
+        assert own.read_text(encoding="utf-8") == '{"text": "mine"}\n'
+    tables = {"tokens": {"kind": "character"}, "model": {"width": 16}, "data": {"train": [("a", "b")]}}
+    with pytest.raises(RegardError, match="too few"):
+        regard.train("translate", folder="run", budget="10s", quiet=True, **tables)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_starts_over_reads_its_own_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bug: of a run that was killed before its first checkpoint, a file of the same name was read wherever one was."""
+    read: list[Any] = []
+
+    def prepare(config: Any, *args: Any, **options: Any) -> Any:
+        read.append(config.data.train)
+        raise RegardError("enough")
+
+    here, there = tmp_path / "here", tmp_path / "there"
+    for place in (here, there):
+        place.mkdir()
+        (place / "p.tsv").write_text(f"{place.name}\tx\n", encoding="utf-8")
+    config = run_config("translate", {"data": {"train": ["p.tsv"]}})
+    (here / "run").mkdir()
+    write_json(here / "run" / "run.json", {"config": config.dump(), "beside": str(here)})
+    monkeypatch.chdir(there)
+    monkeypatch.setattr("regard.tasks.run.prepare", prepare)
+    with pytest.raises(RegardError, match="enough"):
+        resume_run(here / "run")
+    assert read == [(str(here / "p.tsv"),)]

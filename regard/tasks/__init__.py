@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.errors import UsageError
+from regard.errors import RegardError, UsageError
 from regard.tasks.config import RunConfig, data_folder, run_config
 from regard.tasks.examples import FILES, is_examples, keep, rows_of
 
@@ -51,7 +51,7 @@ def train(
     What happens is shown on stderr; `quiet=True` shows nothing. `on_event` is called with each event of
     `regard.training.events`; what it raises ends the run, which goes on from its last checkpoint.
     """
-    from regard.tasks.run import make_place, start_run
+    from regard.tasks.run import begin_run, make_place
     from regard.training.show import Show, make_show
 
     if budget is not None and (steps is not None or max_time is not None):
@@ -68,7 +68,7 @@ def train(
     show = show or (Show() if quiet else make_show())
     if budget is not None:
         config = _under_budget(config, budget, beside, place, device, show)
-    return start_run(config, beside=beside, folder=place, device=device, show=show, on_event=on_event)
+    return begin_run(config, place, beside=beside, device=device, show=show, on_event=on_event)
 
 
 def _over(tables: dict[str, Any], preset: str | None, bounds: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def _under_budget(
 ) -> RunConfig:
     from regard.tasks.contenders import Contender
     from regard.tasks.contest import MEASURING, fit
-    from regard.tasks.run import data_root
+    from regard.tasks.run import data_root, leave_nothing
     from regard.training.config import seconds
 
     try:
@@ -101,7 +101,11 @@ def _under_budget(
     except ValueError as error:
         raise UsageError(f"budget: {error}") from error
     asked = Contender(str(place), config.task, config, data_root(config, beside))
-    return fit(asked, span, place.with_name(place.name + MEASURING), device, show.note, show)
+    try:
+        return fit(asked, span, place.with_name(place.name + MEASURING), device, show.note, show)
+    except RegardError:
+        leave_nothing(place)
+        raise
 
 
 __all__ = ["RunConfig", "load", "run_config", "train"]

@@ -64,17 +64,30 @@ def start_run(
 ) -> RunResult:
     """Train from the start, in `folder` or in the next free `runs/<task>/<number>`."""
     place = make_place(config.task, folder)
-    return _run(config, place, data_root(config, beside), resume=False, device=device, show=_listeners(show, on_event))
+    return begin_run(config, place, beside=beside, device=device, show=show, on_event=on_event)
 
 
 def make_place(task: str, folder: str | Path | None) -> Path:
-    """The folder of a new run: the next free one, or that which was asked for, if nothing but examples is in it."""
+    """The folder of a new run: the next free one, or that which was asked for, if nothing is in it."""
     if folder is None:
         return new_run(verb_of(task))
     place = Path(folder)
-    check_free(place, but=FILES.values())
+    check_free(place)
     place.mkdir(parents=True, exist_ok=True)
     return place
+
+
+def begin_run(
+    config: RunConfig,
+    place: Path,
+    *,
+    beside: Path | None = None,
+    device: str = "cpu",
+    show: Show | None = None,
+    on_event: Tell | None = None,
+) -> RunResult:
+    """Train from the start in a folder that `make_place` gave, where only examples are kept so far."""
+    return _run(config, place, data_root(config, beside), resume=False, device=device, show=_listeners(show, on_event))
 
 
 def resume_run(
@@ -98,7 +111,7 @@ def resume_run(
     beside = Path(str(values["beside"])) if values.get("beside") else None
     started = has_checkpoint(Path(folder) / "checkpoints")
     listeners = _listeners(show, on_event)
-    if started and beside is not None:
+    if beside is not None:
         config = _anchored(config, Path(folder), beside)
     if started and (other := _made_otherwise(values.get("made"), config, device)):
         listeners(Note(other))
@@ -150,7 +163,7 @@ def _run(config: RunConfig, folder: Path, beside: Path | None, *, resume: bool, 
             prepared = prepare(config, folder, beside=beside, resume=resume, device=device, tell=show)
         except RegardError:
             if not began:
-                _leave_nothing(folder)
+                leave_nothing(folder)
             raise
         job = prepared.job
         parameters = sum(parameter.numel() for parameter in job.model.parameters())
@@ -163,8 +176,8 @@ def _run(config: RunConfig, folder: Path, beside: Path | None, *, resume: bool, 
     return RunResult(folder, outcome, config.task)
 
 
-def _leave_nothing(folder: Path) -> None:
-    """Of a run that could not start."""
+def leave_nothing(folder: Path) -> None:
+    """Remove what a run wrote that could not start; its folder held nothing before (`make_place`)."""
     shutil.rmtree(folder / TOKENS, ignore_errors=True)
     for name in (*STREAMS, *FILES.values()):
         (folder / name).unlink(missing_ok=True)
