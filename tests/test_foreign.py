@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 import warnings
+import weakref
 from typing import Any
 
 import pytest
@@ -598,6 +599,26 @@ def test_nothing_is_left_behind_also_after_an_error() -> None:
         model(x)
     model(x)
     assert len(seen.calls) == 2
+
+
+def test_no_tensor_of_a_pass_outlives_the_block() -> None:
+    """The bug: whoever tells shared layers apart held the frames of the last pass, and with them all its tensors."""
+
+    class Doubles(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.look = Products()
+
+        def forward(self, x: Tensor) -> Tensor:
+            doubled = 2 * x
+            kept.append(weakref.ref(doubled))
+            return self.look(doubled + 1, doubled + 2, doubled + 3)
+
+    kept: list[weakref.ref[Tensor]] = []
+    model = Doubles()
+    with record(model) as seen:
+        model(torch.ones(B, H, T, E))
+    assert len(seen.calls) == 1 and kept[0]() is None
 
 
 def test_a_model_that_multiplies_by_itself_is_told_to_its_reader() -> None:

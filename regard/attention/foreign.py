@@ -85,3 +85,4 @@ def watching() -> Iterator[Watch]:
         _HERE.blocks -= 1
         if _HERE.blocks == 0:
             _HERE.watch.__exit__(None, None, None)
+            del _HERE.watch  # it holds frames of the last pass, and with them whatever tensors these had
