@@ -17,6 +17,7 @@ import pytest
 
 from regard.cli import main
 from regard.data.dates import DatePair, as_pairs, date_pairs
+from regard.files import alone_in
 from regard.look.sentence import SentenceAttention
 from regard.tasks import demo
 from regard.tasks.alignment import alignment_error, sure_links
@@ -52,6 +53,29 @@ def start(*words: str, **options: Any) -> subprocess.Popen[bytes]:
 
 
 # --- train
+
+
+def test_the_run_is_named_first_and_left_to_who_is_in_it(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bugs: the device was chosen, which imports torch, before a word was said; and a second process that was refused
+    removed the folder of the first.
+    """
+    said: list[str] = []
+
+    def choose(name: str) -> str:
+        said.append(capsys.readouterr().err)
+        return "cpu"
+
+    monkeypatch.setattr("regard.cli.train.choose_device", choose)
+    (here / "run").mkdir()
+    words = ["train", "translate", "--data", "a.src", "a.iso", "-o", "run", *SMALL]
+    with alone_in(here / "run"):
+        assert main.run(words) == 1
+        assert "another process is training in run" in capsys.readouterr().err and (here / "run").exists()
+    assert said == ["run: run\n"]
+    assert main.run(["train", "--resume", "nowhere", "--device", "gpu"]) == 2
+    assert "no device gpu" in capsys.readouterr().err
 
 
 def test_train_then_go_on(here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,12 +146,12 @@ def train(
         config, beside = run_config(what, over, settings, say), data_folder(what) or Path.cwd()
         seconds = _seconds(budget, steps, max_time)
         check_start(config, beside, out, device)
-        result = start(config, beside, out, choose_device(device), seconds)
+        result = start(config, beside, out, device, seconds)
     print_json(summary(result)) if as_json else print_summary(result)
 
 
 def check_start(config: RunConfig, beside: Path, out: Path | None, device: str) -> None:
-    """What can be told before torch is imported: the device, the folder, and whether the data is there."""
+    """Check, before torch is imported, that there is such a device, that the folder is free and the data there."""
     from regard.runs import check_free
 
     check_device(device)
@@ -187,6 +187,7 @@ def go_on(folder: Path, fixed: dict[str, Any], changes: dict[str, Any], device: 
     if fixed:
         names = ", ".join(name if name.isupper() else f"--{name}" for name in fixed)
         raise UsageError(f"a run goes on as it began: leave out {names}, or start a new run without --resume")
+    check_device(device)
     from regard.runs import read_run
     from regard.training.summary import read_progress
 
@@ -220,9 +221,10 @@ def watch(work: Callable[[], RunResult], folder: Path) -> RunResult:
 
 
 def _leave_no_empty(folder: Path) -> None:
-    from regard.files import is_bare
+    """Remove the folder of a run that could not start, unless another process has just begun one in it."""
+    from regard.files import is_bare, is_taken
 
-    if folder.exists() and is_bare(folder):
+    if folder.exists() and is_bare(folder) and not is_taken(folder):
         shutil.rmtree(folder, ignore_errors=True)
 
 
