@@ -403,6 +403,29 @@ def test_ones_own_columns_and_a_rare_label(folder: Path, capsys: Captured, tmp_p
     )
 
 
+def test_language_models_are_tested_on_the_key_that_a_person_names(
+    folder: Path, capsys: Captured, tmp_path: Path
+) -> None:
+    """The bugs: compare took --text for a classifier's column and then read another; eval forgot that of training."""
+    rows = [{"text": "no", "body": line} for line in sentences(9, seed=7)]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for name in ("a", "b"):
+        shutil.copytree("runs/generate/1", tmp_path / name)
+    runs, on = [str(tmp_path / name) for name in ("a", "b")], ["--on", str(tmp_path / "t.jsonl")]
+    named = json.loads(typed(capsys, "eval", runs[0], *on, "--text", "body", "--json")[1])
+    plain = json.loads(typed(capsys, "eval", runs[0], *on, "--json")[1])
+    assert named["tokens"] > plain["tokens"] and named["loss"] != plain["loss"]
+    report = json.loads(typed(capsys, "compare", *runs, *on, "--text", "body", "--json")[1])
+    assert [run["scores"]["loss"] for run in report["runs"]] == [named["loss"]] * 2
+    noted = json.loads((tmp_path / "a" / "run.json").read_text())
+    noted["config"]["data"]["field"] = "body"
+    (tmp_path / "a" / "run.json").write_text(json.dumps(noted))
+    assert json.loads(typed(capsys, "eval", runs[0], *on, "--json")[1])["loss"] == named["loss"]
+    assert "--tokenize has no meaning for models to generate" in refused(
+        capsys, "compare", *runs, *on, "--tokenize", "char"
+    )
+
+
 def test_a_budget_that_is_too_short_leaves_nothing(folder: Path, capsys: Captured) -> None:
     """The bug: an empty folder stayed, and the next run had the number after it."""
     words = ["--data", "books", "--budget", "0.001s", *setting([*TEXT, "model.max_length=16", "samples=0"])]

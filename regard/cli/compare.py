@@ -108,17 +108,19 @@ def compare(
     check_device(device)
     from regard.tasks.contenders import check_same_data, named_test_set, read_contenders
 
-    asked = given(text=text, label=label, pair=pair, source=source, target=target)
-    task = "translate" if "source" in asked or "target" in asked else "classify"
-    columns = column_settings(task, **asked)  # to be checked against the task of the contenders
-    tables = given(train=data or None, valid=valid or None) | columns
+    tables = given(train=data or None, valid=valid or None)
     over = given(preset=preset, data=tables or None)
     contenders = read_contenders(what, over, settings)
+    task = one_task(contenders)
+    columns = column_settings(task, text=text, label=label, pair=pair, source=source, target=target)
+    if columns:  # what they are called depends on the task, which the contenders tell
+        contenders = read_contenders(what, {**over, "data": tables | columns}, settings)
     check_same_data(contenders, test_matters=not on)
-    seconds, task = read_budget(budget, contenders), one_task(contenders)
-    column_settings(task, **asked)
+    seconds = read_budget(budget, contenders)
     decode = given(beam=beam, softness=softness)
-    check_options(task, contenders, decode, join or [], lowercase)
+    check_options(
+        task, contenders, decode, {"join": join or None, "lowercase": lowercase or None, "tokenize": tokenize}
+    )
     names = named_test_set(contenders, on or [])
     for each in contenders:
         check_files(each.files, each.beside)
@@ -134,7 +136,7 @@ def compare(
     folders = train_all(contenders, seconds, place, device)
     shown: dict[str, Any] = {"sentence": sentence, "budget": seconds, "device": device}
     if test is None:
-        compare_others(task, contenders, folders, names, texts, place=place, as_json=as_json, **shown)
+        compare_others(task, contenders, folders, names, texts, columns, place=place, as_json=as_json, **shown)
         return
     shown |= {"lowercase": lowercase, "tokenize": tokenize, "training_data": training_files(contenders)}
     compare_translators(folders, test, place, as_json, **shown, **decode)
@@ -186,15 +188,12 @@ def read_budget(budget: str | None, contenders: list[Contender]) -> float | None
     return seconds
 
 
-def check_options(
-    task: str, contenders: list[Contender], decode: dict[str, Any], join: list[int], lowercase: bool
-) -> None:
-    """Options of decoding fit every model, and have a meaning for the task."""
-    asked = given(**{f"--{name}": value for name, value in decode.items()}, **{"--join": join or None})
-    asked |= given(**{"--lowercase": lowercase or None})
+def check_options(task: str, contenders: list[Contender], decode: dict[str, Any], scoring: dict[str, Any]) -> None:
+    """Check that options of decoding and of scores of translations have a meaning for the task, and fit every model."""
     if task != "translate":
+        asked = given(**decode, **scoring)
         if asked:
-            raise UsageError(f"{next(iter(asked))} has no meaning for models to {task}; leave it out")
+            raise UsageError(f"--{next(iter(asked))} has no meaning for models to {task}; leave it out")
         return
     from regard.config import check
     from regard.decode.config import DecodeConfig

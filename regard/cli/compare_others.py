@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from regard.cli.output import print_json, print_table, progress, results, say
 
@@ -22,6 +22,7 @@ def compare_others(
     folders: dict[str, Path],
     on: tuple[str, ...],
     texts: list[Labelled],
+    columns: dict[str, Any],
     *,
     sentence: str | None,
     budget: float | None,
@@ -29,7 +30,10 @@ def compare_others(
     device: str,
     as_json: bool,
 ) -> None:
-    """Test the trained models, write the report and print it. `texts` are labelled ones to classify."""
+    """Test the trained models, write the report and print it.
+
+    `texts` are labelled ones to classify; `columns` those that a person named, as keys of the data's configuration.
+    """
     from regard.files import write_json
     from regard.tasks.compare_others import compare_classifiers, compare_language_models, compare_seeing
 
@@ -43,7 +47,7 @@ def compare_others(
             report = compare_seeing(task, folders, on=on, beside=beside, budget=budget, device=device, progress=advance)
         else:
             report = compare_language_models(
-                folders, on=on, beside=beside, budget=budget, device=device, progress=advance
+                folders, on=on, beside=beside, budget=budget, device=device, progress=advance, **columns
             )
     for note in report.notes:
         say(note)

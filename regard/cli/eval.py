@@ -178,10 +178,10 @@ def say_notes(notes: Sequence[str], left_out: Sequence[tuple[str, str]] = ()) ->
 def _texts(
     model: Any, run: str, on: list[str], options: dict[str, Any], columns: dict[str, Any], as_json: bool
 ) -> None:
-    from regard.tasks.evaluate_text import evaluate_text
+    from regard.tasks.evaluate_text import evaluate_text, field_of
 
     with progress("reading") as advance:
-        found = evaluate_text(model, on, progress=advance, **options, **columns)
+        found = evaluate_text(model, on, progress=advance, **options, **{"field": field_of(run), **columns})
     say_notes(found.notes, found.left_out)
     if as_json:
         print_json({"run": run, "on": on, **options, **found.data()})

@@ -25,7 +25,7 @@ from regard.tasks.conditions import Conditions, conditions
 from regard.tasks.contenders import Contender
 from regard.tasks.evaluate_labels import KEYS, evaluate_labels, read_labelled_test
 from regard.tasks.evaluate_pictures import DRAWN, evaluate_answers, evaluate_captions, evaluate_pictures
-from regard.tasks.evaluate_text import evaluate_text
+from regard.tasks.evaluate_text import evaluate_text, field_of
 from regard.tasks.trained import load_model
 from regard.training.history import History, read_history
 
@@ -53,7 +53,8 @@ def read_test(
     elif task in ("caption", "answer"):
         wanted = _test_answers(task, first, on)
     else:
-        read_documents(on, first.beside)
+        data: Any = None if first.config is None else first.config.data
+        read_documents(on, first.beside, columns.get("field") or (data.field if data else field_of(first.word)))
     for contender in contenders if wanted else ():
         known = _labels(task, contender)
         unknown = sorted(wanted - known)
@@ -90,7 +91,7 @@ def _test_answers(task: str, first: Contender, on: Sequence[str]) -> set[str]:
 
 
 def _labels(task: str, contender: Contender) -> set[str]:
-    """What a model tells apart: in its bundle, or in the data that it is to learn from."""
+    """The labels that a model tells apart: those of its bundle, or of the data that it is to learn from."""
     if contender.config is None:
         return set(read_config(bundle_folder(contender.word)).labels)
     data: Any = contender.config.data
@@ -202,16 +203,21 @@ def compare_language_models(
     *,
     on: Sequence[str],
     beside: Path | None = None,
+    field: str | None = None,
     budget: float | None = None,
     device: str = "cpu",
     progress: Progress | None = None,
 ) -> OtherReport:
-    """Read the same text with every model. Losses of different tokens do not compare; bits for each byte do."""
+    """Read the same text with every model. Losses of different tokens do not compare; bits for each byte do.
+
+    `field` is the key of JSON Lines; without it, that of the first model's training.
+    """
     entries, count, notes = [], 0, tuple[str, ...]()
     files = [name if name.startswith("builtin/") else str(find_file(name, beside)) for name in on]
+    key = field or field_of(next(iter(folders.values())))
     for name, folder in folders.items():
         model = load_model(folder, device)
-        found = evaluate_text(model, files, progress=progress)
+        found = evaluate_text(model, files, field=key, progress=progress)
         notes = found.notes
         scores = {"bits per byte": found.bits_per_byte} if found.bits_per_byte is not None else {}
         count = found.tokens

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from regard.data.documents import read_documents
 from regard.data.masking import masked_batches
 from regard.data.stream import TokenStream, evaluation_batches
 from regard.errors import UsageError
+from regard.runs import CONFIG, read_run
 from regard.tasks.fill import Filler
 from regard.tasks.generate import Generator
 
@@ -36,6 +38,14 @@ class TextEvaluation:
     def data(self) -> dict[str, Any]:
         named = [{"name": name, "why": why} for name, why in self.left_out]
         return {**asdict(self), "notes": list(self.notes), "left_out": named}
+
+
+def field_of(run: str | Path) -> str:
+    """The key of JSON Lines under which a run's texts stood in training; "text" where a bundle does not say."""
+    if not (Path(run) / CONFIG).exists():
+        return "text"
+    config: Any = read_run(run)["config"]
+    return str(config.get("data", {}).get("field", "text"))
 
 
 @torch.inference_mode()
