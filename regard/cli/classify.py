@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from regard.cli.inputs import Answered, AsText, Item, OutFile, answers, output_to, pictures, texts_or_lines
-from regard.cli.model import load_model, newest_run
+from regard.cli.model import check_model, load_model, newest_run
 from regard.cli.options import Device, Model
 from regard.cli.output import json_line, printable, say
 from regard.errors import RegardError, UsageError
@@ -46,7 +45,7 @@ def classify(
     if second is not None and len(texts or []) != 1:
         raise UsageError("--second belongs to one TEXT; pairs in a file have a tab between them")
     run = model or newest_run("classify")
-    sees = _task_of(run) == "classify-pictures"
+    sees = check_model(run, device, "classify").task == "classify-pictures"
     if sees and second is not None:
         raise UsageError("--second is for classifiers of pairs of texts; this model classifies pictures")
     asked = pictures(texts, "classify") if sees else texts_or_lines(texts, as_text=as_text or second is not None)
@@ -56,15 +55,6 @@ def classify(
     with output_to(out), answers(asked, ask, PICTURES if sees else CHUNK, "classifying") as answered:
         for each in answered:
             print(_as_json(each, sees) if as_json else _as_line(each, names, scores))
-
-
-def _task_of(run: str | Path) -> str:
-    """What a model does, from its bundle's config.json: that is known before torch is there."""
-    from regard.files import read_json
-    from regard.runs import bundle_folder
-
-    settings = bundle_folder(run) / "config.json"
-    return str(read_json(settings).get("task", "")) if settings.exists() else ""
 
 
 def _texts(classifier: Any, second: str | None) -> Callable[[list[Item]], Sequence[Any]]:

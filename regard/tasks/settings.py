@@ -11,22 +11,16 @@ from typing import Any, Literal, Union, get_args, get_origin
 from regard.config import keys_of
 from regard.models.config import KINDS_OF
 from regard.models.presets import PRESETS
-from regard.tasks.config import RunConfig
+from regard.tasks.config import RunConfig, run_config
 
-WORDS = {
-    "Gt": "over",
-    "Ge": "from",
-    "Lt": "under",
-    "Le": "to",
-}  # of pydantic's bounds, in the order in which they are said
+# How pydantic's bounds are said, in this order.
+WORDS = {"Gt": "over", "Ge": "from", "Lt": "under", "Le": "to"}
 SORTS = {bool: "true or false", int: "whole number", float: "number", str: "text"}
-ALWAYS = (
-    "task",
-    "data.train",
-    "model.kind",
-)  # what a file to edit says aloud; all else stands there as it is by default
+ALWAYS = ("task", "data.train", "model.kind")  # what a file to edit says aloud; all else is there as a comment
 ACROSS = ("width", "hidden", "channels")  # how wide a model is, by whichever of these its kind has
 DEEP = ("encoder_layers", "decoder_layers", "layers", "blocks", "sets")
+LABELS = 10  # of a classifier, and answers, where the data does not say how many
+SEEN = 112  # pixels of a side, likewise: patches of 4, 7, 8 and 16 fill it
 
 
 @dataclass(frozen=True)
@@ -68,7 +62,7 @@ def _at(values: Any, path: str) -> Any:
 
 
 def range_of(field: Any) -> str:
-    """What a value may be: the words that it is chosen from, or its sort and its bounds."""
+    """Say what a value may be: the words that it is chosen from, or its sort and its bounds."""
     sorts, words = _sorts(field.annotation)
     if words:
         return ", ".join(words)
@@ -162,7 +156,6 @@ def _size(task: str, name: str, kind: str) -> PresetSize:
 
     from regard.data.pictures.format import PictureFormat
     from regard.models.table import build
-    from regard.tasks.config import run_config
 
     config = run_config(task, {"preset": name, "model": {"kind": kind}})
     words = 0 if config.tokens is None else config.tokens.size
@@ -175,10 +168,6 @@ def _size(task: str, name: str, kind: str) -> PresetSize:
     return PresetSize(
         name, kind, _first(found, ACROSS), _first(found, DEEP), words, sum(each.numel() for each in model.parameters())
     )
-
-
-LABELS = 10  # of a classifier, and answers, where the data does not say how many
-SEEN = 112  # pixels of a side, likewise: patches of 4, 7, 8 and 16 fill it
 
 
 def _first(values: dict[str, Any], names: tuple[str, ...]) -> str:

@@ -31,7 +31,7 @@ class Stopwatch:
         self._tokens, self._spent = tokens, spent  # since when the speed counts
 
     def pause(self, spent: float, tokens: int) -> None:
-        """What came before, such as a validation, does not count for the speed of updates."""
+        """Do not count what came before, such as a validation, for the speed of updates."""
         self._tokens, self._spent = tokens, spent
 
     def is_due(self) -> bool:
@@ -39,19 +39,19 @@ class Stopwatch:
         return self.told is None or time.monotonic() - self.told >= OFTEN
 
     def forecast(self, step: int, tokens: int, spent: float, padding: Callable[[], float]) -> Forecast | None:
-        """What to expect, as soon as there are enough updates to tell, and once only."""
+        """Forecast the run, once, as soon as there are enough updates to tell."""
         if step == self.first[0] + 1:
             self.warm = (step, tokens, spent)
-        early = step < self.first[0] + FEW and spent < self.first[2] + SOON
-        if self.forecast_told or early:
+        too_soon = step < self.first[0] + FEW and spent < self.first[2] + SOON
+        if self.forecast_told or too_soon:
             return None
         self.forecast_told = True
         begin = self.warm if step > self.warm[0] else self.first
         span = max(1e-9, spent - begin[2])
         each, speed = span / (step - begin[0]), (tokens - begin[1]) / span
         config, seconds = self.config, spent + each * max(0, self.config.steps - step)
-        share, early = padding(), bool(config.patience)
-        return Forecast(config.steps, seconds, config.max_time, early, speed, self.unit, share, peak_memory())
+        stops_early = bool(config.patience)
+        return Forecast(config.steps, seconds, config.max_time, stops_early, speed, self.unit, padding(), peak_memory())
 
     def progress(self, step: int, epoch: int, tokens: int, spent: float, values: dict[str, float]) -> Progress:
         """Where the run is now; the speed is that since it was last told."""
