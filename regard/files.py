@@ -13,7 +13,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,11 +21,13 @@ from regard.errors import RegardError
 
 
 @contextlib.contextmanager
-def writing(path: str | Path, advice: str = "nothing was changed", *, keep_part: bool = False) -> Iterator[IO[bytes]]:
+def writing(
+    path: str | Path, advice: str = "nothing was changed", *, kept: Callable[[Path], object] | None = None
+) -> Iterator[IO[bytes]]:
     """A file to write a whole file into, or nothing: temporary name, sync, rename. `advice` ends the error of a full disk.
 
-    Behind a symbolic link its target is replaced, and a pipe or a device is written to as it is. With `keep_part`, what
-    was written before something went wrong stays beside `path`, as `path.part`.
+    Behind a symbolic link its target is replaced, and a pipe or a device is written to as it is. With `kept`, what was
+    written before something went wrong stays beside the file, as FILE.part, and `kept` is told its path.
     """
     path = Path(path)
     if _is_stream(path):
@@ -44,8 +46,10 @@ def writing(path: str | Path, advice: str = "nothing was changed", *, keep_part:
             os.replace(temporary, target)
     finally:  # it is still there only if something went wrong
         with contextlib.suppress(OSError):
-            if keep_part and temporary.stat().st_size:
-                os.replace(temporary, target.with_name(f"{target.name}.part"))
+            if kept is not None and temporary.stat().st_size:
+                part = target.with_name(f"{target.name}.part")
+                os.replace(temporary, part)
+                kept(part)
             temporary.unlink(missing_ok=True)
     sync_folder(target.parent)
 

@@ -324,6 +324,21 @@ def test_what_was_translated_before_an_interrupt_stays(
     assert (tmp_path / "out.txt.part").read_text().count("\n") == 1
 
 
+def test_only_what_was_kept_just_now_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The bugs: the part of an earlier job was said to be this one's, and behind a link none was found."""
+    (tmp_path / "link.txt").symlink_to(tmp_path / "real.txt")
+    (tmp_path / "real.txt.part").write_text("of an earlier job\n")
+    (tmp_path / "link.txt.part").write_text("of another\n")
+    with pytest.raises(RegardError, match="at once"), inputs.output_to(tmp_path / "link.txt"):
+        raise RegardError("at once")
+    assert capsys.readouterr().err == ""
+    with pytest.raises(RegardError, match="later"), inputs.output_to(tmp_path / "link.txt"):
+        print("one line")
+        raise RegardError("later")
+    assert capsys.readouterr().err.strip() == f"what was done until then is in {tmp_path / 'real.txt.part'}"
+    assert (tmp_path / "real.txt.part").read_text() == "one line\n"
+
+
 def test_bad_lines_do_not_cost_the_file(type_: Type, tmp_path: Path) -> None:
     done = type_("translate", "-o", str(tmp_path / "out.txt"), stdin=b"3 mai 2004\n\xff\n")
     assert done.code == 1 and (tmp_path / "out.txt").read_text().count("\n") == 2

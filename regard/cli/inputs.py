@@ -93,7 +93,7 @@ def texts_or_lines(texts: Sequence[str] | None, *, as_text: bool = False, what: 
 
 
 def arguments(values: Sequence[Any], names: Sequence[str] | None = None) -> Inputs:
-    """What was typed, each item by itself."""
+    """Arguments of the command line, each an item of its own."""
     called = names or [f"text {number} ({str(value)[:30]!r})" for number, value in enumerate(values, start=1)]
     items = [Item(place, where, value) for place, (where, value) in enumerate(zip(called, values, strict=True))]
     return Inputs(lambda most: _grown(iter(items), most), len(items), alone=len(items) == 1)
@@ -230,7 +230,8 @@ def _arriving(descriptor: int, name: str, most: int) -> Iterator[list[Item]]:
 
     threading.Thread(target=read, daemon=True).start()
     ready: list[bytes] = []
-    rest, done, sizes, ended = b"", 0, _sizes(most), False
+    parts: list[bytes] = []  # of a line that has not ended yet; joined once, however many there are
+    done, sizes, ended = 0, _sizes(most), False
     while not ended or ready:
         size = next(sizes)
         while len(ready) < size and not ended:
@@ -240,11 +241,14 @@ def _arriving(descriptor: int, name: str, most: int) -> Iterator[list[Item]]:
                 break
             if isinstance(block, OSError):
                 raise RegardError(f"cannot read {name}: {block.strerror or block}") from block
-            *lines, rest = (rest + block).split(b"\n")
-            ready += lines
+            first, *others = block.split(b"\n")
+            parts.append(first)
+            if others:
+                ready += [b"".join(parts), *others[:-1]]
+                parts = [others[-1]]
             if not block:
                 ended = True
-                ready += [rest] if rest else []
+                ready += [rest] if (rest := b"".join(parts)) else []
         chunk, ready = ready[:size], ready[size:]
         if chunk:
             yield list(_items(chunk, name, done))
@@ -344,21 +348,16 @@ def output_to(path: Path | None) -> Iterator[None]:
         return
     from regard.files import writing
 
-    some_bad, part = None, path.with_name(f"{path.name}.part")
-    try:
-        with writing(path, keep_part=True) as file:
-            text = TextIOWrapper(file, encoding="utf-8", newline="\n", write_through=True)
-            try:
-                with redirect_stdout(text):
-                    yield
-            except Unanswered as error:  # all that there is to write has been written
-                some_bad = error
-            finally:
-                text.detach()  # the file is closed by who opened it
-    except BaseException:
-        if part.exists():
-            say(f"what was done until then is in {part}")
-        raise
+    some_bad = None
+    with writing(path, kept=lambda part: say(f"what was done until then is in {part}")) as file:
+        text = TextIOWrapper(file, encoding="utf-8", newline="\n", write_through=True)
+        try:
+            with redirect_stdout(text):
+                yield
+        except Unanswered as error:  # all that there is to write has been written
+            some_bad = error
+        finally:
+            text.detach()  # the file is closed by who opened it
     say(f"wrote {path}")
     if some_bad is not None:
         raise some_bad
