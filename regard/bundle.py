@@ -46,14 +46,14 @@ class Made(StrictConfig):
     precision: str = ""  # "float32" or "bf16"
 
     def differences(self, other: Made) -> list[str]:
-        """What changes bits, as a person reads it: "torch 2.5 (was 2.4)"."""
+        """List what is different in `other` and changes bits, as a person reads it: "torch 2.5 (was 2.4)"."""
         names = ("torch", "threads", "platform", "device", "precision")
         pairs = [(name, getattr(self, name), getattr(other, name)) for name in names]
         return [f"{name} {new} (was {old})" for name, old, new in pairs if old != new]
 
 
 def made_now(device: str | torch.device = "cpu", precision: str = "float32") -> Made:
-    """What this process runs with, and the precision that it uses."""
+    """Describe this process: its torch, its device and threads, and the precision that it is said to use."""
     kind = torch.device(device)
     return Made(
         commit=own_commit(),
@@ -119,7 +119,7 @@ class Bundle:
     metrics: dict[str, Any]
 
     def words(self) -> list[str]:
-        """What kind of model, for what, how large: "transformer", "en-de", "2.6M"."""
+        """The kind of model, its languages or labels, and its size: "transformer", "en-de", "2.6M"."""
         size = in_short(sum(parameter.numel() for parameter in self.model.parameters()))
         labels = f"{len(self.config.labels)} labels" if self.config.labels else ""
         return [self.config.model.kind, "-".join(self.config.languages or ()), labels, size]

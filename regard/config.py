@@ -191,7 +191,7 @@ SORTS = {  # the beginning of pydantic's name of a wrong type -> what is wanted
 
 
 def _trouble(problem: Any) -> str:
-    """What is wrong with a value, and what it must be, in our own words."""
+    """Say in our own words what is wrong with a value, and what it must be."""
     name, context = problem["type"], {**problem.get("ctx", {}), "input": problem["input"]}
     if name in TROUBLES:
         return TROUBLES[name].format(**context)

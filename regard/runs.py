@@ -95,7 +95,7 @@ def _no_bundle(folder: Path) -> str:
 
 
 def _not_a_folder(file: Path) -> str:
-    """What a file is that was named in the place of a model, and what is meant."""
+    """Say what a file is that was named in the place of a model, and what to name instead."""
     if file.name in ("config.json", "model.safetensors", CONFIG):
         return f"{file} is a file of a model; name the folder that it lies in: {file.parent}"
     if file.suffix == ".toml":

@@ -120,7 +120,7 @@ class Changed:
 
     @property
     def temperature(self) -> float:
-        """Of an attention that has one head."""
+        """The temperature of an attention that has one head."""
         return self._values(1)[0]
 
     def weights(

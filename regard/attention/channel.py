@@ -43,7 +43,7 @@ class Inputs:
     hypotheses: tuple[Row, ...] = ()  # (B * W,)
 
     def of(self, count: int) -> tuple[Row, ...] | None:
-        """Of each row of an attention; None if it has another number of rows than there are inputs."""
+        """Which input each of `count` rows of an attention is; None if they cannot be told apart by their number."""
         known = next((each for each in (self.hypotheses, self.rows) if len(each) == count), None)
         if known is not None or not self.rows or count % len(self.rows):
             return known

@@ -33,7 +33,7 @@ class Numbers:
         return known.index((path, time))
 
     def paths(self, role: str) -> list[str]:
-        """Of each layer of a role."""
+        """The path of each layer of a role, in the order of their numbers."""
         return [path for path, _ in self.known.get(role, ())]
 
     def sentence(self) -> str:

@@ -159,7 +159,7 @@ class Seen:
 
 
 def _of_model(tokens: Sequence[str] | None, count: int, last: bool) -> tuple[str, ...]:
-    """What a model read, as `count` labels: the first, or the last."""
+    """The first `count` labels of the tokens that a model read, or the last; numbers where nobody told them."""
     if tokens is None:
         return tuple(str(number) for number in range(count))
     first = max(0, len(tokens) - count) if last else 0

@@ -87,7 +87,7 @@ def _of_each(files: Inputs, questions: Sequence[str]) -> Inputs:
 
 
 def _check_picture(user: Any, picture: str) -> None:
-    """What is wrong with the one picture is told once, and not for each question."""
+    """Read the one picture, so that what is wrong with it is told once and not for each question."""
     from regard.tasks.see import see
 
     see(picture, user.format)

@@ -168,7 +168,7 @@ def print_scores(run: str, on: list[str], found: Evaluation) -> None:
 
 
 def say_notes(notes: Sequence[str], left_out: Sequence[tuple[str, str]] = ()) -> None:
-    """What was guessed of a test set and what was left out of it; JSON has the names of all."""
+    """Say what was guessed of a test set and what was left out of it; JSON has the names of all."""
     for note in notes:
         say(note)
     if len(left_out) > len(notes):

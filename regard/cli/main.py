@@ -228,7 +228,7 @@ def _explain(error: Exception, debug: bool) -> tuple[str, int]:
 
 
 def os_trouble(error: OSError) -> str:
-    """What the operating system refused, in our own words, with the file's name."""
+    """Say in our own words what the operating system refused, with the file's name."""
     name = error.filename if isinstance(error.filename, str | os.PathLike) else ""
     told = {
         errno.ENOENT: f"there is no {name or 'such file'}",

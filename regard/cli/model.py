@@ -43,7 +43,7 @@ class About:
 
     @property
     def verb(self) -> str:
-        """What a person types: to classify is one word for texts and pictures."""
+        """The verb that a person types: texts and pictures share `classify`."""
         return self.task.partition("-")[0]
 
     def layers(self, role: str | None) -> int | None:

@@ -151,7 +151,7 @@ def _folded(table: Table) -> list[str]:
 
 
 def _first_of_pair(table: Table) -> int | None:
-    """Of several columns with names of texts, that whose partner is there too; of three columns, the first."""
+    """Choose the first text of a pair: the column whose partner is there too; of two texts and a label, the first."""
     names = _folded(table)
     texts = [place for place, name in enumerate(names) if name in TEXT_NAMES]
     firsts = [place for place in texts if set(SECOND_NAMES.get(names[place], ())) & set(names)]
@@ -210,7 +210,7 @@ def _ends_differ(table: Table, first: int, last: int, labels: Sequence[int]) -> 
 
 
 def _filled(table: Table, text: int | None, label: int | None, second: int | None, known: Collection[str]) -> Columns:
-    """What names and the person leave open, by what stands in the other columns."""
+    """Complete the columns that neither names nor the person tell, by what stands in those that are left."""
     taken = {place for place in (text, label, second) if place is not None}
     free = [place for place in range(table.width) if place not in taken and not counts_rows(table.column(place))]
     guessed = []

@@ -59,7 +59,7 @@ class Table:
         return len(self.names) or next((len(cells) for _, cells in self.rows if cells), 0)
 
     def column(self, place: int) -> list[str]:
-        """What stands in a column, as plain text, for guesses; rows without it are left out."""
+        """The cells of a column as plain text, to guess from; rows without it are left out."""
         cells = (row[place] for _, row in self.rows if len(row) > place)
         return [str(cell).strip() for cell in cells if cell is not MISSING]
 

@@ -199,7 +199,7 @@ def _placed(rows: Ints | None, parents: Ints, ids: Ints, width: int, device: tor
 
 
 def _within_reach(limits: Sequence[int], longest: int | None, read: int) -> Ints:
-    """What is written is read again to go on, behind a prefix of `read` tokens; all of it must have a position."""
+    """The limits, cut to what the model can read: each token that is written is read again, behind a prefix of `read`."""
     most = np.array(limits, dtype=np.int64)
     return most if longest is None else np.minimum(most, max(0, longest - read))
 

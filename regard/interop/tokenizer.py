@@ -104,7 +104,7 @@ def _known(value: Any, tokenizer: Tokenizer) -> int | None:
 
 
 def write_specials(bundle: Bundle, folder: Path) -> dict[str, Any]:
-    """What config.json says of special tokens; for a language model generation_config.json too, which says when to stop.
+    """The special tokens for config.json; a language model gets a generation_config.json too, which says when to stop.
 
     A language model's config.json names no pad: it may be the end token, whose embedding is learned.
     """

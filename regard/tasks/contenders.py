@@ -169,7 +169,7 @@ def named_test_set(contenders: Sequence[Contender], on: Sequence[str]) -> tuple[
 
 
 def _own_test_set(contender: Contender) -> tuple[str, ...]:
-    """What a model would be tested on: its data's test set, or the one that belongs to its built-in data."""
+    """The test set of a model's data, or the one that belongs to its built-in data; empty if there is neither."""
     if contender.config is not None:
         data: Any = contender.config.data.model_dump()
     else:

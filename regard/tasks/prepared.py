@@ -155,13 +155,13 @@ def uneven(counts: Sequence[int]) -> bool:
 
 
 def label_metrics(found: ClassificationScores, rare: bool) -> dict[str, float]:
-    """What a validation of labels says; where some are `rare`, beside accuracy what always answering one label gives."""
+    """Accuracy and macro F1; where some labels are `rare`, also the accuracy of always answering the most frequent."""
     always = {"majority": found.majority} if rare else {}
     return {"accuracy": found.accuracy, **always, "f1": found.macro_f1}
 
 
 def uneven_notes(labels: Sequence[str], counts: Sequence[int], what: str, asked: Weights) -> tuple[str, ...]:
-    """What to tell of labels of which some are rare."""
+    """A warning where some labels are rare, and what to do about it."""
     if not uneven(counts):
         return ()
     most, least = (labels[list(counts).index(extreme(counts))] for extreme in (max, min))

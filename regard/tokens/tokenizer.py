@@ -179,7 +179,7 @@ class TextTokenizer:
 
 
 def as_read(labels: Sequence[str]) -> tuple[str, ...]:
-    """What a person reads for the pieces of any tokenizer: "Ġman" and "▁man" are " man", bytes are their letters.
+    """The pieces of any tokenizer as a person reads them: "Ġman" and "▁man" are " man", bytes are their letters.
 
     Pieces are of bytes if one of them begins with a space or a new line in that writing, and all together are text.
     """
@@ -274,7 +274,7 @@ def _stored_specials(path: str | Path) -> Specials | None:
 
 
 def named_specials(tokenizer: Tokenizer) -> Specials:
-    """What a tokenizer calls its special tokens, by the names that are usual."""
+    """Find the special tokens of a tokenizer by the names that are usual."""
     return specials_of({role: named_special(tokenizer, role) for role in NAMES})
 
 

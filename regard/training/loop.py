@@ -206,7 +206,7 @@ class Trainer:
         self.tell(self.watch.progress(progress.step, progress.epoch, progress.tokens, self.spent(), means))
 
     def tell_forecast(self) -> None:
-        """What to expect of the run, once."""
+        """Tell, once, how long the run will take."""
         progress, padding = self.progress, self.job.batches.padding_share
         found = self.watch.forecast(progress.step, progress.tokens, self.spent(), padding)
         if found is not None:
@@ -349,7 +349,7 @@ def _means(interval: Mapping[str, float]) -> dict[str, float]:
 
 
 def _choice_row(choice: Choice) -> dict[str, Any]:
-    """What the log says of a choice: whether these weights are the best so far, and by which metric."""
+    """A choice as columns of the log: whether these weights are the best so far, and by which metric."""
     return {"best": choice.better, "by": choice.by, **({"why": choice.why} if choice.why else {})}
 
 

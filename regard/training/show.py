@@ -297,7 +297,7 @@ def progress_line(event: Progress) -> str:
 
 
 def forecast_line(event: Forecast) -> str:
-    """What to expect, in a sentence."""
+    """A forecast as a sentence: how long, how fast, how much memory."""
     early = ", less if validations stop getting better" if event.stops_early else ""
     span = f"about {roughly(event.seconds)} for {event.steps:,} steps{early}"
     if event.limit is not None and event.limit < event.seconds:

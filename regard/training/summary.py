@@ -74,7 +74,7 @@ def read_progress(folder: Path) -> dict[str, Any]:
 
 
 def value_of(file: Path, key: str) -> Any:
-    """What a file of a checkpoint says under this key; an error a person can act on if it does not."""
+    """Read a key of a checkpoint's file; an error a person can act on if it is not there."""
     values = read_json(file)
     if not isinstance(values, dict) or key not in values:
         raise RegardError(f"{file} has no {key}; {RESTORE}")

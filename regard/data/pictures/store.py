@@ -56,7 +56,7 @@ class PictureStore:
         return self.pictures[np.asarray(rows, dtype=np.int64)]
 
     def name(self, row: int) -> str:
-        """What a picture is called: by its file, or by its number, from 0, where pictures have no files."""
+        """The file of a picture, or its number, from 0, where pictures have no files."""
         place = int(self.kept[row])
         return str(self.paths[place]) if self.paths else f"picture {place}"
 
