@@ -252,6 +252,9 @@ CAPTIONS |= {  # as Hugging Face lays out folders of pictures
     "metadata.jsonl": '{"file_name": "x/1.png", "text": "a cat, asleep"}\n{"file_name": "x/1.png", "text": "the cat"}\n'
     '{"file_name": "2.png", "text": "a dog"}\n{"file_name": "2.png", "text": "it"}\n',
     "metadata.csv": 'file_name,text\nx/1.png,"a cat, asleep"\nx/1.png,the cat\n2.png,a dog\n2.png,it\n',
+    # columns that could also be meant were refused beside those of our own names
+    "more.csv": 'path,image,caption,description\n/,x/1.png,"a cat, asleep",-\n/,x/1.png,the cat,-\n/,2.png,a dog,-\n'
+    "/,2.png,it,-\n",
 }
 
 
@@ -353,6 +356,7 @@ def test_wrong_captions_name_file_and_line(tmp_path: Path, name: str, text: str,
         ("a.csv.gz", "1.png,how many?,2\n2.png,red?,True\n1.png,what?,dog\n"),
         ("a.csv", "answer,question,file\n2,how many?,1.png\nTrue,red?,2.png\ndog,what?,1.png\n"),
         ("a.tsv", "1.png\thow many?\t2\n2.png\tred?\tTrue\n1.png\twhat?\tdog\n"),
+        ("b.csv", "label,answer,question,file\n-,2,how many?,1.png\n-,True,red?,2.png\n-,dog,what?,1.png\n"),
     ],
 )
 def test_questions(tmp_path: Path, name: str, text: str) -> None:

@@ -15,12 +15,19 @@ from regard.data.pictures.suffixes import is_picture
 from regard.data.rows import as_label, as_text, csv_rows, tsv_rows
 from regard.errors import RegardError, UsageError, nearest
 
-_ALIASES = {  # file_name and text are those of Hugging Face's folders of pictures
-    "picture": ("picture", "image", "file", "file_name", "filename", "path", "image_path"),
-    "caption": ("caption", "captions", "text", "sentence", "description"),
-    "question": ("question", "query"),
-    "answer": ("answer", "label"),
+_USUAL = {
+    "picture": ("picture", "image", "file"),
+    "caption": ("caption", "captions"),
+    "question": ("question",),
+    "answer": ("answer",),
 }
+_OTHERWISE = {  # where none of the usual is there; file_name and text are those of Hugging Face's folders of pictures
+    "picture": ("file_name", "filename", "path", "image_path"),
+    "caption": ("text", "sentence", "description"),
+    "question": ("query",),
+    "answer": ("label",),
+}
+_ALIASES = {name: usual + _OTHERWISE[name] for name, usual in _USUAL.items()}
 LeftOut = tuple[str, str]  # what was left out, by its name, and why
 Row = tuple[int, Mapping[str, object]]  # its line, and its values under our own names
 
@@ -209,7 +216,7 @@ def _columns(path: Path, rows: Iterator[tuple[int, list[str]]], names: tuple[str
     if not full:
         return
     (number, first), columns = full[0], list(names)
-    heads = [_own_name(cell, names) for cell in first]
+    heads = _own_names(first, names)
     if "picture" in heads or _names_unknown(first, [row for _, row in full[1:]]):
         _complete(path, number, first, heads, names)
         columns, full = heads, full[1:]
@@ -222,10 +229,15 @@ def _columns(path: Path, rows: Iterator[tuple[int, list[str]]], names: tuple[str
         yield number, dict(zip(columns, row, strict=True))
 
 
-def _own_name(head: str, names: tuple[str, ...]) -> str:
-    """Our name for what a person calls a column; "" if it is of no use here."""
-    head = head.strip().casefold()
-    return next((name for name in names if head in _ALIASES[name]), "")
+def _own_names(heads: Sequence[str], names: tuple[str, ...]) -> list[str]:
+    """Our names for what a person calls the columns; "" for those that are of no use here."""
+    found = [""] * len(heads)
+    folded = [head.strip().casefold() for head in heads]
+    for name in names:
+        usual = [place for place, head in enumerate(folded) if head in _USUAL[name]]
+        for place in usual or [place for place, head in enumerate(folded) if head in _OTHERWISE[name]]:
+            found[place] = name
+    return found
 
 
 def _names_unknown(first: Sequence[str], below: Sequence[Sequence[str]]) -> bool:
