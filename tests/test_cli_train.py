@@ -52,6 +52,20 @@ def start(*words: str, **options: Any) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
 
 
+def test_make_demo_installs_nothing_that_only_tests_need(tmp_path: Path) -> None:
+    """The bug: the first minute went into transformers, mypy and pytest."""
+    root = Path(__file__).parent.parent
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        (tmp_path / name).write_bytes((root / name).read_bytes())
+
+    def installed(target: str) -> list[str]:
+        done = subprocess.run(["make", "-n", target], cwd=tmp_path, capture_output=True, text=True, check=True)
+        return [line.split()[-1] for line in done.stdout.splitlines() if "pip install" in line]
+
+    assert installed("demo") == ["."]
+    assert installed("test") == [".", "'.[dev]'"]
+
+
 # --- train
 
 

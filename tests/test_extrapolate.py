@@ -180,7 +180,8 @@ def test_runs_with_other_validation_texts_need_one_for_all(inside: Path) -> None
 
 def test_the_table_has_a_row_for_each_length(inside: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["extrapolate", "rotary", "learned", "--on", "other.txt", "--times", "1,4"]) == 0
-    out = capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert err.startswith("reading other.txt with rotary, learned, in windows of 1×, 4× the context of training")
     rows = [line.split() for line in out.splitlines()]
     expected = one("rotary", on=["other.txt"], times=(4,)).lengths[0]
     assert rows[1][:3] == ["rotary", "rotary", "12"]
