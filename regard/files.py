@@ -201,13 +201,12 @@ def alone_in(folder: Path) -> Iterator[None]:
         lock.acquire()
     except Timeout:
         raise RegardError(f"another process is training in {folder}; wait until it ends, or stop it first") from None
-    except (OSError, NotImplementedError):  # a file system that has no locks
-        yield
-        return
+    except (OSError, NotImplementedError):
+        pass  # a file system that has no locks
     try:
         yield
     finally:
-        if isinstance(lock, UnixFileLock):  # others remove their file by themselves
+        if lock.is_locked and isinstance(lock, UnixFileLock):  # others remove their file by themselves
             with contextlib.suppress(OSError):  # while it is held: who opened it meanwhile sees that it is gone
                 (folder / LOCK).unlink()
         lock.release()
