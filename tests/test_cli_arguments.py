@@ -135,6 +135,10 @@ def test_flags_are_shown_as_flags(capsys: pytest.CaptureFixture[str], monkeypatc
     shown = capsys.readouterr().out
     assert "<bool>" not in shown and "--json  " in shown and "--removal / --no-removal" in shown
     assert "╭" not in shown and max(map(len, shown.splitlines())) <= 110
+    made = [main.command(verb) for verb in main.VERBS]
+    each = [command for group in made for command in getattr(group, "commands", {"": group}).values()]
+    json_options = [option for command in each for option in command.params if "--json" in option.opts]
+    assert len(json_options) > 20 and all(option.is_flag for option in json_options)  # bench took the name of a file
 
 
 @pytest.mark.parametrize(
