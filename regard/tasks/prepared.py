@@ -17,7 +17,7 @@ from regard.bundle import Bundle, BundleConfig, Made, load_bundle, load_weights,
 from regard.errors import RegardError, UsageError, nearest
 from regard.evaluate.classification import ClassificationScores
 from regard.files import write_json
-from regard.runs import CONFIG, bundle_folder
+from regard.runs import CONFIG, bundle_folder, read_run
 from regard.tasks.config import RunConfig
 from regard.tokens import TextTokenizer, TokenizerPair, train_tokenizer
 from regard.training.config import Weights
@@ -45,9 +45,13 @@ class Prepared:
 
 
 def note_run(folder: Path, config: RunConfig, beside: Path | None, device: str) -> None:
-    """Before anything else is made, so that a run killed at any later moment can be resumed."""
+    """Before anything else is made, so that a run killed at any later moment can be resumed.
+
+    A run that starts over keeps the configuration that it began with, and so the names that a person gave its data.
+    """
     place, made = None if beside is None else str(beside.absolute()), made_by(config, device)
-    write_json(folder / CONFIG, {"config": config.dump(), "beside": place, "made": made.model_dump(mode="json")})
+    began = read_run(folder)["config"] if (folder / CONFIG).exists() else config.dump()
+    write_json(folder / CONFIG, {"config": began, "beside": place, "made": made.model_dump(mode="json")})
 
 
 def made_by(config: RunConfig, device: str) -> Made:
