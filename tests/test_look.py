@@ -509,7 +509,17 @@ def test_curves_mark_the_weights_that_were_chosen(log, step, loss, bleu):
     for axes, value, digits in zip(draw_curves(log).axes, (loss, bleu), (2, 1), strict=True):
         (text,) = axes.texts
         assert (text.get_text(), text.xy) == (f"{value:.{digits}f}", (step, value))
-        assert [tuple(line.get_xydata()[0]) for line in axes.get_lines() if len(line.get_xydata()) == 1] == [(step, value)]
+        assert [tuple(line.get_xydata()[0]) for line in axes.get_lines() if len(line.get_xydata()) == 1] == [
+            (step, value)
+        ]
+
+
+def test_curves_of_captions_name_and_mark_bleu_4():
+    """The bug: the panel was called bleu4, and no value in it was told."""
+    figure = draw_curves([{"kind": "valid", "step": step, "bleu4": 3.25, "best": True} for step in (5, 7)])
+    assert [(axes.get_ylabel(), [text.get_text() for text in axes.texts]) for axes in figure.axes] == [
+        ("BLEU-4", ["3.2"])
+    ]
 
 
 def test_an_empty_log_is_told():

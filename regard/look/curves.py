@@ -26,6 +26,7 @@ Row = Mapping[str, Any]
 TRAINING, VALIDATION, RATE = "#6a9fd0", "#c44e00", "#707880"
 SCORES = {  # out of 100, so that they share a panel: the name of each, whether more is better, its colour
     "bleu": ("BLEU", True, "#1b7f5c"),
+    "bleu4": ("BLEU-4", True, "#1b7f5c"),
     "chrf": ("chrF", True, "#7a4fa3"),
     "ter": ("TER", False, "#9c6b1f"),
     "exact": ("exact match", True, "#b03060"),
