@@ -143,7 +143,7 @@ def test_the_newest_run_is_one_that_can_look_at_what_is_named(folder: Path, caps
         patch.chdir(tmp_path)
         shutil.copytree(folder / "runs" / "classify", tmp_path / "runs" / "classify")
         shutil.copy(folder / "photo.jpg", tmp_path)
-        reads = regard.train("translate", pairs, preset="tiny", steps=1, quiet=True, **tables).folder
+        reads = regard.train("translate", pairs, valid=pairs[:2], steps=1, quiet=True, **tables).folder
         code, _, err = typed(capsys, "look", "photo.jpg", "-o", "map.json")
         assert code == 0 and "model: runs/classify/1 (" in err
         assert json.loads((tmp_path / "map.json").read_text())["grid"] == [6, 6]
@@ -177,6 +177,9 @@ def test_questions_are_answered(folder: Path, capsys: Captured) -> None:
         expected[1] + "\n",
     ) and "wrote where.png" in err  # the map is in its file, not here as well
     assert "colour" in typed(capsys, "answer", "photo.jpg", asked[1], "--attention")[1]
+    code, out, err = typed(capsys, "answer", "photo.jpg", "what colour is the zeppelin?", "--attention")
+    assert code == 0 and "<unk> zeppelin" in out and "learned from: zeppelin\n" in err  # it stood there as <unk>
+    assert "learned from" not in typed(capsys, "answer", "photo.jpg", asked[1])[2]
     for second in ("photo.jpg", "missing.png"):  # they were taken for questions, and got answers
         line = refused(capsys, "answer", "photo.jpg", second, asked[0])
         assert f"{second} is the name of a picture, not a question" in line and "regard answer - " in line

@@ -394,7 +394,7 @@ def test_examples_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for wrong, words in (
         ({"step": 3}, r"regard\.train: no step; did you mean steps\?"),
         ({"out": "here"}, r"regard\.train: no out; say folder"),
-        ({"model": "transfomer"}, r"no kind transfomer; did you mean transformer\?"),  # a word is a kind
+        ({"model": "transfomer"}, r"no model.kind transfomer; did you mean transformer\?"),  # a word is a kind
         ({"model": "bahdanau", "steps": 0}, r"^translate: train\.steps: must be 1 or more, not 0$"),
         ({"model": {"kind": "bahdanau"}, "tokns": {}}, r"regard\.train: no tokns; did you mean tokens\?"),
     ):

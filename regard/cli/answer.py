@@ -13,7 +13,7 @@ import typer
 from regard.cli.inputs import Answered, Inputs, Item, answers, arguments, pictures
 from regard.cli.model import check_out, load_model, newest_run
 from regard.cli.options import Device, Model
-from regard.cli.output import json_line, printable, results, say
+from regard.cli.output import json_line, one_line, printable, results, say
 from regard.data.pictures.suffixes import is_picture
 from regard.errors import UsageError
 
@@ -56,6 +56,7 @@ def answer(
     run = model or newest_run("answer")
     asked = _of_each(pictures(None, "answer"), questions) if several else arguments([(picture, q) for q in questions])
     user = load_model(run, device, "answer")
+    _say_unknown(user, questions)
     if not several:
         _check_picture(user, picture)
 
@@ -82,6 +83,13 @@ def _check_questions(questions: Sequence[str]) -> None:
             f"{named[0]} is the name of a picture, not a question; of several pictures, name them on standard input: "
             'ls *.png | regard answer - "what colour is it?"'
         )
+
+
+def _say_unknown(user: Any, questions: Sequence[str]) -> None:
+    """Words that no question of the training had: the model reads them all alike."""
+    unknown = dict.fromkeys(word for question in questions for word in user.tokenizer.unknown_in(question))
+    if unknown:
+        say(f"not among the words of the questions it learned from: {', '.join(map(one_line, unknown))}")
 
 
 def _of_each(files: Inputs, questions: Sequence[str]) -> Inputs:
