@@ -155,6 +155,22 @@ def test_the_newest_run_is_one_that_can_look_at_what_is_named(folder: Path, caps
         assert "no run here to answer" in refused(capsys, "look", "photo.jpg", "what is it?")
 
 
+def test_folders_and_files_that_are_meant_otherwise(folder: Path, capsys: Captured) -> None:
+    """Each was taken for a text, or the message spoke of .txt files."""
+    (folder / "shapes" / "circle" / "notes.txt").write_text("a text")
+    line = refused(capsys, "train", "classify", "--data", "shapes/circle", code=1)
+    assert "shapes/circle holds pictures; give the folder above" in line
+    line = refused(capsys, "train", "classify", "--data", "shapes", "--model", "tfidf", code=1)
+    assert "shapes holds pictures, and the model reads texts" in line and "--model vit" in line
+    (folder / "shapes" / "circle" / "notes.txt").unlink()
+    (folder / "set").mkdir()
+    (folder / "set" / "metadata.jsonl").write_text("")
+    assert "name the file in it that has picture and caption: set/metadata.jsonl" in refused(
+        capsys, "train", "caption", "--data", "set"
+    )
+    assert "photo.jpg is a picture" in refused(capsys, "walk", "photo.jpg")
+
+
 def test_a_picture_is_captioned_and_a_sheet_drawn(folder: Path, capsys: Captured) -> None:
     code, out, err = typed(capsys, "caption", "photo.jpg", "-o", "words.png")
     caption = load_model("runs/caption/1").caption("photo.jpg")

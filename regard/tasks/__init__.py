@@ -96,7 +96,8 @@ def _over(tables: dict[str, Any], preset: str | None, bounds: dict[str, Any], da
 def _check_names(tables: Mapping[str, Any]) -> None:
     """An argument that is neither one of `train` nor a table of a configuration."""
     asked = [name for name in signature(train).parameters if name not in ("show", "tables")]
-    known = {*asked, *(name for kind in RUNS.values() for name in kind.model_fields)}
+    fields = (each for kind in RUNS.values() for each in kind.model_fields.items())
+    known = {*asked, *(field.alias or name for name, field in fields)}
     for name in tables:
         if name not in known:
             meant = {"out": "folder", "output": "folder", "epochs": "steps"}.get(name)
