@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from regard.attention import Pin, Remove, Temperature, attend, intervene, record
+    from regard.errors import RegardError, UsageError
     from regard.tasks import load, train
     from regard.tasks.faithful import faithfulness
     from regard.tasks.formation import formation_of
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Pin",
+    "RegardError",
     "Remove",
     "Temperature",
+    "UsageError",
     "attend",
     "faithfulness",
     "formation_of",
@@ -49,6 +52,8 @@ _HOME = {
     "Remove": "regard.attention",
     "Pin": "regard.attention",
     "Temperature": "regard.attention",
+    "RegardError": "regard.errors",
+    "UsageError": "regard.errors",
 }
 _MODULES = {"look": "regard.look", "events": "regard.training.events"}
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
+import regard
 from regard.cli import main
 from regard.data.pictures.shapes import scenes
 from regard.runs import read_run
@@ -104,6 +107,7 @@ def test_a_bad_picture_costs_itself(folder: Path, capsys: Captured) -> None:
         assert (code, out.splitlines()) == (1, [f"{file}\t{answers[file]}" for file in files])
         named = [line.partition(": ")[0] for line in err.splitlines() if not line.startswith("model: ")]
         assert named == ["bad.png", "missing.png", "regard"] and "2 of 5 got no answer" in err
+        assert err.count("bad.png") == err.count("missing.png") == 1  # the name stood twice in a line
         rows = [json.loads(line) for line in typed(capsys, verb, *files, "--json")[1].splitlines()]
         assert [row["picture"] for row in rows] == files
         assert ["error" in row for row in rows] == [False, True, False, True, False]
@@ -131,6 +135,42 @@ def test_looking_at_a_picture_writes_every_format(folder: Path, capsys: Captured
     assert "question" in refused(capsys, "look", "-m", "runs/answer/1", "photo.jpg")
 
 
+def test_the_newest_run_is_one_that_can_look_at_what_is_named(folder: Path, capsys: Captured, tmp_path: Path) -> None:
+    """The bug: where a translator was trained last, `regard look photo.jpg` showed its look at the name of the file."""
+    pairs = [(f"{word} a", f"{word} b") for word in ("one", "two", "six", "ten")] * 3
+    tables = {"tokens": {"kind": "character"}, "train": {"warmup": 1}, "model": {"width": 16}}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        shutil.copytree(folder / "runs" / "classify", tmp_path / "runs" / "classify")
+        shutil.copy(folder / "photo.jpg", tmp_path)
+        reads = regard.train("translate", pairs, valid=pairs[:2], steps=1, quiet=True, **tables).folder
+        code, _, err = typed(capsys, "look", "photo.jpg", "-o", "map.json")
+        assert code == 0 and "model: runs/classify/1 (" in err
+        assert json.loads((tmp_path / "map.json").read_text())["grid"] == [6, 6]
+        words = "photo.jpg is a picture, and runs/translate/1 is a model to translate texts"
+        assert words in refused(capsys, "look", "photo.jpg", "-m", str(reads))
+        os.utime(tmp_path / "runs" / "classify" / "1" / "run.json", (2e9, 2e9))  # now it is the newest
+        code, _, err = typed(capsys, "look", "one a", "-o", "text.json")
+        assert code == 0 and "model: runs/translate/1 (" in err
+        assert "no run here to answer" in refused(capsys, "look", "photo.jpg", "what is it?")
+
+
+def test_folders_and_files_that_are_meant_otherwise(folder: Path, capsys: Captured) -> None:
+    """Each was taken for a text, or the message spoke of .txt files."""
+    (folder / "shapes" / "circle" / "notes.txt").write_text("a text")
+    line = refused(capsys, "train", "classify", "--data", "shapes/circle", code=1)
+    assert "shapes/circle holds pictures; give the folder above" in line
+    line = refused(capsys, "train", "classify", "--data", "shapes", "--model", "tfidf", code=1)
+    assert "shapes holds pictures, and the model reads texts" in line and "--model vit" in line
+    (folder / "shapes" / "circle" / "notes.txt").unlink()
+    (folder / "set").mkdir()
+    (folder / "set" / "metadata.jsonl").write_text("")
+    assert "name the file in it that has picture and caption: set/metadata.jsonl" in refused(
+        capsys, "train", "caption", "--data", "set"
+    )
+    assert "photo.jpg is a picture" in refused(capsys, "walk", "photo.jpg")
+
+
 def test_a_picture_is_captioned_and_a_sheet_drawn(folder: Path, capsys: Captured) -> None:
     code, out, err = typed(capsys, "caption", "photo.jpg", "-o", "words.png")
     caption = load_model("runs/caption/1").caption("photo.jpg")
@@ -153,6 +193,12 @@ def test_questions_are_answered(folder: Path, capsys: Captured) -> None:
         expected[1] + "\n",
     ) and "wrote where.png" in err  # the map is in its file, not here as well
     assert "colour" in typed(capsys, "answer", "photo.jpg", asked[1], "--attention")[1]
+    code, out, err = typed(capsys, "answer", "photo.jpg", "what colour is the zeppelin?", "--attention")
+    assert code == 0 and "<unk> zeppelin" in out and "learned from: zeppelin\n" in err  # it stood there as <unk>
+    assert "learned from" not in typed(capsys, "answer", "photo.jpg", asked[1])[2]
+    for second in ("photo.jpg", "missing.png"):  # they were taken for questions, and got answers
+        line = refused(capsys, "answer", "photo.jpg", second, asked[0])
+        assert f"{second} is the name of a picture, not a question" in line and "regard answer - " in line
 
 
 @pytest.mark.parametrize(

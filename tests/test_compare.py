@@ -33,6 +33,7 @@ from regard.models.config import KINDS_OF
 from regard.tasks import contest, load
 from regard.tasks.contenders import Contender, check_same_data, named_test_set, read_contenders, unique
 from regard.tasks.report import summary
+from regard.training import pace
 from regard.training.config import TrainConfig
 from regard.training.events import Validated
 from regard.training.history import read_history
@@ -198,6 +199,34 @@ def test_the_schedule_ends_with_the_budget(toys: Path, monkeypatch: pytest.Monke
     assert [look.metrics["loss"] for look in history.looks] == [row["loss"] for row in looks]
     seconds = [look.seconds for look in history.looks]
     assert seconds == sorted(seconds) and seconds[0] > 0 and seconds[-1] <= history.seconds
+
+
+def test_measuring_slow_updates_does_not_outlast_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bug: 13 updates of 6 s were made before `--budget 20s` was said to be too short, after two minutes."""
+    clock = SimpleNamespace(now=0.0)
+
+    class Slow:
+        def __init__(self, job: object, tell: object) -> None:
+            self.updates = 0
+
+        def update(self) -> None:
+            clock.now += job.seconds
+            job.made += 1
+
+        def validate(self) -> None:
+            clock.now += 1.25
+
+        def checkpoint(self) -> None:
+            pass
+
+    monkeypatch.setattr(pace, "Trainer", Slow)
+    monkeypatch.setattr(pace.time, "monotonic", lambda: clock.now)
+    job: Any = SimpleNamespace(seconds=6.0, made=0)
+    assert pace.measure(job, 20.0) == Pace(update=6.0, validation=1.25) and job.made == 2
+    job, clock.now = SimpleNamespace(seconds=0.5, made=0), 0.0
+    assert pace.measure(job, 20.0).update == 0.5 and job.made == 3 + 7  # 5 s: a quarter of the budget
+    job, clock.now = SimpleNamespace(seconds=0.125, made=0), 0.0
+    assert pace.measure(job, 20.0).update == 0.125 and job.made == 3 + 10
 
 
 def test_when_validations_were_made(tmp_path: Path) -> None:

@@ -234,6 +234,17 @@ def test_holding_out_keeps_equal_sources_together(tmp_path: Path) -> None:
     assert sets.notes == (f"no validation set: held out {len(valid)} of 1,200 pairs (by source text)",)
 
 
+def test_of_a_few_different_pairs_some_are_held_out() -> None:
+    """The bug: of 64 pairs of 8 sources chance held out none, and "64 pairs are too few" was said of them."""
+    for first in range(40):
+        pairs = [(f"source {first + number}", str(number)) for number in range(5)] * 3
+        train, valid = hold_out(pairs, 1000)
+        assert train and valid and not {source for source, _ in train} & {source for source, _ in valid}
+        assert len(train) + len(valid) == 15
+    with pytest.raises(RegardError, match=r"^12 pairs \(4 different\) are too few to hold some out; name a validation"):
+        hold_out([(str(number), "b") for number in range(4)] * 3, 1000)
+
+
 def test_too_few_pairs_to_hold_out() -> None:
     with pytest.raises(
         RegardError, match=r"2 pairs are too few to hold some out; name a validation set \(data\.valid\)"

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch._dynamo.testing
 from torch import Tensor, nn
 from torch.nn.functional import multi_head_attention_forward, scaled_dot_product_attention
 
@@ -648,7 +649,6 @@ class Flexible(nn.Module):
 def test_the_cause_is_named_where_nothing_was_seen() -> None:
     (x,) = randoms((B, 1, T, E), dtype=torch.float32)
     products, traced = Products(), torch.jit.trace(Products(), (x, x, x))
-    compiled = torch.compile(Products(), backend="eager")
 
     def elsewhere(model: nn.Module) -> None:
         thread = threading.Thread(target=model, args=(x, x, x))
@@ -659,11 +659,44 @@ def test_the_cause_is_named_where_nothing_was_seen() -> None:
         (products, lambda model: None, r"nothing of torch ran inside this block in this thread"),
         (products, elsewhere, r"nothing of torch ran inside this block in this thread.*another thread"),
         (traced, lambda model: model(x, x, x), r"traced or scripted.*record the module it was made of"),
-        (compiled, lambda model: None, r"compiled; record the module it was made of"),
         (Flexible(), lambda model: model(x), r"calls flex_attention"),
     ):
         with torch.no_grad(), pytest.warns(UserWarning, match=f"no attention was seen: .*{words}"), record(model):
             run(model)
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_compiled_models_are_seen_and_changed(before: bool) -> None:
+    """The bug: Dynamo tried to compile the watch and failed on its frames, whether it was compiled before or inside."""
+    torch.manual_seed(0)
+    plain, (x,) = Stack(), randoms((B, T, 12), dtype=torch.float32)
+    counted, compiled = torch._dynamo.testing.CompileCounter(), Stack()
+    compiled.load_state_dict(plain.state_dict())
+    model = torch.compile(compiled, backend=counted)
+    with torch.no_grad():
+        if before:
+            model(x)
+        seen, expected = looked_at(model, x), looked_at(plain, x)
+        assert [call.path for call in seen.calls] == [f"_orig_mod.{call.path}" for call in expected.calls]
+        for mine, other in zip(seen.calls, expected.calls, strict=True):
+            torch.testing.assert_close(mine.weights(), other.weights())
+        with intervene(model, Remove(layer=1)):
+            changed = model(x)
+        with intervene(plain, Remove(layer=1)):
+            torch.testing.assert_close(changed, plain(x))
+        frames = counted.frame_count
+        assert (frames > 0) == before  # nothing was compiled while someone looked
+        torch.testing.assert_close(model(x), plain(x))
+        assert counted.frame_count > 0  # and afterwards it runs compiled
+
+
+def test_what_is_no_model_is_told() -> None:
+    for use in (lambda: record("gpt2"), lambda: intervene(3, Remove(layer=0))):
+        with (
+            pytest.raises(UsageError, match=r"takes a module or what regard\.load gives, and this is a (str|int)"),
+            use(),
+        ):
+            pass
 
 
 def test_what_is_for_loaded_models_says_so_of_any_other() -> None:

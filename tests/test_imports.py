@@ -214,5 +214,6 @@ def test_the_front_door_shows_what_is_public_and_nothing_else() -> None:
     shown = dir(regard)
     assert shown == sorted({*regard.__all__, "__version__", "events", "look"})
     assert all(hasattr(regard, name) for name in shown)
+    assert issubclass(regard.UsageError, regard.RegardError)  # what a script catches has a public name
     with pytest.raises(AttributeError, match="regard has no import_modul"):
         regard.import_modul  # noqa: B018

@@ -648,3 +648,24 @@ def test_nothing_to_translate_is_no_error_where_a_head_is_removed(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
     assert main.run(["translate", "-m", str(tiny_run.folder), "--remove", "cross:0:0"]) == 0
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (
+            lambda: Temperature(2.0, layer=1),
+            r"Temperature begins with a role .*not with 2\.0;.*Temperature\(.*value=2\.0\)",
+        ),
+        (lambda: Remove(3), r"Remove begins with a role .*, not with 3;.*Remove\(layer=3, head=1\)"),
+        (lambda: Remove("corss"), r"not with 'corss'"),
+        (lambda: Remove("cross", "1"), r"a layer is a number from 0, not '1'"),
+        (lambda: Pin(torch.eye(3)), r"Pin begins with a role .*not with a Tensor;.*weights="),
+        (lambda: Pin(weights=torch.eye(3)), "weights are one row"),
+        (lambda: Pin(weights=[[0.5, 0.5]]), "weights are one row"),
+    ],
+)
+def test_a_change_says_what_it_was_given_wrongly(make: Any, words: str) -> None:
+    """The bug: a temperature or a map stood in the place of the role, and the change "met no attention"."""
+    with pytest.raises(UsageError, match=words):
+        make()

@@ -489,6 +489,39 @@ def test_curves_of_a_short_log(tmp_path, rows, panels):
     assert [axes.get_ylabel() for axes in draw_curves(rows).axes] == panels
 
 
+CHOSEN_BY_LOSS = [  # the second was taken for its loss, though the first had the higher BLEU, by luck
+    {"kind": "valid", "step": 60, "loss": 5.1, "bleu": 0.9, "best": True, "by": "loss"},
+    {"kind": "valid", "step": 80, "loss": 4.7, "bleu": 0.4, "best": True, "by": "loss"},
+    {"kind": "valid", "step": 100, "loss": 4.9, "bleu": 0.6, "best": False, "by": "loss"},
+]
+AVERAGE = {"kind": "average", "step": 100, "loss": 4.5, "bleu": 0.7, "by": "loss"}
+
+
+@pytest.mark.parametrize(
+    ("log", "step", "loss", "bleu"),
+    [
+        (CHOSEN_BY_LOSS, 80, 4.7, 0.4),
+        ([*CHOSEN_BY_LOSS, {**AVERAGE, "best": False}], 80, 4.7, 0.4),
+        ([*CHOSEN_BY_LOSS, {**AVERAGE, "best": True}], 100, 4.5, 0.7),  # the average lies beside the lines
+    ],
+)
+def test_curves_mark_the_weights_that_were_chosen(log, step, loss, bleu):
+    for axes, value, digits in zip(draw_curves(log).axes, (loss, bleu), (2, 1), strict=True):
+        (text,) = axes.texts
+        assert (text.get_text(), text.xy) == (f"{value:.{digits}f}", (step, value))
+        assert [tuple(line.get_xydata()[0]) for line in axes.get_lines() if len(line.get_xydata()) == 1] == [
+            (step, value)
+        ]
+
+
+def test_curves_of_captions_name_and_mark_bleu_4():
+    """The bug: the panel was called bleu4, and no value in it was told."""
+    figure = draw_curves([{"kind": "valid", "step": step, "bleu4": 3.25, "best": True} for step in (5, 7)])
+    assert [(axes.get_ylabel(), [text.get_text() for text in axes.texts]) for axes in figure.axes] == [
+        ("BLEU-4", ["3.2"])
+    ]
+
+
 def test_an_empty_log_is_told():
     with pytest.raises(RegardError, match="the 1 rows of the log"):
         draw_curves([{"kind": "end", "step": 3}])

@@ -142,6 +142,9 @@ def test_small_pictures_keep_their_pixels_and_large_ones_their_colours() -> None
     assert (resized(small, 8, 12) == small.repeat(4, axis=0).repeat(4, axis=1)).all()
     halves = np.concatenate([grey(300, 200, 40), grey(300, 200, 200)], axis=1)
     assert (resized(halves, 40, 30)[:, [5, 35]] == [40, 40, 40]).all(axis=2).tolist() == [[True, False]] * 30
+    for shape, times in (((24, 32), 3), ((480, 640), 0)):  # a browser makes a blur of few pixels, unless it is told
+        page = made_map(words=2, shape=shape).html()
+        assert page.count("image-rendering:pixelated") == times
 
 
 # --- The figure

@@ -372,6 +372,7 @@ def test_examples_of_python_are_kept_and_the_run_goes_on(
     rows = [json.loads(line) for line in (tmp_path / "run" / "data.jsonl").read_bytes().splitlines()]
     texts = [tuple(row.values()) if task != "generate" else row["text"] for row in rows]
     assert texts == EXAMPLES[task] and run.outcome.progress.step == 4
+    assert type(regard.load(run)) is type(regard.load("run"))  # the run itself names its folder
     (tmp_path / "run").rename(tmp_path / "moved")
     (tmp_path / "data.jsonl").write_text("{}", encoding="utf-8")  # not this one
     assert resume_run("moved", steps=6).outcome.progress.step == 6
@@ -389,6 +390,21 @@ def test_examples_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         regard.train("translate", EXAMPLES["translate"], budget="10s", steps=3)
     with pytest.raises(UsageError, match="data holds no example"):
         regard.train("fill", [])
+    pairs = EXAMPLES["translate"]
+    for wrong, words in (
+        ({"step": 3}, r"regard\.train: no step; did you mean steps\?"),
+        ({"out": "here"}, r"regard\.train: no out; say folder"),
+        ({"model": "transfomer"}, r"no model.kind transfomer; did you mean transformer\?"),  # a word is a kind
+        ({"model": "bahdanau", "steps": 0}, r"^translate: train\.steps: must be 1 or more, not 0$"),
+        ({"model": {"kind": "bahdanau"}, "tokns": {}}, r"regard\.train: no tokns; did you mean tokens\?"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            regard.train("translate", pairs, **wrong)
+    for given in (None, 3, ["runs/translate/1"]):
+        with pytest.raises(UsageError, match=r"takes the folder of a run.*, not a (NoneType|int|list)"):
+            regard.load(given)
+        with pytest.raises(UsageError, match=r"takes the folder of a run.*, not a (NoneType|int|list)"):
+            regard.formation_of(given)
     assert list(tmp_path.iterdir()) == []  # nothing was begun
 
 

@@ -699,6 +699,7 @@ def test_a_forecast_says_how_long_and_until_what() -> None:
     found = Forecast(20_000, 32_760.0, None, True, 622.4, "tokens", 0.07, 2**29)
     line = "about 9 h for 20,000 steps, less if validations stop getting better · 622 tokens/s · 7.0% padding · 0.5 GiB"
     assert forecast_line(found) == f"{line} of memory"
+    assert forecast_line(replace(found, padding_share=0.0)).endswith(" · 622 tokens/s · 0.5 GiB of memory")  # pictures
     assert forecast_line(replace(found, stops_early=False)).startswith("about 9 h for 20,000 steps · ")
     limited = "50 s (the time limit), 20,000 steps would take 9 h · "
     assert forecast_line(replace(found, limit=50.0)).startswith(limited)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
+from typing import ClassVar, get_args
 
 import torch
 from torch import Tensor
@@ -31,6 +32,21 @@ class Change:
     _: KW_ONLY
     path: str | None = None
 
+    as_in: ClassVar[str] = "layer=3"  # what a person might have meant
+
+    def __post_init__(self) -> None:
+        name, roles = type(self).__name__, get_args(Role)
+        if self.role is not None and not (isinstance(self.role, str) and self.role in roles):
+            given = repr(self.role) if isinstance(self.role, (str, int, float)) else f"a {type(self.role).__name__}"
+            raise UsageError(
+                f"{name} begins with a role ({', '.join(roles)}) and a layer, not with {given}; "
+                f"name what you give, as in {name}({self.as_in})"
+            )
+        if self.layer is not None and not isinstance(self.layer, int):
+            raise UsageError(
+                f"a layer is a number from 0, not {self.layer!r}; name what you give: {name}({self.as_in})"
+            )
+
     def meets(self, path: str, role: Role, layer: int) -> bool:
         return self.role in (None, role) and self.layer in (None, layer) and self.path in (None, path)
 
@@ -47,6 +63,8 @@ class Remove(Change):
     _: KW_ONLY
     head: int | None = None
 
+    as_in: ClassVar[str] = "layer=3, head=1"
+
 
 @dataclass(frozen=True)
 class Pin(Change):
@@ -61,12 +79,20 @@ class Pin(Change):
     weights: int | Sequence[float] = 0
     head: int | None = None
 
+    as_in: ClassVar[str] = "layer=3, head=1, row=0, weights=[0.5, 0.5]"
+
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.row < 0:
             raise UsageError(f"cannot pin row {self.row}: queries are counted from 0")
         if isinstance(self.weights, int):
             return
-        shares = tuple(map(float, self.weights))
+        try:
+            shares = tuple(map(float, self.weights))
+        except (TypeError, ValueError, RuntimeError) as error:  # a whole map, as a tensor or a list of lists
+            raise UsageError(
+                "weights are one row, a number for each key, or the number of the only key; a Pin for each row pins more"
+            ) from error
         object.__setattr__(self, "weights", shares)
         total = math.fsum(shares)
         if not (abs(total - 1) < ROUNDED and min(shares) >= 0):
@@ -99,7 +125,10 @@ class Temperature(Change):
     hard: bool = False
     head: int | None = None
 
+    as_in: ClassVar[str] = "layer=3, value=2.0"
+
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.value > 0:
             raise UsageError(f"a temperature is more than 0, not {self.value:g}; for the best key only, say hard=True")
 

@@ -22,7 +22,7 @@ from regard.attention import channel
 from regard.attention.call import Role
 from regard.attention.change import Change, Changed, Pin, Remove, Temperature, best_only
 from regard.attention.foreign import is_foreign, watching
-from regard.attention.paths import Numbers, holds, names_of
+from regard.attention.paths import Numbers, holds, module_of, names_of
 from regard.errors import UsageError
 
 __all__ = [
@@ -86,7 +86,7 @@ def intervene(model: Any, *changes: Change) -> Iterator[None]:
     wrong = next((each for each in changes if not isinstance(each, Remove | Pin | Temperature)), None)
     if wrong is not None:
         raise UsageError(f"{wrong!r} changes nothing; say Remove(...), Pin(...) or Temperature(...)")
-    module: nn.Module = model if isinstance(model, nn.Module) else model.model
+    module = module_of(model, "intervene")
     mine = Intervention(changes, names_of(module))
     with _active(mine), watching() if is_foreign(module) else nullcontext():
         yield

@@ -5,13 +5,15 @@ torch (`foreign_watch.py`). It holds for this thread, patches nothing and hooks 
 The kernels that run are those that would have run, with one exception: torch's encoder layer has a fast path for
 evaluation that multiplies out of sight, and it steps aside by itself while a mode is there. The results agree to
 rounding, except in the padding of nn.TransformerEncoder with nested tensors: the fast path leaves zeros there.
+What torch.compile made runs as the Python it was made of meanwhile: the inside of a compiled graph calls no torch.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 import torch
@@ -42,8 +44,6 @@ def why_nothing(model: nn.Module, ran: int, normalised: int) -> str:
     parts = list(model.modules())
     if any(isinstance(each, torch.jit.ScriptModule) for each in parts):
         return "the model is traced or scripted, and runs out of Python's sight; record the module it was made of"
-    if any(type(each).__name__ == "OptimizedModule" or each._compiled_call_impl is not None for each in parts):
-        return "the model is compiled; record the module it was made of (torch.compile keeps it as model._orig_mod)"
     if not ran:
         return (
             "nothing of torch ran inside this block in this thread; call the model in the block, and in the same thread "
@@ -79,10 +79,18 @@ def watching() -> Iterator[Watch]:
     if _HERE.blocks == 1:
         _HERE.watch = Watch()
         _HERE.watch.__enter__()
+        _HERE.eager = _uncompiled()
+        _HERE.eager.__enter__()
     try:
         yield _HERE.watch
     finally:
         _HERE.blocks -= 1
         if _HERE.blocks == 0:
+            _HERE.eager.__exit__(None, None, None)
             _HERE.watch.__exit__(None, None, None)
             del _HERE.watch  # it holds frames of the last pass, and with them whatever tensors these had
+
+
+def _uncompiled() -> AbstractContextManager[object]:
+    """Inside this block, compiled modules run as they were written. Without Dynamo, which is slow to import, none is."""
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()

@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import nn
+
+from regard.errors import UsageError
+
+
+def module_of(model: Any, use: str) -> nn.Module:
+    """The module that a person means, who gives one or what `regard.load` gives. `use` is the function that is asked."""
+    module = model if isinstance(model, nn.Module) else getattr(model, "model", None)
+    if not isinstance(module, nn.Module):
+        raise UsageError(f"regard.{use} takes a module or what regard.load gives, and this is a {type(model).__name__}")
+    return module
 
 
 def names_of(model: nn.Module) -> dict[int, str]:

@@ -25,7 +25,7 @@ from regard.attention.call import AttentionCall, Lazy, Role, Told
 from regard.attention.changes import changed
 from regard.attention.foreign import is_foreign, watching, why_nothing
 from regard.attention.masks import Mask, as_mask
-from regard.attention.paths import holds, names_of
+from regard.attention.paths import holds, module_of, names_of
 from regard.attention.seen import Labels, Seen
 from regard.errors import UsageError
 
@@ -58,7 +58,7 @@ def record(
     generator that stops inside lends its recording to whoever asked it. Someone else's model of which nothing was seen
     gets a warning that says why.
     """
-    module: nn.Module = model if isinstance(model, nn.Module) else model.model
+    module = module_of(model, "record")
     if labels is not None and not isinstance(labels, Mapping):
         raise UsageError(
             'labels name their axis, with a list for each text: {"text": [["a", "man"]]}, or source and target'

@@ -13,7 +13,8 @@ import typer
 from regard.cli.inputs import Answered, Inputs, Item, answers, arguments, pictures
 from regard.cli.model import check_out, load_model, newest_run
 from regard.cli.options import Device, Model
-from regard.cli.output import json_line, printable, results, say
+from regard.cli.output import json_line, one_line, printable, results, say
+from regard.data.pictures.suffixes import is_picture
 from regard.errors import UsageError
 
 CHUNK = 64  # questions answered together
@@ -51,9 +52,11 @@ def answer(
     if out is not None and (several or len(questions) != 1):
         raise UsageError("-o draws one question about one picture; ask one QUESTION")
     check_out(out)
+    _check_questions(questions)
     run = model or newest_run("answer")
     asked = _of_each(pictures(None, "answer"), questions) if several else arguments([(picture, q) for q in questions])
     user = load_model(run, device, "answer")
+    _say_unknown(user, questions)
     if not several:
         _check_picture(user, picture)
 
@@ -70,6 +73,23 @@ def answer(
             print(_as_json(each) if as_json else "\t".join([*map(printable, columns), *_answer(each, scores)]))
             if look is not None and out is None:
                 results().print(look)
+
+
+def _check_questions(questions: Sequence[str]) -> None:
+    """The name of a picture is no question: whoever types several pictures wants an answer about each."""
+    named = [each for each in questions if is_picture(each) and (Path(each).is_file() or " " not in each)]
+    if named:
+        raise UsageError(
+            f"{named[0]} is the name of a picture, not a question; of several pictures, name them on standard input: "
+            'ls *.png | regard answer - "what colour is it?"'
+        )
+
+
+def _say_unknown(user: Any, questions: Sequence[str]) -> None:
+    """Words that no question of the training had: the model reads them all alike."""
+    unknown = dict.fromkeys(word for question in questions for word in user.tokenizer.unknown_in(question))
+    if unknown:
+        say(f"not among the words of the questions it learned from: {', '.join(map(one_line, unknown))}")
 
 
 def _of_each(files: Inputs, questions: Sequence[str]) -> Inputs:

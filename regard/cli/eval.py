@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -167,6 +168,11 @@ def print_scores(run: str, on: list[str], found: Evaluation) -> None:
         say(note)
 
 
+def _share(value: float) -> str:
+    """A number of a table; that of a label which never came up, or was never given, is none."""
+    return "-" if math.isnan(value) else f"{value:.1f}"
+
+
 def say_notes(notes: Sequence[str], left_out: Sequence[tuple[str, str]] = ()) -> None:
     """Say what was guessed of a test set and what was left out of it; JSON has the names of all."""
     for note in notes:
@@ -235,7 +241,7 @@ def print_label_scores(
         right=("score",),
     )
     rows = [
-        (each.label, f"{each.precision:.1f}", f"{each.recall:.1f}", f"{each.f1:.1f}", f"{each.support:,}")
+        (each.label, *map(_share, (each.precision, each.recall, each.f1)), f"{each.support:,}")
         for each in scores.labels[:MOST_LABELS]
     ]
     print_table(("label", "precision", "recall", "F1", what), rows, right=("precision", "recall", "F1", what))

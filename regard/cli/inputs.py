@@ -304,11 +304,16 @@ def _answered(
                 if each.error is not None:
                     if inputs.alone:
                         raise each.error
-                    say(f"{each.item.where}: {each.error}")
+                    say(_named(each.item.where, str(each.error)))
                     count["bad"] += 1
                 yield each
             sys.stdout.flush()
             advance(count["done"], inputs.total)
+
+
+def _named(where: str, problem: str) -> str:
+    """What is wrong with an item, with its name in front; once, where an error about a file has said it."""
+    return problem if problem.startswith(where) else f"{where}: {problem}"
 
 
 def _ask(items: list[Item], ask: Callable[[list[Item]], Iterable[Answer]]) -> list[Answered[Answer]]:

@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.cli.model import check_model, check_out, load_model, newest_of_any
+from regard.cli.model import READING, check_model, check_out, load_model, newest_of_any
 from regard.cli.options import Device
 from regard.cli.output import results, say
+from regard.data.pictures.suffixes import is_picture
 from regard.errors import UsageError
 
 
@@ -64,8 +65,10 @@ def look(
     if not text.strip():
         raise UsageError('the text is empty; type one, as in: regard look "A man rides a bike."')
     check_out(out)
-    run = model or newest_of_any("make one with: regard demo, or name a model with -m")
-    check_model(run, device, role=role, layer=layer, head=head)
+    run = model or newest_of_any("make one with: regard demo, or name a model with -m", tasks=_tasks(text, question))
+    found = check_model(run, device, role=role, layer=layer, head=head)
+    if found.task in READING and is_picture(text) and Path(text).is_file():
+        raise UsageError(f"{text} is a picture, and {run} is a model to {found.task} texts; name one that sees with -m")
     user = load_model(run, device)
     for_text = {
         "--as": form, "--role": role, "--word": word, "--pieces": pieces or None, "--hide-special": None if specials else True
@@ -84,6 +87,14 @@ def look(
         say(f"wrote {shown.save(out, smooth=True) if smooth else shown.save(out)}")
     else:
         results().print(shown)
+
+
+def _tasks(text: str, question: str | None) -> tuple[str, ...]:
+    """Whose newest run is meant: the name of a picture is for models that see, with a question for those that answer."""
+    if question is not None:
+        return ("answer",)
+    named = is_picture(text) and (Path(text).is_file() or not any(letter.isspace() for letter in text))
+    return ("classify-pictures", "caption") if named else READING
 
 
 def _check(user: Any, question: str | None, *, channels: bool, smooth: bool, exact: bool, given: list[str]) -> None:

@@ -176,13 +176,18 @@ def load_translator(run: str | Path, device: str) -> Translator:
     return translator
 
 
-def newest_of_any(otherwise: str, another: str = "-m takes another") -> Path:
-    """The newest run of any task in this folder that has a model; says which. `otherwise`: what to type if none has."""
-    from regard.runs import all_runs
+READING = ("translate", "generate", "fill", "classify")  # tasks whose models read a text
 
-    found = [run for run in all_runs() if run.has_bundle]
+
+def newest_of_any(otherwise: str, another: str = "-m takes another", tasks: Sequence[str] = READING) -> Path:
+    """The newest run of these tasks in this folder that has a model; says which. `otherwise`: what to type if none has."""
+    from regard.runs import all_runs, bundle_task
+
+    trained = [run for run in all_runs() if run.has_bundle]
+    found = [run for run in trained if bundle_task(run.best) in tasks]
     if not found:
-        raise UsageError(f"there is no trained run here; {otherwise}")
+        which = f"run here to {' or '.join(tasks)}" if trained else "trained run here"
+        raise UsageError(f"there is no {which}; {otherwise}")
     say(f"model: {found[-1].folder} (the newest run here; {another})")
     return found[-1].folder
 

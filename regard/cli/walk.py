@@ -10,6 +10,7 @@ import typer
 from regard.cli.model import check_model, load_model, newest_of_any
 from regard.cli.options import AsJson, Device, Model
 from regard.cli.output import results, say
+from regard.data.pictures.suffixes import is_picture
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -89,6 +90,10 @@ def model_walk(
     if text is None:
         raise UsageError(
             'which text? type: regard walk "A man rides a bike." (or regard walk --toy, a worked example without a model)'
+        )
+    if is_picture(text) and Path(text).is_file():
+        raise UsageError(
+            f"{text} is a picture, and a walk goes through a text; where a model looks in it: regard look {text}"
         )
     run = model or newest_of_any("name one with -m, or see a worked example: regard walk --toy")
     check_model(run, device, role=role, layer=layer, head=head)

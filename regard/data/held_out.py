@@ -9,6 +9,7 @@ from typing import TypeVar
 from regard.errors import RegardError
 
 Item = TypeVar("Item")
+LEAST = 5  # different texts of which some can be held out
 
 
 def hash_of(text: str) -> int:
@@ -20,12 +21,18 @@ def hold_out(
     items: list[Item], most: int, text: Callable[[Item], str], what: str = "pairs"
 ) -> tuple[list[Item], list[Item]]:
     """Split off a validation set of a tenth, or of about `most`, by a hash of each item's text."""
+    hashes = [hash_of(text(item)) for item in items]
+    different = len(set(hashes))
+    if different < LEAST:
+        among = f" ({different} different)" if different < len(items) else ""
+        raise RegardError(
+            f"{len(items)} {what}{among} are too few to hold some out; name a validation set (data.valid)"
+        )
     limit = int(min(0.1, most / len(items)) * 2**64)
-    held = [hash_of(text(item)) < limit for item in items]
+    limit = min(max(hashes), max(min(hashes) + 1, limit))  # of a few texts, chance alone may hold out none, or all
+    held = [each < limit for each in hashes]
     train = [item for item, out in zip(items, held, strict=True) if not out]
     valid = [item for item, out in zip(items, held, strict=True) if out]
-    if not train or not valid:
-        raise RegardError(f"{len(items)} {what} are too few to hold some out; name a validation set (data.valid)")
     return train, valid
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from regard.data.lines import opened, read_lines, read_text, suffix_of
+from regard.data.pictures.suffixes import LOOKED_AT, is_picture
 from regard.data.rows import (
     FORMATS,
     MISSING,
@@ -111,9 +113,23 @@ def read_folders(folder: Path) -> list[Labelled]:
         for path in sorted((*label.glob("*.txt"), *label.glob("*.txt.gz"))):
             with opened(path) as file:
                 found.append(Labelled(read_text(path, file.read()).strip(), label.name))
+    if instead := _instead(folder, len(found)):
+        raise RegardError(instead)
     if not found:
         raise RegardError(f"{folder} should hold a folder for each label, with the texts as .txt files; there are none")
     return found
+
+
+def _instead(folder: Path, texts: int) -> str:
+    """What a folder is that holds pictures and fewer texts; nothing if it does not."""
+    below, beside = (
+        sum(is_picture(file) for file in islice(files, LOOKED_AT)) for files in (folder.glob("*/*"), folder.iterdir())
+    )
+    if below > texts:
+        return f"{folder} holds pictures, and the model reads texts; take one that sees, as in: --model vit"
+    if beside > texts:
+        return f"{folder} holds pictures; give the folder above, which holds a folder of pictures for each label"
+    return ""
 
 
 # --- Which column is which

@@ -26,6 +26,7 @@ Row = Mapping[str, Any]
 TRAINING, VALIDATION, RATE = "#6a9fd0", "#c44e00", "#707880"
 SCORES = {  # out of 100, so that they share a panel: the name of each, whether more is better, its colour
     "bleu": ("BLEU", True, "#1b7f5c"),
+    "bleu4": ("BLEU-4", True, "#1b7f5c"),
     "chrf": ("chrF", True, "#7a4fa3"),
     "ter": ("TER", False, "#9c6b1f"),
     "exact": ("exact match", True, "#b03060"),
@@ -43,6 +44,7 @@ def training_curves(log: Sequence[Row], path: str | Path) -> Path:
     """Draw the rows of a run's log, {"kind": "train" or "valid", "step": ..., "loss": ...}, to a PNG.
 
     A panel is there if the log has something for it. A value that is null, NaN or infinite leaves a gap in its line.
+    Larger dots with numbers are what the chosen weights had: not always the highest score, which may be luck.
     """
     return write_bytes(path, render(draw(log), "png"))
 
@@ -97,7 +99,7 @@ def _draw_loss(axes: Axes, log: Sequence[Row]) -> None:
     steps, losses = series(log, "valid", "loss")
     if len(steps):
         axes.plot(steps, losses, color=VALIDATION, linewidth=1.6, marker="o", markersize=3.5, label="validation")
-        _mark_best(axes, steps, losses, int(np.nanargmin(losses)), f"{np.nanmin(losses):.2f}", VALIDATION)
+        _mark(axes, marked(log, "loss", more_is_better=False), VALIDATION, digits=2)
     axes.set_ylabel("loss")
     axes.legend(frameon=False, fontsize=9, labelcolor=TEXT, loc="upper right")
 
@@ -108,8 +110,7 @@ def _draw_scores(axes: Axes, log: Sequence[Row]) -> None:
     for key, (steps, values) in present.items():
         name, more_is_better, color = SCORES[key]
         axes.plot(steps, values, color=color, linewidth=1.6, marker="o", markersize=3.5, label=name)
-        best = int(np.nanargmax(values) if more_is_better else np.nanargmin(values))
-        _mark_best(axes, steps, values, best, f"{values[best]:.1f}", color, below=key != highest)
+        _mark(axes, marked(log, key, more_is_better), color, digits=1, below=key != highest)
     axes.margins(y=0.16)
     names = [SCORES[key][0] for key in present]
     axes.set_ylabel(names[0] if len(names) == 1 else "score")
@@ -118,13 +119,12 @@ def _draw_scores(axes: Axes, log: Sequence[Row]) -> None:
 
 
 def _draw_measure(axes: Axes, log: Sequence[Row], key: str) -> None:
-    """A line of its own; the best is marked where it is known what is better."""
+    """A line of its own; what the chosen weights had is marked where it is known what is better."""
     steps, values = series(log, "valid", key)
     name, more_is_better = MEASURES.get(key, (key.replace("_", " "), None))
     axes.plot(steps, values, color=OTHER, linewidth=1.6, marker="o", markersize=3.5)
     if more_is_better is not None:
-        best = int(np.nanargmax(values) if more_is_better else np.nanargmin(values))
-        _mark_best(axes, steps, values, best, f"{values[best]:.3f}", OTHER)
+        _mark(axes, marked(log, key, more_is_better), OTHER, digits=3)
     axes.margins(y=0.16)
     axes.set_ylabel(name)
 
@@ -150,14 +150,31 @@ def _marker(values: np.ndarray) -> str:
     return "o" if len(values) < 40 else ""
 
 
-def _mark_best(
-    axes: Axes, steps: np.ndarray, values: np.ndarray, best: int, number: str, color: str, below: bool = False
-) -> None:
-    """A larger dot on the best value, with the number above it, or below, where another line's number may be above."""
-    point, place = (steps[best], values[best]), ((0, -6), "top") if below else ((0, 6), "bottom")
+def chosen(log: Sequence[Row]) -> Row | None:
+    """The validation whose weights were chosen, or that of the average of the last ones; None if no row says."""
+    return next((row for row in reversed(log) if row.get("kind") in ("valid", "average") and row.get("best")), None)
+
+
+def marked(log: Sequence[Row], key: str, more_is_better: bool) -> tuple[float, float] | None:
+    """Step and value of the chosen weights; of the best value where the log does not say which were chosen."""
+    row = chosen(log)
+    if row is not None:
+        value = _number(row.get(key))
+        return None if math.isnan(value) else (float(row["step"]), value)
+    steps, values = series(log, "valid", key)
+    best = int(np.nanargmax(values) if more_is_better else np.nanargmin(values))
+    return float(steps[best]), float(values[best])
+
+
+def _mark(axes: Axes, point: tuple[float, float] | None, color: str, *, digits: int, below: bool = False) -> None:
+    """A larger dot, with its number above it, or below, where another line's number may be above."""
+    if point is None:
+        return
+    place, side = ((0, -6), "top") if below else ((0, 6), "bottom")
     axes.plot(*point, marker="o", markersize=6.5, color=color, markeredgecolor="white", markeredgewidth=1.2)
+    number = f"{point[1]:.{digits}f}"
     axes.annotate(
-        number, point, xytext=place[0], textcoords="offset points", ha="center", va=place[1], fontsize=9, color=color
+        number, point, xytext=place, textcoords="offset points", ha="center", va=side, fontsize=9, color=color
     )
 
 

@@ -38,10 +38,11 @@ def fragment(map: PictureMap) -> str:
     height, width = map.picture.shape[:2]
     scale = min(WIDEST / width, TALLEST / height)
     box = f"position:relative;width:{width * scale:.0f}px;height:{height * scale:.0f}px"
-    first = f'<img src="{_uri(photo)}" alt="the picture" style="{FILL}"/>'
+    fill = FILL + (";image-rendering:pixelated" if scale > 1 else "")  # a small picture keeps its pixels, as in a PNG
+    first = f'<img src="{_uri(photo)}" alt="the picture" style="{fill}"/>'
     tiles = _tile("picture", f"{width} × {height}", "", box, first)
     for panel in map.panels:
-        squares = f'<div style="{FILL};background:var(--pale) 0 0/100% 100%"></div>{_unseen(map)}{_squares(map, panel)}'
+        squares = f'<div style="{fill};background:var(--pale) 0 0/100% 100%"></div>{_unseen(map)}{_squares(map, panel)}'
         tiles += _tile(panel.name, panel.value, map.note(panel), box, squares)
     body = f'<div style="{ROW}">{tiles}</div>'
     return f'<div style="{SHEET};{pale}">{title}{caption}{body}{_legend(map)}</div>'

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from inspect import signature
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.errors import RegardError, UsageError
-from regard.tasks.config import RunConfig, data_folder, run_config
+from regard.errors import RegardError, UsageError, nearest
+from regard.tasks.config import RUNS, RunConfig, data_folder, run_config
 from regard.tasks.examples import FILES, is_examples, keep, rows_of
 
 if TYPE_CHECKING:
@@ -17,11 +19,17 @@ if TYPE_CHECKING:
 Data = str | Path | tuple[str, ...] | Mapping[str, Any] | Iterable[Any]
 
 
-def load(path: str | Path, device: str = "cpu") -> Any:
-    """A trained model from a run's or a bundle's folder: `regard.load("runs/translate/3").translate("...")`."""
+def load(path: str | PathLike[str], device: str = "cpu") -> Any:
+    """A trained model from a run's or a bundle's folder, or of the run that `regard.train` gave.
+
+    `regard.load("runs/translate/3").translate("...")`
+    """
     from regard.tasks.trained import load_model
 
-    return load_model(path, device)
+    if not isinstance(path, (str, PathLike)):
+        given = type(path).__name__
+        raise UsageError(f"regard.load takes the folder of a run, as in regard.load('runs/translate/1'), not a {given}")
+    return load_model(Path(path), device)
 
 
 def train(
@@ -46,7 +54,7 @@ def train(
     (source, target) to translate, (text, label) to classify, texts to generate and to fill; or the whole table of a
     configuration file, such as {"train": texts, "context": 64}. `steps` and `max_time` ("30m")
     bound the run; `budget` is used up, and the schedule ends with it. `tables` are those of a configuration file (data,
-    tokens, model, train, decode).
+    tokens, model, train, decode); model="bahdanau" is short for model={"kind": "bahdanau"}.
 
     What happens is shown on stderr; `quiet=True` shows nothing. `on_event` is called with each event of
     `regard.training.events`; what it raises ends the run, which goes on from its last checkpoint.
@@ -73,13 +81,27 @@ def train(
 
 def _over(tables: dict[str, Any], preset: str | None, bounds: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
     """The arguments as tables of a configuration; examples under the name of the file that they will be."""
+    _check_names(tables)
     over: dict[str, Any] = {**tables, **({} if preset is None else {"preset": preset})}
+    if isinstance(over.get("model"), str):
+        over["model"] = {"kind": over["model"]}
     limits = {name: value for name, value in bounds.items() if value is not None}
     if limits:
         over["train"] = {**over.get("train", {}), **limits}
     if data:
         over["data"] = data | {part: _names(part, data[part]) for part in FILES if part in data}
     return over
+
+
+def _check_names(tables: Mapping[str, Any]) -> None:
+    """An argument that is neither one of `train` nor a table of a configuration."""
+    asked = [name for name in signature(train).parameters if name not in ("show", "tables")]
+    fields = (each for kind in RUNS.values() for each in kind.model_fields.items())
+    known = {*asked, *(field.alias or name for name, field in fields)}
+    for name in tables:
+        if name not in known:
+            meant = {"out": "folder", "output": "folder", "epochs": "steps"}.get(name)
+            raise UsageError(f"regard.train: no {name}" + (f"; say {meant}" if meant else nearest(name, known)))
 
 
 def _names(part: str, data: Any) -> Any:

@@ -92,7 +92,7 @@ class AnswerUser(Predictor):
         seen = see(picture, self.format)
         found = self.answer(picture, question)
         weights, how = chosen_heads(self.weights(seen, question), layer, head)  # (S, P)
-        words = self.tokenizer.labels(encode_question(self.tokenizer, question, self.longest))
+        words = self._words(question)
         grid = self.model.encoder.grid
         return PictureMap(
             picture=seen.original,
@@ -111,6 +111,13 @@ class AnswerUser(Predictor):
         with record(self.model) as calls:
             self.model.logits(self._batch(as_pixels([seen], self.format, self.device), [question]))
         return [call.weights()[0].double().cpu().numpy() for call in calls.only("cross")]
+
+    def _words(self, question: str) -> list[str]:
+        """What each token of a question is called; one that stands for a word which is not known, with that word."""
+        ids = encode_question(self.tokenizer, question, self.longest)
+        unknown = iter(self.tokenizer.unknown_in(question))
+        names = zip(ids.tolist(), self.tokenizer.labels(ids), strict=True)
+        return [f"{name} {next(unknown)}" if i == self.tokenizer.specials.unknown else name for i, name in names]
 
     def _batch(self, pixels: Tensor, questions: Sequence[str]) -> AnswerBatch:
         ids, lengths = pad([encode_question(self.tokenizer, text, self.longest) for text in questions], PAD)

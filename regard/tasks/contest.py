@@ -22,7 +22,6 @@ from regard.training.show import Show
 from regard.training.summary import read_progress
 
 MEASURING = ".measuring"  # a folder for the updates that only tell the speed
-SHARE = 0.02  # of the budget that measuring may take, on top of it
 
 Say = Callable[[str], None]
 
@@ -91,7 +90,7 @@ def fit(
         with show or Show() as told:
             prepared = prepare(contender.config, place, beside=contender.beside, resume=False, device=device, tell=told)
             told(Working("measuring the speed of updates"))
-            pace = measure(prepared.measured(), SHARE * budget)
+            pace = measure(prepared.measured(), budget)
     finally:
         shutil.rmtree(place, ignore_errors=True)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from regard.training.history import read_history
 
 
 def formation_of(
-    run: str | Path,
+    run: str | PathLike[str],
     *,
     text: int = 0,
     role: str | None = None,
@@ -37,7 +38,11 @@ def formation_of(
     steps   which to show; all are compared with the last
     pieces  leave sub-word pieces as they are; words are made of them otherwise
     """
-    probes, folder = Probes.of(run), Path(run)
+    if not isinstance(run, (str, PathLike)):
+        raise UsageError(
+            f"regard.formation_of takes the folder of a run, where its probes are, not a {type(run).__name__}"
+        )
+    probes, folder = Probes.of(Path(run)), Path(run)
     kept = [_of_role(probes, step, text, role) for step in probes.steps]
     role, layers = kept[-1]
     heads = np.stack(

@@ -40,6 +40,10 @@ class RunResult:
     def __repr__(self) -> str:
         return brief(self, repr(str(self.folder)), self.outcome.chosen or self.outcome.reason, **self.outcome.metrics)
 
+    def __fspath__(self) -> str:
+        """Its folder, so that `regard.load(run)` and `regard.formation_of(run)` take the run itself."""
+        return str(self.folder)
+
     @property
     def best(self) -> Path:
         return self.folder / "best"

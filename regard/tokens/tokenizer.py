@@ -108,6 +108,14 @@ class TextTokenizer:
         pairs = zip(found.ids, found.offsets, strict=True)
         return [span for index, span in pairs for _ in self._spelled.get(index, (index,))]
 
+    def unknown_in(self, text: str) -> list[str]:
+        """What of a text the vocabulary does not have, in the order of its unknown tokens in `encode(text)`."""
+        ids = self.encode(text)
+        if self.specials.unknown not in ids:
+            return []
+        pairs = zip(ids, self.spans(text), strict=True)
+        return [text[start:end] for index, (start, end) in pairs if index == self.specials.unknown]
+
     def _as_text(self, ids: list[int]) -> list[int]:
         """The ids with what a text spelled of control tokens as text; most texts have nothing of the kind."""
         spelled = self._spelled

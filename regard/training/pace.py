@@ -20,6 +20,7 @@ AIM = 0.95  # of the time that is planned for; the rest is for a machine that is
 MOST_VALIDATIONS, LEAST_VALIDATIONS = 12, 3  # where the configuration leaves their number open
 VALIDATING = 0.15  # most of the time that these validations may take
 WARM, LEAST, MOST = 3, 10, 300  # updates before the clock starts, and fewest and most that are timed
+SHARE, MOST_SHARE = 0.02, 0.25  # of the budget, on top of it, for timed updates; and where the fewest take longer
 
 
 @dataclass(frozen=True)
@@ -38,20 +39,32 @@ class Plan:
     validate_every: int
 
 
-def measure(job: Job, seconds: float) -> Pace:
-    """Train for about that long and validate once. The job's weights and folder change: give it a throw-away one."""
+def measure(job: Job, budget: float) -> Pace:
+    """Train for a share of the budget and validate once. The job's weights and folder change: give it a throw-away one.
+
+    Where updates are slow, fewer are timed, at least one: that says that a budget is too short before it has passed.
+    """
     trainer = Trainer(job, silent)
     trainer.checkpoint()  # an update that fails goes back to it
+    end = time.monotonic() + MOST_SHARE * budget
     for _ in range(WARM):
         trainer.update()
+        if time.monotonic() > end:
+            break
     started, updates = time.monotonic(), 0
-    while updates < LEAST or (updates < MOST and time.monotonic() - started < seconds):
+    while not updates or _goes_on(updates, started + SHARE * budget, end):
         trainer.update()
         updates += 1
     middle = time.monotonic()
     trainer.validate()
     trainer.checkpoint()
     return Pace((middle - started) / updates, time.monotonic() - middle)
+
+
+def _goes_on(updates: int, enough: float, end: float) -> bool:
+    """Whether another update is timed: the fewest until the end, more while there is not enough of them."""
+    now = time.monotonic()
+    return now < end and (updates < LEAST or (updates < MOST and now < enough))
 
 
 def plan(pace: Pace, seconds: float, config: TrainConfig) -> Plan:

@@ -302,10 +302,8 @@ def forecast_line(event: Forecast) -> str:
     span = f"about {roughly(event.seconds)} for {event.steps:,} steps{early}"
     if event.limit is not None and event.limit < event.seconds:
         span = f"{duration(event.limit)} (the time limit), {event.steps:,} steps would take {roughly(event.seconds)}"
-    return (
-        f"{span} · {event.speed:,.0f} {event.unit}/s · {event.padding_share:.1%} padding · "
-        f"{event.peak_memory / 2**30:.1f} GiB of memory"
-    )
+    padding = f" · {event.padding_share:.1%} padding" if event.padding_share else ""  # pictures have none
+    return f"{span} · {event.speed:,.0f} {event.unit}/s{padding} · {event.peak_memory / 2**30:.1f} GiB of memory"
 
 
 def quality(row: Mapping[str, float], unit: str) -> list[str]:

@@ -163,6 +163,9 @@ def _texts(path: Path, line: int, value: object) -> list[str]:
     return [_cell(path, line, {"caption": each}, "caption", as_text) for each in values]
 
 
+TABLES = (".jsonl", ".json", ".tsv", ".csv")
+
+
 def _rows(path: Path, names: tuple[str, ...]) -> Iterator[Row]:
     kind = suffix_of(path)
     if kind in (".jsonl", ".json"):
@@ -171,6 +174,9 @@ def _rows(path: Path, names: tuple[str, ...]) -> Iterator[Row]:
         return _columns(path, tsv_rows(path), names)
     if kind == ".csv":
         return _columns(path, csv_rows(path), names)
+    inside = sorted(each for each in path.iterdir() if suffix_of(each) in TABLES) if path.is_dir() else []
+    if inside:
+        raise UsageError(f"{path} is a folder; name the file in it that has {' and '.join(names)}: {inside[0]}")
     raise UsageError(f"{path}: {', '.join(names)} come as .jsonl, .csv or .tsv (each may end in .gz)")
 
 
