@@ -51,6 +51,17 @@ PAIRS = [Labelled("it rains", "yes", "it is wet"), Labelled("it snows", "no", "i
             False,
             [Labelled('a "" b', "1"), Labelled('two\nlines "x"', "0")],
         ),
+        ("a.csv", "good, bad;1\nugly;0\n", False, TWO),  # as spreadsheets write where the comma is in numbers
+        ("a.csv", '\ufeffKommentar;Sterne\r\n"good, bad";1\r\nugly;0\r\n', False, TWO),
+        ("a.csv", 'sep=;\nText;Label\n"good, bad";1\nugly;0\n', False, TWO),
+        ("a.csv", "good, bad\t1\nugly\t0\n", False, TWO),
+        ("a.csv", '"good; bad",1\n"ug;ly",0\n', False, [Labelled("good; bad", "1"), Labelled("ug;ly", "0")]),
+        (
+            "a.csv",
+            'Text;Label\r\n"two\r\nlines; ""x"", y";1\r\nugly;0\r\n',
+            False,
+            [Labelled('two\nlines; "x", y', "1"), Labelled("ugly", "0")],
+        ),
         ("a.all", "1 good, bad\n0 ugly\n", True, TWO),
         ("a.txt", "\n1 good, bad \n0   ugly\n", True, TWO),
         ("a.jsonl", '{"text": "good, bad", "label": 1}\n\n{"text": "ugly", "label": "0"}\n', False, TWO),

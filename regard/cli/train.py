@@ -285,9 +285,12 @@ def _seconds(budget: str | None, steps: int | None, max_time: str | None) -> flo
     from regard.training.config import seconds
 
     try:
-        return float(seconds(budget))  # type: ignore[arg-type]
+        found = float(seconds(budget))  # type: ignore[arg-type]
     except ValueError as error:
         raise UsageError(f"--budget: {error}") from error
+    if found <= 0:
+        raise UsageError(f"--budget {budget} is no time to train; write 45s, 30m or 1h30m")
+    return found
 
 
 def _train_settings(settings: list[str]) -> dict[str, Any]:

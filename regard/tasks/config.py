@@ -344,6 +344,8 @@ def _short_warmup(values: dict[str, Any], asked: dict[str, Any], note: Callable[
     steps, warmup = train.get("steps"), train.get("warmup", usual)
     if "warmup" in asked.get("train", {}) or not isinstance(steps, int) or not isinstance(warmup, int):
         return values
+    if steps < 1:
+        return values  # refused later, by its own name
     most = steps // 10 if "warmup" in train or warmup >= steps else warmup  # the task's own, or one that never ends
     if warmup <= most:
         return values
