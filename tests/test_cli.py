@@ -21,10 +21,11 @@ import sacrebleu
 import regard.verify
 from regard.cli import inputs, main, translate
 from regard.cli.output import finite, one_line, progress, size_on_disk
+from regard.cli.train import watch
 from regard.data.dates import as_pairs, date_pairs
 from regard.errors import ModelError, RegardError
 from regard.tasks import load, run_config
-from regard.tasks.run import start_run
+from regard.tasks.run import RunResult, start_run
 from regard.tasks.translate import Translator
 from regard.verify import Check
 
@@ -477,6 +478,22 @@ def test_score_names_its_columns_where_it_is_asked_to(type_: Type, monkeypatch: 
     cells = [line.split("\t") for line in plain.splitlines()]
     assert [row.split() for row in rows] == cells and [row[17:23].strip() for row in rows] == [row[1] for row in cells]
     assert len(type_(*words, "--no-header").out.splitlines()) == len(rows)
+
+
+def test_a_full_disk_leaves_a_run_that_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It said that nothing was changed, and not what is kept of hours of training, nor how to go on."""
+
+    def work() -> RunResult:
+        raise RegardError("cannot write: no space") from OSError(28, "No space left on device")
+
+    with pytest.raises(RegardError):
+        watch(work, tmp_path / "none")
+    assert "--resume" not in capsys.readouterr().err
+    (tmp_path / "run.json").write_text("{}")
+    (tmp_path / "checkpoints" / "step-3").mkdir(parents=True)
+    with pytest.raises(RegardError):
+        watch(work, tmp_path)
+    assert f"last checkpoint is kept; make room, then: regard train --resume {tmp_path}" in capsys.readouterr().err
 
 
 def test_a_line_that_is_no_pair_costs_itself(type_: Type, model: Translator, tmp_path: Path) -> None:

@@ -252,6 +252,18 @@ def test_validation_has_its_columns_where_its_labels_are(tmp_path: Path) -> None
     assert sets.valid == [Labelled("some film", "1")]
 
 
+def test_a_wrong_encoding_says_how_to_name_the_right_one(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes("text;label\nGrüße;gut\nÄrger;schlecht\n".encode("latin1"))
+    with pytest.raises(RegardError, match=r"line 2: byte 3 \(0xfc\) is not UTF-8.*--set data\.encoding=latin1"):
+        read_labelled([str(tmp_path / "a.csv")])
+    found = read_labelled([str(tmp_path / "a.csv")], encoding="latin1")
+    assert found == [Labelled("Grüße", "gut"), Labelled("Ärger", "schlecht")]
+    (tmp_path / "a.jsonl").write_bytes('{"text": "Grüße", "label": 1}\n'.encode("latin1"))
+    with pytest.raises(RegardError, match="not UTF-8; convert it first") as caught:
+        read_labelled([str(tmp_path / "a.jsonl")])
+    assert "data.encoding" not in str(caught.value)  # which JSON does not have
+
+
 def test_numbers_of_columns_in_a_configuration() -> None:
     config = check(LabelledConfig, {"text": 2, "label": "1"}, "test")
     assert (config.text, config.label) == ("2", "1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -206,8 +207,10 @@ def watch(work: Callable[[], RunResult], folder: Path) -> RunResult:
         result = work()
     except KeyboardInterrupt:
         result = None
-    except RegardError:
+    except RegardError as error:
         _leave_no_empty(folder)
+        if getattr(error.__cause__, "errno", None) == errno.ENOSPC and (folder / "run.json").exists():
+            say(f"what was learned until the last checkpoint is kept; make room, then: regard train --resume {folder}")
         raise
     if result is not None and result.outcome.reason != "interrupted":
         return result

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from regard.data.lines import opened, read_lines, read_text, suffix_of
+from regard.data.lines import EncodingError, opened, read_lines, read_text, suffix_of
 from regard.data.rows import (
     FORMATS,
     MISSING,
@@ -88,6 +88,15 @@ def read_file(
     path: Path, keys: Keys, known: Collection[str] = frozenset(), notes: list[str] | None = None
 ) -> list[Labelled]:
     """The labelled texts of one file. `known` labels tell which column is the label's; `notes` tell what was guessed."""
+    try:
+        return _read_file(path, keys, known, notes)
+    except EncodingError as error:
+        if suffix_of(path) in (".jsonl", ".json"):  # always UTF-8
+            raise
+        raise EncodingError(f"{error} (or say how it is encoded: --set data.encoding=latin1, or cp1252)") from error
+
+
+def _read_file(path: Path, keys: Keys, known: Collection[str], notes: list[str] | None) -> list[Labelled]:
     if suffix_of(path) in FORMATS:
         wanted = _wanted(keys)
         table = read_table(path, wanted, "data.text, data.label and data.second", keys.encoding, values=known)

@@ -14,6 +14,11 @@ from regard.errors import RegardError
 
 Bad = dict[int, RegardError]  # what is wrong with single lines or pairs, by their number, where others are read on
 
+
+class EncodingError(RegardError):
+    """A line is not encoded as it should be."""
+
+
 LONGEST_LINE = 100_000  # characters; a longer one is not a sentence
 
 
@@ -52,7 +57,7 @@ def decode_line(raw: bytes, number: int, name: str, encoding: str = "utf-8") -> 
         line = raw.decode(encoding)
     except UnicodeDecodeError as error:
         likely = "utf-16" if raw.startswith((b"\xff\xfe", b"\xfe\xff")) else "latin1"
-        raise RegardError(
+        raise EncodingError(
             f"{name}, line {number}: byte {error.start + 1} ({raw[error.start]:#04x}) is not {encoding.upper()}; "
             f"convert it first, for example with: iconv -f {likely} -t utf-8{_redirected(name)}"
         ) from error

@@ -111,7 +111,7 @@ def read_pairs(
         return builtin_pairs(_generated(names[0]).split or "test", 1000, names[0])
     paths = [find_file(name, beside) for name in names]
     if len(paths) == 2:
-        return _parallel(*paths, bad)
+        return _parallel(paths[0], paths[1], bad)
     if suffix_of(paths[0]) in FORMATS:
         return _table(paths[0], fields, languages, notes, bad)
     raise UsageError(
