@@ -36,7 +36,7 @@ from regard.tasks.report import summary
 from regard.training.config import TrainConfig
 from regard.training.events import Validated
 from regard.training.history import read_history
-from regard.training.pace import Pace, plan
+from regard.training.pace import FEWEST, LEAST, MOST, WARM, Pace, measure, plan
 from regard.training.show import Show
 from regard.training.summary import read_progress
 
@@ -263,6 +263,33 @@ def test_ctrl_c_says_how_to_go_on(
         verb.train_all(read_contenders(["a.toml"]), 30.0, toys / "out", "cpu")
     assert stopped.value.exit_code == 130 and f"-o {toys / 'out'}" in capsys.readouterr().err
     assert (toys / "out" / "a" / "run.json").exists() and not read_progress(toys / "out" / "a").get("finished")
+
+
+@pytest.mark.parametrize(
+    ("update", "seconds", "timed"), [(5.0, 0.4, FEWEST), (0.1, 0.4, LEAST), (0.01, 0.4, 40), (0.0, 0.4, MOST)]
+)
+def test_measuring_ends_where_updates_are_slow(
+    update: float, seconds: float, timed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thirteen updates of 5.6 seconds were measured for a budget of 20."""
+    now, updates = [0.0], []
+
+    class Slow:
+        def __init__(self, *_: Any) -> None: ...
+
+        def update(self) -> None:
+            updates.append(1)
+            now[0] += update
+
+        def checkpoint(self) -> None: ...
+
+        validate = checkpoint
+
+    monkeypatch.setattr("regard.training.pace.Trainer", Slow)
+    monkeypatch.setattr("regard.training.pace.time.monotonic", lambda: now[0])
+    found = measure(None, seconds)  # type: ignore[arg-type]
+    assert found.update == pytest.approx(update)
+    assert abs(len(updates) - WARM - timed) <= (timed == 40)  # sums of hundredths round
 
 
 # --- Who is compared

@@ -20,6 +20,7 @@ AIM = 0.95  # of the time that is planned for; the rest is for a machine that is
 MOST_VALIDATIONS, LEAST_VALIDATIONS = 12, 3  # where the configuration leaves their number open
 VALIDATING = 0.15  # most of the time that these validations may take
 WARM, LEAST, MOST = 3, 10, 300  # updates before the clock starts, and fewest and most that are timed
+SLOW, FEWEST = 10, 3  # times as long as was asked for, after which this many timed updates will do
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,10 @@ def measure(job: Job, seconds: float) -> Pace:
     for _ in range(WARM):
         trainer.update()
     started, updates = time.monotonic(), 0
-    while updates < LEAST or (updates < MOST and time.monotonic() - started < seconds):
+    while updates < MOST:
+        spent = time.monotonic() - started
+        if (updates >= LEAST and spent >= seconds) or (updates >= FEWEST and spent >= SLOW * seconds):
+            break
         trainer.update()
         updates += 1
     middle = time.monotonic()
