@@ -154,6 +154,11 @@ def test_a_file_of_an_unknown_kind(tmp_path: Path) -> None:
     assert refusal(file).endswith(
         "pairs come as one .tsv, .csv or .jsonl file, or as two parallel files (each may end in .gz)"
     )
+    assert "t.txt: it has tabs: call it t.tsv; pairs" in refusal(file)
+    assert "it has tabs: call it u.tsv.gz; pairs" in refusal(
+        write(tmp_path, "u.txt.gz", gzip.compress(b"a\tb\n\nc\td\n"))
+    )
+    assert "tabs" not in refusal(write(tmp_path, "v.txt", "a\tb\nc\n"))
 
 
 def test_a_folder_in_the_place_of_a_file(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from regard.data.rows import (
     no_column,
     place_of,
     read_table,
+    renamed,
 )
 from regard.errors import RegardError, UsageError
 
@@ -107,8 +108,8 @@ def _read_file(path: Path, keys: Keys, known: Collection[str], notes: list[str] 
     if keys.label_first:
         return _label_then_text(path, keys.encoding)
     raise UsageError(
-        f"{path}: labelled texts come as .tsv, .csv or .jsonl (each may end in .gz) or as a folder with a folder of .txt "
-        "files for each label; if each line is a label, a space and the text, say --set data.label_first=true"
+        f"{path}: {renamed(path)}labelled texts come as .tsv, .csv or .jsonl (each may end in .gz) or as a folder with "
+        "a folder of .txt files for each label; if each line is a label, a space and the text, say --set data.label_first=true"
     )
 
 

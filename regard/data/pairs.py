@@ -13,7 +13,18 @@ from regard.data import addition, copying, held_out
 from regard.data.config import Generated, PairsConfig, generated
 from regard.data.dates import as_pairs, date_pairs
 from regard.data.lines import LONGEST_LINE, Bad, read_lines, suffix_of
-from regard.data.rows import FORMATS, Table, Wanted, as_text, is_numbers, no_column, place_of, read_table, words_of
+from regard.data.rows import (
+    FORMATS,
+    Table,
+    Wanted,
+    as_text,
+    is_numbers,
+    no_column,
+    place_of,
+    read_table,
+    renamed,
+    words_of,
+)
 from regard.errors import RegardError, UsageError
 
 Pair = tuple[str, str]
@@ -115,7 +126,8 @@ def read_pairs(
     if suffix_of(paths[0]) in FORMATS:
         return _table(paths[0], fields, languages, notes, bad)
     raise UsageError(
-        f"{paths[0]}: pairs come as one .tsv, .csv or .jsonl file, or as two parallel files (each may end in .gz)"
+        f"{paths[0]}: {renamed(paths[0])}pairs come as one .tsv, .csv or .jsonl file, or as two parallel files (each may "
+        "end in .gz)"
     )
 
 

@@ -29,7 +29,7 @@ _OTHERS = frozenset(
     ("id", "idx", "index", "uid", "guid", "date", "time", "timestamp", "author", "user", "url", "split")
 )
 BETWEEN = {",": "a comma", ";": "a semicolon", "\t": "a tab"}  # what divides cells of CSV, in this order
-_SAMPLE = 100  # rows of a CSV file that tell what divides it
+_SAMPLE = 100  # rows that tell what divides a file
 _ENOUGH = 8  # rows from which on it tells something that a column has few values
 
 
@@ -93,6 +93,18 @@ class Table:
             return f"{len(row)} columns where {self.width} should be"
         there = [key for key, value in zip(self.names, row, strict=True) if value is not MISSING]
         return f"no key {name!r}{nearest(name, there)}"
+
+
+def renamed(path: Path) -> str:
+    """The advice for a file of rows whose name does not say so: each of its first lines has a tab."""
+    if not path.is_file():
+        return ""
+    with opened(path) as file:
+        lines = [line for line in islice(file, _SAMPLE) if line.strip()]
+    if not lines or not all(b"\t" in line for line in lines):
+        return ""
+    name = path.name.removesuffix(".gz")
+    return f"it has tabs: call it {Path(name).with_suffix('.tsv')}{path.name[len(name) :]}; "
 
 
 def read_table(
