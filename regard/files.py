@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -31,7 +32,7 @@ def writing(
     """
     path = Path(path)
     if _is_stream(path):
-        with _errors_of(path, advice), open(path, "ab") as stream:
+        with _errors_of(path, advice), _open_stream(path) as stream:
             yield stream
         return
     target = Path(os.path.realpath(path)) if path.is_symlink() else path
@@ -63,6 +64,15 @@ def _is_stream(path: Path) -> bool:
     except OSError:
         return False
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def _open_stream(path: Path) -> IO[bytes]:
+    """A stream to write on: a file that we have open already is not opened again, as both would write to one place."""
+    name = os.path.abspath(path)
+    number = {"/dev/stdout": "1", "/dev/stderr": "2"}.get(name)
+    if number is None and (found := re.fullmatch(r"/(?:dev|proc/self)/fd/(\d+)", name)) is not None:
+        number = found[1]
+    return open(path, "ab") if number is None else os.fdopen(os.dup(int(number)), "wb")
 
 
 @contextlib.contextmanager

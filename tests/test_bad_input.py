@@ -81,7 +81,9 @@ def test_bytes_that_are_not_utf_8(tmp_path: Path) -> None:
 
 def test_a_file_in_utf_16(tmp_path: Path) -> None:
     file = write(tmp_path, "t.tsv", "a\tb\n".encode("utf-16"))
-    assert "line 1: byte 1 (0xff) is not UTF-8" in refusal(file) and "iconv -f utf-16 -t utf-8" in refusal(file)
+    assert "line 1: byte 1 (0xff) is not UTF-8" in refusal(file) and f"iconv -f utf-16 -t utf-8 {file} > " in refusal(
+        file
+    )
 
 
 def test_a_line_of_ten_megabytes_is_left_out_and_counted(tmp_path: Path) -> None:
@@ -152,6 +154,11 @@ def test_a_file_of_an_unknown_kind(tmp_path: Path) -> None:
     assert refusal(file).endswith(
         "pairs come as one .tsv, .csv or .jsonl file, or as two parallel files (each may end in .gz)"
     )
+    assert "t.txt: it has tabs: call it t.tsv; pairs" in refusal(file)
+    assert "it has tabs: call it u.tsv.gz; pairs" in refusal(
+        write(tmp_path, "u.txt.gz", gzip.compress(b"a\tb\n\nc\td\n"))
+    )
+    assert "tabs" not in refusal(write(tmp_path, "v.txt", "a\tb\nc\n"))
 
 
 def test_a_folder_in_the_place_of_a_file(tmp_path: Path) -> None:

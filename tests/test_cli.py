@@ -21,10 +21,11 @@ import sacrebleu
 import regard.verify
 from regard.cli import inputs, main, translate
 from regard.cli.output import finite, one_line, progress, size_on_disk
+from regard.cli.train import watch
 from regard.data.dates import as_pairs, date_pairs
 from regard.errors import ModelError, RegardError
 from regard.tasks import load, run_config
-from regard.tasks.run import start_run
+from regard.tasks.run import RunResult, start_run
 from regard.tasks.translate import Translator
 from regard.verify import Check
 
@@ -99,6 +100,9 @@ def model(home: Path) -> Translator:
         ("train translate --set train.lrr=1", 2, "no key train.lrr; did you mean lr?"),
         ("train translate --max-time soon", 2, "'soon' is not a duration; write 45s, 30m or 1h30m"),
         ("train translate --steps few", 2, "--steps"),
+        ("train translate --steps 0", 2, "translate: train.steps: must be 1 or more, not 0"),
+        ("train translate --steps -5", 2, "translate: train.steps: must be 1 or more, not -5"),
+        ("train translate --budget 0s", 2, "--budget 0s is no time to train; write 45s"),
         ("train translate --languages en", 2, "--languages en,de"),
         ("train translate --device gpu", 2, "no device gpu; did you mean cpu?"),
         ("train translate --data nowhere.tsv", 1, "there is no nowhere.tsv"),
@@ -133,6 +137,7 @@ def test_a_mistake_is_one_line_on_stderr(type_: Type, words: str, code: int, mes
     assert done.code == code
     last = done.err.splitlines()[-1]
     assert last.startswith("regard: ") and message in last
+    assert "warmup" not in done.err  # which nobody asked for
     assert done.out == "" and "Traceback" not in done.err
 
 
@@ -488,6 +493,49 @@ def test_score_names_its_columns_where_it_is_asked_to(type_: Type, monkeypatch: 
     cells = [line.split("\t") for line in plain.splitlines()]
     assert [row.split() for row in rows] == cells and [row[17:23].strip() for row in rows] == [row[1] for row in cells]
     assert len(type_(*words, "--no-header").out.splitlines()) == len(rows)
+
+
+def test_a_full_disk_leaves_a_run_that_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It said that nothing was changed, and not what is kept of hours of training, nor how to go on."""
+
+    def work() -> RunResult:
+        raise RegardError("cannot write: no space") from OSError(28, "No space left on device")
+
+    with pytest.raises(RegardError):
+        watch(work, tmp_path / "none")
+    assert "--resume" not in capsys.readouterr().err
+    (tmp_path / "run.json").write_text("{}")
+    (tmp_path / "checkpoints" / "step-3").mkdir(parents=True)
+    with pytest.raises(RegardError):
+        watch(work, tmp_path)
+    assert f"last checkpoint is kept; make room, then: regard train --resume {tmp_path}" in capsys.readouterr().err
+
+
+def test_a_line_that_is_no_pair_costs_itself(type_: Type, model: Translator, tmp_path: Path) -> None:
+    """One line without a tab or that is not UTF-8 refused the whole file, the first line as well as any other."""
+    good = [("3 mai 2004", "a"), ("4 mai 2004", "b")]
+    expected = pytest.approx([each.log_probability for each in model.score(good)], abs=1e-3)
+    lines = [b"no tab", b"3 mai 2004\ta", b"\xe9t\xe9\tx", b"4 mai 2004\tb"]
+    (tmp_path / "pairs.tsv").write_bytes(b"\n".join(lines) + b"\n")
+    done = type_("score", "runs/translate/1", str(tmp_path / "pairs.tsv"))
+    rows = done.out.split("\n")
+    assert done.code == 1 and (rows[0], rows[2]) == ("", "")
+    assert [float(rows[place].split("\t")[0]) for place in (1, 3)] == expected
+    assert "line 1: no tab" in done.err and "line 3: byte 1 (0xe9) is not UTF-8" in done.err and "2 of 4" in done.err
+    texts = [
+        '{"source": "3 mai 2004", "target": "a"}',
+        "{",
+        '{"source": "x"}',
+        '{"source": "4 mai 2004", "target": "b"}',
+    ]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(texts))
+    found = type_("score", "runs/translate/1", str(tmp_path / "pairs.jsonl"), "--json").json()["pairs"]
+    assert [found[place]["log_probability"] for place in (0, 3)] == expected
+    assert "line 2" in found[1]["error"] and "no key 'target'" in found[2]["error"]
+    (tmp_path / "a.fr").write_bytes("3 mai 2004\n\xe9\n4 mai 2004\n".encode("latin1"))
+    (tmp_path / "a.iso").write_text("a\nx\nb\n")
+    rows = type_("score", "runs/translate/1", str(tmp_path / "a.fr"), str(tmp_path / "a.iso")).out.split("\n")
+    assert rows[1] == "" and [float(rows[place].split("\t")[0]) for place in (0, 2)] == expected
 
 
 def test_a_bad_pair_costs_itself(type_: Type, model: Translator, tmp_path: Path) -> None:

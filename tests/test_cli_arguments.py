@@ -225,6 +225,10 @@ def nothing_imported() -> Iterator[None]:
         ("train --resume some", 2, "some is a folder of runs; the newest is some/run"),
         ("runs nowhere", 2, "there is no folder nowhere"),
         ("config translate --preset huge", 2, "no preset huge"),
+        ("config train.lr", 2, "no task train.lr; keys are those of a task, as in: regard config translate train.lr"),
+        ("config additive", 2, "no task additive; it is a kind of model: classify --model additive"),
+        ("train vit", 2, "no task vit; it is a kind of model: classify --model vit"),
+        ("train translate --model additive", 2, "an additive does not translate"),
     ],
 )
 def test_mistakes_are_told_without_torch(

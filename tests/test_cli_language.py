@@ -172,7 +172,11 @@ def test_generate_beyond_the_context(folder: Path, capsys: Captured) -> None:
         (["--stop", ""], "an empty stop string"),
         (["-m", "nowhere"], "there is no nowhere; regard runs lists the runs here"),
         (["-m", "runs/fill/1"], "is a model to fill, not to generate; try: regard fill"),
-        (["--greedy", "--samples", "2"], "n_best 2 is more than beam 1"),
+        (
+            ["--greedy", "--samples", "2"],
+            "find one text, not --samples 2; leave them out for 2 random ones, or say --beam 2",
+        ),
+        (["--temperature", "0", "--samples", "3"], "find one text, not --samples 3; leave them out for 3 random ones"),
         (["--device", "abacus"], "no device abacus"),
     ],
 )

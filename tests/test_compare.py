@@ -67,6 +67,7 @@ sentences = 3
 [decode]
 max_length = 12
 """
+LEARNED = "compare a.toml b.toml --budget 1m --on test.tsv --set model.positions=learned --set model.max_length"
 BUDGET = 6.0
 TESTED = 97  # dates instead of a thousand
 
@@ -335,6 +336,8 @@ def test_data_must_agree(toys: Path) -> None:
         ("compare a.toml b.toml --budget soon", "'soon' is not a duration"),
         ("compare a.toml b.toml --budget 1m --join 1", "cannot join 1 to one"),
         ("compare a.toml b.toml --budget 1m --on test.tsv --join 61", "cannot join 61 pairs of a test set that has 60"),
+        (f"{LEARNED}=60 --join 3", "a reads 60 tokens, and 3 of them joined have up to "),
+        (f"{LEARNED}=5 --join 3", "a reads 5 tokens, and the test sentences have up to "),
         ("compare a.toml transfromer --budget 1m", "did you mean transformer?"),
         ("compare a.toml transformer --budget 1m", "differ in data.valid ("),
         ("compare transformer seq2seq --data test.tsv --budget 1m", "--on test.tsv"),

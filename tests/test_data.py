@@ -118,6 +118,9 @@ def test_long_and_unlike_pairs_are_counted() -> None:
     assert filter_lengths(kept, 30, 9.0) == (kept, None)
     with pytest.raises(RegardError, match=r"no training pair is left: dropped 3 of 3 .*raise data\.max_length"):
         filter_lengths(kept, 2, 9.0)
+    unlike = pairs.keep(np.array([3]))
+    with pytest.raises(RegardError, match=r"ratio over 9; check that source and target .* raise data\.max_ratio$"):
+        filter_lengths(unlike, 30, 9.0)  # a longer max_length would not help
 
 
 # -- pairs -------------------------------------------------------------------------------------------------------------
@@ -181,6 +184,14 @@ def test_what_is_guessed_of_pairs_is_told_and_the_rest_asked_for(tmp_path: Path)
     ):
         read_pairs([numbered])
     assert read_pairs([numbered], ("2", "3")) == [("a b", "c d")] * 3
+
+
+@pytest.mark.parametrize("first", [("He is here", "Il est de Paris"), ("Is it no good at all", "Es ist it und de da")])
+def test_a_first_pair_with_words_that_are_codes_of_languages_stays(tmp_path: Path, first: tuple[str, str]) -> None:
+    """Words such as "is", "it" and "de" are also codes of languages: the first pair was taken for a header and lost."""
+    pairs = [first, *SENTENCES]
+    file = write(tmp_path, "p.tsv", "".join(f"{source}\t{target}\n" for source, target in pairs))
+    assert read_pairs([file]) == pairs
 
 
 def test_json_fields_have_names(tmp_path: Path) -> None:

@@ -22,6 +22,10 @@ from regard.errors import UsageError
         ({"temperature": 0.7}, "set sample = true"),
         ({"top_k": 5}, "set sample = true"),
         ({"top_p": 0.9}, "set sample = true"),
+        (
+            {"n_best": 3, "temperature": 0},
+            "greedy and finds one sequence, not n_best 3; leave temperature out .* more than 0",
+        ),
         ({"n_best": 7}, "n_best 7 is more than beam 5; set beam = 7"),
         ({"min_length": 5, "max_length": 3}, "min_length 5 is more than max_length 3"),
         ({"beam": 0}, "beam: must be 1 or more, not 0"),

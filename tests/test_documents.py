@@ -59,12 +59,13 @@ def test_a_folder_has_the_documents_of_its_text_files_in_order(tmp_path: Path) -
     write(tmp_path / "z.png", b"\x89PNG\0\0")
     write(tmp_path / "b/latin.txt", b"caf\xe9")
     write(tmp_path / "empty.txt", " \n")
+    write(tmp_path / "empty.jsonl", "")
     found = read_documents([str(tmp_path)])
     assert found.texts == ["0", "1", "2", "3", "4"]
     hidden, not_text, empty = found.notes
     assert "left out 2 that are hidden (.git, .hidden)" in hidden or "(.hidden, .git)" in hidden
     assert "left out 2 that are not UTF-8 text (b/latin.txt, z.png)" in not_text
-    assert empty.startswith("dropped 1 of 6 documents")
+    assert empty.startswith("dropped 2 of 7 documents")
 
 
 def test_named_directly_what_is_not_text_is_an_error(tmp_path: Path) -> None:

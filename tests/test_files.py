@@ -85,6 +85,15 @@ def test_standard_output_that_is_a_file_is_not_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_bytes() == b"onetwo"
 
 
+def test_what_is_written_behind_standard_output_does_not_write_over_it(tmp_path: Path) -> None:
+    """`(regard ... -o /dev/stdout; echo done) > file`: opened again, the file had its end in two places."""
+    with (tmp_path / "file").open("wb", buffering=0) as file:
+        file.write(b"before ")
+        write_bytes(f"/dev/fd/{file.fileno()}", b"a long line ")
+        file.write(b"after")
+    assert (tmp_path / "file").read_bytes() == b"before a long line after"
+
+
 @pytest.mark.parametrize("there", [True, False])
 def test_behind_a_symbolic_link_its_target_is_replaced(tmp_path: Path, there: bool) -> None:
     (tmp_path / "far").mkdir()

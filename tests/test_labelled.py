@@ -51,6 +51,17 @@ PAIRS = [Labelled("it rains", "yes", "it is wet"), Labelled("it snows", "no", "i
             False,
             [Labelled('a "" b', "1"), Labelled('two\nlines "x"', "0")],
         ),
+        ("a.csv", "good, bad;1\nugly;0\n", False, TWO),  # as spreadsheets write where the comma is in numbers
+        ("a.csv", '\ufeffKommentar;Sterne\r\n"good, bad";1\r\nugly;0\r\n', False, TWO),
+        ("a.csv", 'sep=;\nText;Label\n"good, bad";1\nugly;0\n', False, TWO),
+        ("a.csv", "good, bad\t1\nugly\t0\n", False, TWO),
+        ("a.csv", '"good; bad",1\n"ug;ly",0\n', False, [Labelled("good; bad", "1"), Labelled("ug;ly", "0")]),
+        (
+            "a.csv",
+            'Text;Label\r\n"two\r\nlines; ""x"", y";1\r\nugly;0\r\n',
+            False,
+            [Labelled('two\nlines; "x", y', "1"), Labelled("ugly", "0")],
+        ),
         ("a.all", "1 good, bad\n0 ugly\n", True, TWO),
         ("a.txt", "\n1 good, bad \n0   ugly\n", True, TWO),
         ("a.jsonl", '{"text": "good, bad", "label": 1}\n\n{"text": "ugly", "label": "0"}\n', False, TWO),
@@ -239,6 +250,18 @@ def test_validation_has_its_columns_where_its_labels_are(tmp_path: Path) -> None
     headed = write(tmp_path / "c.csv", "verdict,opinion\n1,some film\n")
     sets = load_labelled(LabelledConfig(train=(train,), valid=(headed,)))
     assert sets.valid == [Labelled("some film", "1")]
+
+
+def test_a_wrong_encoding_says_how_to_name_the_right_one(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes("text;label\nGrüße;gut\nÄrger;schlecht\n".encode("latin1"))
+    with pytest.raises(RegardError, match=r"line 2: byte 3 \(0xfc\) is not UTF-8.*--set data\.encoding=latin1"):
+        read_labelled([str(tmp_path / "a.csv")])
+    found = read_labelled([str(tmp_path / "a.csv")], encoding="latin1")
+    assert found == [Labelled("Grüße", "gut"), Labelled("Ärger", "schlecht")]
+    (tmp_path / "a.jsonl").write_bytes('{"text": "Grüße", "label": 1}\n'.encode("latin1"))
+    with pytest.raises(RegardError, match="not UTF-8; convert it first") as caught:
+        read_labelled([str(tmp_path / "a.jsonl")])
+    assert "data.encoding" not in str(caught.value)  # which JSON does not have
 
 
 def test_numbers_of_columns_in_a_configuration() -> None:

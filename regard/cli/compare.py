@@ -128,6 +128,8 @@ def compare(
     device = choose_device(device)
     test = read_test_set(contenders, names, join or [], columns) if task == "translate" else None
     texts = [] if test is not None else read_other_test(task, contenders, names, columns)
+    if test is not None:
+        check_lengths(contenders, test)
     place = out
     if out is None and seconds is not None:
         from regard.runs import new_run
@@ -240,6 +242,16 @@ def read_test_set(
     for count in join:
         join_pairs(pairs, count)  # a wrong number is told now
     return TestSet(names, tuple(pairs), has_one_answer(names), tuple(sorted(set(join))))
+
+
+def check_lengths(contenders: list[Contender], test: TestSet) -> None:
+    """Each can read the test set, and its sentences joined: this is told now, and not when all are trained."""
+    from regard.evaluate.by_length import join_pairs
+    from regard.tasks.contest import check_reach
+
+    texts = {"the test sentences": [source for source, _ in test.pairs]}
+    texts |= {f"{count} of them joined": [source for source, _ in join_pairs(test.pairs, count)] for count in test.join}
+    check_reach(contenders, texts)
 
 
 def training_files(contenders: list[Contender]) -> tuple[str, ...]:

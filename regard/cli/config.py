@@ -55,6 +55,8 @@ def config(
             raise UsageError(f"no task {what}{nearest(what, RUNS)}")
         _print_presets(what, as_json)
         return
+    if "." in what and not what.endswith(".toml"):
+        raise UsageError(f"no task {what}; keys are those of a task, as in: regard config translate {what}")
     over = given(model=None if model is None else {"kind": model}, preset=None if what.endswith(".toml") else size)
     found = run_config(what, over)
     from regard.tasks.settings import as_toml, settings_of

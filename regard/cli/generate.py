@@ -127,6 +127,12 @@ def _decode(options: dict[str, Any]) -> dict[str, Any]:
     if (options["greedy"] or options["beam"]) and given(**shapes):
         names = ", ".join(f"--{name.replace('_', '-')}" for name in given(**shapes))
         raise UsageError(f"{names} shape random draws, which --greedy and --beam do not make; leave one out")
+    if options["greedy"] and not options["beam"] and (options["samples"] or 1) > 1:
+        count = options["samples"]
+        raise UsageError(
+            f"--greedy and --temperature 0 find one text, not --samples {count}; leave them out for {count} random ones, or "
+            f"say --beam {count} for the {count} best"
+        )
     decode = given(max_length=options["length"], min_length=options["min_length"], **shapes)
     if options["greedy"] or options["beam"]:
         decode |= {"sample": False, "beam": options["beam"] or 1}

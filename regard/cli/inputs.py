@@ -11,11 +11,12 @@ import queue
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Annotated, Any, Generic, TypeVar
 
 import typer
@@ -92,10 +93,17 @@ def texts_or_lines(texts: Sequence[str] | None, *, as_text: bool = False, what: 
     return _lines_of_files([Path(file) for file in files])
 
 
-def arguments(values: Sequence[Any], names: Sequence[str] | None = None) -> Inputs:
-    """Arguments of the command line, each an item of its own."""
+def arguments(
+    values: Sequence[Any],
+    names: Sequence[str] | None = None,
+    bad: Mapping[int, RegardError] = MappingProxyType({}),
+) -> Inputs:
+    """What was typed, each item by itself; what is known to be wrong with some, by their places."""
     called = names or [f"text {number} ({str(value)[:30]!r})" for number, value in enumerate(values, start=1)]
-    items = [Item(place, where, value) for place, (where, value) in enumerate(zip(called, values, strict=True))]
+    items = [
+        Item(place, where, value, bad.get(place))
+        for place, (where, value) in enumerate(zip(called, values, strict=True))
+    ]
     return Inputs(lambda most: _grown(iter(items), most), len(items), alone=len(items) == 1)
 
 

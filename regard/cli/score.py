@@ -14,6 +14,7 @@ from regard.cli.inputs import Answered, Item, answers, arguments
 from regard.cli.model import check_files, load_translator
 from regard.cli.options import AsJson, Device, RunFolder, SourceColumn, TargetColumn, column_settings
 from regard.cli.output import print_json, say
+from regard.errors import RegardError
 
 if TYPE_CHECKING:
     from regard.tasks.translate import PairScore
@@ -50,11 +51,11 @@ def score(
     translator = load_translator(run, device)
     from regard.tasks.evaluate import read_test_set
 
-    notes: list[str] = []
-    pairs_ = read_test_set(pairs, run, column_settings("translate", source=source, target=target), notes)
+    notes, bad = list[str](), dict[int, RegardError]()
+    pairs_ = read_test_set(pairs, run, column_settings("translate", source=source, target=target), notes, bad)
     for note in notes:
         say(note)
-    asked = arguments(pairs_, [f"pair {number}" for number in range(1, len(pairs_) + 1)])
+    asked = arguments(pairs_, [f"pair {number}" for number in range(1, len(pairs_) + 1)], bad)
     terminal, found = sys.stdout.isatty(), []
 
     def ask(items: list[Item]) -> Sequence[PairScore]:

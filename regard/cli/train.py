@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -207,8 +208,10 @@ def watch(work: Callable[[], RunResult], folder: Path) -> RunResult:
         result = work()
     except KeyboardInterrupt:
         result = None
-    except RegardError:
+    except RegardError as error:
         _leave_no_empty(folder)
+        if getattr(error.__cause__, "errno", None) == errno.ENOSPC and (folder / "run.json").exists():
+            say(f"what was learned until the last checkpoint is kept; make room, then: regard train --resume {folder}")
         raise
     if result is not None and result.outcome.reason != "interrupted":
         return result
@@ -287,9 +290,12 @@ def _seconds(budget: str | None, steps: int | None, max_time: str | None) -> flo
     from regard.training.config import seconds
 
     try:
-        return float(seconds(budget))  # type: ignore[arg-type]
+        found = float(seconds(budget))  # type: ignore[arg-type]
     except ValueError as error:
         raise UsageError(f"--budget: {error}") from error
+    if found <= 0:
+        raise UsageError(f"--budget {budget} is no time to train; write 45s, 30m or 1h30m")
+    return found
 
 
 def _train_settings(settings: list[str]) -> dict[str, Any]:

@@ -55,9 +55,12 @@ def filter_lengths(pairs: TokenPairs, max_length: int, max_ratio: float) -> tupl
     )
     reasons += Counter()  # drops the zeros
     if not len(kept):
+        ways = ["raise data.max_length, and model.max_length where positions are learned"] if too_long.any() else []
+        ways += (
+            ["check that source and target are the columns you mean, or raise data.max_ratio"] if unlike.any() else []
+        )
         raise RegardError(
-            f"no training pair is left: {dropped('training', len(pairs), reasons)}; raise data.max_length, and "
-            "model.max_length where positions are learned"
+            f"no training pair is left: {dropped('training', len(pairs), reasons)}; {'; or '.join(ways) or 'add some'}"
         )
     if not reasons:
         return pairs, None

@@ -98,7 +98,7 @@ def _folder(folder: Path, field: str, notes: list[str], every: list[tuple[str, s
     not_text: list[Path] = []
     for path in _walk(folder, hidden):
         try:
-            texts += _file(path, field)
+            texts += _file(path, field) if path.stat().st_size else [""]  # an empty .jsonl costs no more than a .txt
         except _NotText:
             not_text.append(path)
     for left_out, what in ((hidden, "hidden"), (not_text, "not UTF-8 text")):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from regard.data.lines import opened, read_lines, read_text, suffix_of
+from regard.data.lines import EncodingError, opened, read_lines, read_text, suffix_of
 from regard.data.pictures.suffixes import LOOKED_AT, is_picture
 from regard.data.rows import (
     FORMATS,
@@ -25,6 +25,7 @@ from regard.data.rows import (
     no_column,
     place_of,
     read_table,
+    renamed,
 )
 from regard.errors import RegardError, UsageError
 
@@ -90,6 +91,15 @@ def read_file(
     path: Path, keys: Keys, known: Collection[str] = frozenset(), notes: list[str] | None = None
 ) -> list[Labelled]:
     """The labelled texts of one file. `known` labels tell which column is the label's; `notes` tell what was guessed."""
+    try:
+        return _read_file(path, keys, known, notes)
+    except EncodingError as error:
+        if suffix_of(path) in (".jsonl", ".json"):  # always UTF-8
+            raise
+        raise EncodingError(f"{error} (or say how it is encoded: --set data.encoding=latin1, or cp1252)") from error
+
+
+def _read_file(path: Path, keys: Keys, known: Collection[str], notes: list[str] | None) -> list[Labelled]:
     if suffix_of(path) in FORMATS:
         wanted = _wanted(keys)
         table = read_table(path, wanted, "data.text, data.label and data.second", keys.encoding, values=known)
@@ -100,8 +110,8 @@ def read_file(
     if keys.label_first:
         return _label_then_text(path, keys.encoding)
     raise UsageError(
-        f"{path}: labelled texts come as .tsv, .csv or .jsonl (each may end in .gz) or as a folder with a folder of .txt "
-        "files for each label; if each line is a label, a space and the text, say --set data.label_first=true"
+        f"{path}: {renamed(path)}labelled texts come as .tsv, .csv or .jsonl (each may end in .gz) or as a folder with "
+        "a folder of .txt files for each label; if each line is a label, a space and the text, say --set data.label_first=true"
     )
 
 

@@ -12,13 +12,23 @@ from typing import IO
 
 from regard.errors import RegardError
 
+Bad = dict[int, RegardError]  # what is wrong with single lines or pairs, by their number, where others are read on
+
+
+class EncodingError(RegardError):
+    """A line is not encoded as it should be."""
+
+
 LONGEST_LINE = 100_000  # characters; a longer one is not a sentence
 
 
-def read_lines(path: Path, encoding: str = "utf-8") -> list[str]:
-    """The lines of a text file. Only a line feed ends a line, so that both files of a pair count alike."""
+def read_lines(path: Path, encoding: str = "utf-8", bad: Bad | None = None) -> list[str]:
+    """The lines of a text file. Only a line feed ends a line, so that both files of a pair count alike.
+
+    Where `bad` is given, a line that cannot be decoded is empty, and `bad` has its number, from 1.
+    """
     with opened(path) as file:
-        lines = list(decode_lines(file, str(path), encoding))
+        lines = list(decode_lines(file, str(path), encoding, bad))
     if not lines:
         raise RegardError(f"{path} is empty; it should hold one sentence or pair a line")
     return lines
@@ -29,10 +39,16 @@ def read_text(path: Path, data: bytes, encoding: str = "utf-8") -> str:
     return "\n".join(decode_lines(io.BytesIO(data), str(path), encoding)) + ("\n" if data.endswith(b"\n") else "")
 
 
-def decode_lines(file: Iterable[bytes], name: str, encoding: str = "utf-8") -> Iterator[str]:
+def decode_lines(file: Iterable[bytes], name: str, encoding: str = "utf-8", bad: Bad | None = None) -> Iterator[str]:
     """Lines without their line ends; a byte order mark at the start and a carriage return at the end go."""
     for number, raw in enumerate(file, start=1):
-        yield decode_line(raw, number, name, encoding)
+        try:
+            line = decode_line(raw, number, name, encoding)
+        except RegardError as error:
+            if bad is None:
+                raise
+            bad[number], line = error, ""
+        yield line
 
 
 def decode_line(raw: bytes, number: int, name: str, encoding: str = "utf-8") -> str:
@@ -41,13 +57,21 @@ def decode_line(raw: bytes, number: int, name: str, encoding: str = "utf-8") -> 
         line = raw.decode(encoding)
     except UnicodeDecodeError as error:
         likely = "utf-16" if raw.startswith((b"\xff\xfe", b"\xfe\xff")) else "latin1"
-        raise RegardError(
+        raise EncodingError(
             f"{name}, line {number}: byte {error.start + 1} ({raw[error.start]:#04x}) is not {encoding.upper()}; "
-            f"convert it first, for example with: iconv -f {likely} -t utf-8{'' if name == 'stdin' else ' ' + name}"
+            f"convert it first, for example with: iconv -f {likely} -t utf-8{_redirected(name)}"
         ) from error
     if number == 1:
         line = line.removeprefix("\ufeff")
     return line.removesuffix("\n").removesuffix("\r")
+
+
+def _redirected(name: str) -> str:
+    """A file and where its conversion goes: `iconv` writes to the terminal."""
+    if name == "stdin":
+        return ""
+    path = Path(name)
+    return f" {name} > {path.with_name(f'utf8-{path.name}')}"
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -12,8 +12,19 @@ from regard.config import find_file
 from regard.data import addition, copying, held_out
 from regard.data.config import Generated, PairsConfig, generated
 from regard.data.dates import as_pairs, date_pairs
-from regard.data.lines import LONGEST_LINE, read_lines, suffix_of
-from regard.data.rows import FORMATS, Table, Wanted, as_text, is_numbers, no_column, place_of, read_table, words_of
+from regard.data.lines import LONGEST_LINE, Bad, read_lines, suffix_of
+from regard.data.rows import (
+    FORMATS,
+    Table,
+    Wanted,
+    as_text,
+    is_numbers,
+    no_column,
+    place_of,
+    read_table,
+    renamed,
+    words_of,
+)
 from regard.errors import RegardError, UsageError
 
 Pair = tuple[str, str]
@@ -97,11 +108,13 @@ def read_pairs(
     beside: Path | None = None,
     languages: tuple[str, str] | None = None,
     notes: list[str] | None = None,
+    bad: Bad | None = None,
 ) -> list[Pair]:
     """The pairs of one file (TSV, CSV, JSONL), of two parallel files, or of a split of a built-in set.
 
     `fields` are the columns or keys of source and target, by name or number; `languages` also name them. `notes` get
-    what was guessed of them.
+    what was guessed of them. Where `bad` is given, what is wrong with single pairs is told there by their places, from 0,
+    and they are empty; without it, one of them is an error.
     """
     if is_builtin(names):
         if _is_dates(names[0]):
@@ -109,11 +122,12 @@ def read_pairs(
         return builtin_pairs(_generated(names[0]).split or "test", 1000, names[0])
     paths = [find_file(name, beside) for name in names]
     if len(paths) == 2:
-        return _parallel(*paths)
+        return _parallel(paths[0], paths[1], bad)
     if suffix_of(paths[0]) in FORMATS:
-        return _table(paths[0], fields, languages, notes)
+        return _table(paths[0], fields, languages, notes, bad)
     raise UsageError(
-        f"{paths[0]}: pairs come as one .tsv, .csv or .jsonl file, or as two parallel files (each may end in .gz)"
+        f"{paths[0]}: {renamed(paths[0])}pairs come as one .tsv, .csv or .jsonl file, or as two parallel files (each may "
+        "end in .gz)"
     )
 
 
@@ -165,8 +179,11 @@ def _full(task: str) -> str:
     return f"builtin/{task}"
 
 
-def _parallel(source: Path, target: Path) -> list[Pair]:
-    sources, targets = read_lines(source), read_lines(target)
+def _parallel(source: Path, target: Path, bad: Bad | None) -> list[Pair]:
+    lines: Bad | None = None if bad is None else {}
+    sources, targets = read_lines(source, bad=lines), read_lines(target, bad=lines)
+    if bad is not None and lines is not None:
+        bad |= {line - 1: error for line, error in lines.items()}
     if len(sources) != len(targets):
         raise RegardError(
             f"{source} has {len(sources):,} lines and {target} has {len(targets):,}; line n of one must translate line n "
@@ -176,21 +193,43 @@ def _parallel(source: Path, target: Path) -> list[Pair]:
 
 
 def _table(
-    path: Path, fields: tuple[str, str], languages: tuple[str, str] | None, notes: list[str] | None
+    path: Path,
+    fields: tuple[str, str],
+    languages: tuple[str, str] | None,
+    notes: list[str] | None,
+    bad: Bad | None,
 ) -> list[Pair]:
     source, target = _wanted(fields, languages)
-    table = read_table(path, (source, target), "data.fields", titles=LANGUAGES)
-    first, second, guessed = _columns(table, source, target)
+    lines: Bad | None = None if bad is None else {}
+    table = read_table(path, (source, target), "data.fields", titles=LANGUAGES, bad=lines)
+    first, second, guessed = _columns(table if bad is None else _whole_rows(table), source, target)
     if notes is not None and guessed:
         told = f"source is {table.kind} {table.called(first)}, target is {table.kind} {table.called(second)}"
         notes.append(f"{path}: {told} ({guessed}; say otherwise with --source and --target)")
     pairs: list[Pair] = []
-    for line, row in table.rows:
-        if table.separator and row and len(row) <= max(first, second):
-            raise RegardError(f"{path}, line {line}: {_too_few(table, row, first, second)}")
-        cells = (table.cell(line, row, first, as_text), table.cell(line, row, second, as_text)) if row else ("", "")
-        pairs.append(cells)
+    for place, (line, row) in enumerate(table.rows):
+        try:
+            if lines and line in lines:
+                raise lines[line]
+            pairs.append(_pair(table, line, row, first, second))
+        except RegardError as error:
+            if bad is None:
+                raise
+            bad[place] = error
+            pairs.append(("", ""))
     return pairs
+
+
+def _pair(table: Table, line: int, row: Sequence[object], first: int, second: int) -> Pair:
+    if table.separator and row and len(row) <= max(first, second):
+        raise RegardError(f"{table.path}, line {line}: {_too_few(table, row, first, second)}")
+    return (table.cell(line, row, first, as_text), table.cell(line, row, second, as_text)) if row else ("", "")
+
+
+def _whole_rows(table: Table) -> Table:
+    """Without rows of one cell, if others have more: these tell where source and target are."""
+    rows = [(line, row) for line, row in table.rows if len(row) != 1]
+    return replace(table, rows=rows) if any(row for _, row in rows) else table
 
 
 def _wanted(fields: tuple[str, str], languages: tuple[str, str] | None) -> tuple[Wanted, Wanted]:
@@ -244,7 +283,7 @@ def _unsure(table: Table, wanted: Wanted) -> RegardError:
 
 
 def _too_few(table: Table, row: Sequence[object], first: int, second: int) -> str:
-    between = {"a tab": "tab", "a comma": "comma"}[table.separator]
+    between = table.separator.removeprefix("a ")
     if len(row) < 2:
         return f"no {between}; write source, {between}, target (further columns are ignored)"
     return f"{len(row)} columns, and source and target are in columns {first + 1} and {second + 1}"

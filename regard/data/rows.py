@@ -13,19 +13,23 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 
-from regard.data.lines import opened, read_lines, read_text, suffix_of
+from regard.data.lines import Bad, opened, read_lines, read_text, suffix_of
 from regard.errors import RegardError, UsageError, nearest
 
 Reader = Callable[[str, object], str]  # (key, value) -> text, or a ValueError that says what is wrong with the value
 FORMATS = (".tsv", ".csv", ".jsonl", ".json")
 MISSING = object()  # what a row of JSON Lines has under a key that it lacks
 _NAME = re.compile(r"[^\W\d]([\w .()/#:-]{0,38}[\w)])?")  # what people call a column; a sentence ends otherwise
+_TITLE = 3  # words of a title at most
 _SENTENCE = 12  # characters of a cell, on average, below a header of a few letters
 _OTHERS = frozenset(
     ("id", "idx", "index", "uid", "guid", "date", "time", "timestamp", "author", "user", "url", "split")
 )
+BETWEEN = {",": "a comma", ";": "a semicolon", "\t": "a tab"}  # what divides cells of CSV, in this order
+_SAMPLE = 100  # rows that tell what divides a file
 _ENOUGH = 8  # rows from which on it tells something that a column has few values
 
 
@@ -47,7 +51,7 @@ class Table:
     path: Path
     names: tuple[str, ...]  # of a header, or the keys of JSON Lines; none if columns are only numbered
     rows: list[tuple[int, list[object]]]  # line and cells; a blank line has no cells
-    separator: str  # "a tab", "a comma"; "" for JSON Lines
+    separator: str  # "a tab", "a comma", "a semicolon"; "" for JSON Lines
     should: str = ""  # what each row should be, at the end of an error
 
     @property
@@ -91,6 +95,18 @@ class Table:
         return f"no key {name!r}{nearest(name, there)}"
 
 
+def renamed(path: Path) -> str:
+    """The advice for a file of rows whose name does not say so: each of its first lines has a tab."""
+    if not path.is_file():
+        return ""
+    with opened(path) as file:
+        lines = [line for line in islice(file, _SAMPLE) if line.strip()]
+    if not lines or not all(b"\t" in line for line in lines):
+        return ""
+    name = path.name.removesuffix(".gz")
+    return f"it has tabs: call it {Path(name).with_suffix('.tsv')}{path.name[len(name) :]}; "
+
+
 def read_table(
     path: Path,
     wanted: Sequence[Wanted],
@@ -99,15 +115,18 @@ def read_table(
     *,
     values: Collection[str] = frozenset(),
     titles: Collection[str] = frozenset(),
+    bad: Bad | None = None,
 ) -> Table:
     """The rows of a file by what its name ends with; a header is taken from them.
 
     `see` names the settings of its columns. `values` are known to stand below a header and never in it; where each cell
-    of the first row has one of `titles`, above longer texts, it is a header.
+    of the first row has one of `titles`, above longer texts, it is a header. `bad` gets the lines of TSV and JSON Lines
+    that cannot be read; without it, one such line is an error.
     """
     if (kind := suffix_of(path)) in (".jsonl", ".json"):
-        return _json_table(path, wanted, see)
-    rows = list(csv_rows(path, encoding)) if kind == ".csv" else list(tsv_rows(path, encoding))
+        return _json_table(path, wanted, see, bad)
+    delimiter, found = _csv(path, encoding) if kind == ".csv" else ("\t", tsv_rows(path, encoding, bad))
+    rows = list(found)
     full = [cells for _, cells in rows if any(cell.strip() for cell in cells)]
     names: tuple[str, ...] = ()
     if full and (names_columns(full[0], full[1:], wanted, values) or _are_titles(full[0], full[1:], titles)):
@@ -117,38 +136,71 @@ def read_table(
     kept: list[tuple[int, list[object]]] = [
         (line, list(cells) if any(cell.strip() for cell in cells) else []) for line, cells in rows
     ]
-    return Table(path, names, kept, "a comma" if kind == ".csv" else "a tab")
+    return Table(path, names, kept, BETWEEN[delimiter])
 
 
-def tsv_rows(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, list[str]]]:
+def tsv_rows(path: Path, encoding: str = "utf-8", bad: Bad | None = None) -> Iterator[tuple[int, list[str]]]:
     """Lines, from 1, and what stands between their tabs."""
-    for number, line in enumerate(read_lines(path, encoding), start=1):
+    for number, line in enumerate(read_lines(path, encoding, bad), start=1):
         yield number, line.split("\t")
 
 
 def csv_rows(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, list[str]]]:
     """Lines in which rows end, from 1, and their cells."""
+    return _csv(path, encoding)[1]
+
+
+def _csv(path: Path, encoding: str) -> tuple[str, Iterator[tuple[int, list[str]]]]:
+    """What stands between the cells of a CSV file, and its rows."""
     with opened(path) as file:
         text = read_text(path, file.read(), encoding)
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    delimiter = _delimiter(text)
+    return delimiter, _split(path, text, delimiter)
+
+
+def _split(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
         for row in reader:
-            yield reader.line_num, row
+            if reader.line_num > 1 or row != ["sep=", ""]:
+                yield reader.line_num, row
     except csv.Error as error:
         raise RegardError(f"{path}, line {reader.line_num}: {error}; it is not valid CSV") from error
 
 
-def _json_table(path: Path, wanted: Sequence[Wanted], see: str) -> Table:
+def _delimiter(text: str) -> str:
+    """What divides the first rows into equally many cells, more than one: a comma before anything else.
+
+    Spreadsheets write semicolons where the comma is in numbers, and some say so in a first line such as "sep=;".
+    """
+    if (told := re.match(r"sep=([,;\t])\r?\n", text)) is not None:
+        return told[1]
+    return next((each for each in BETWEEN if _divides(text, each)), ",")
+
+
+def _divides(text: str, delimiter: str) -> bool:
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    try:
+        widths = {len(row) for row in islice(reader, _SAMPLE) if any(cell.strip() for cell in row)}
+    except csv.Error:
+        return False
+    return len(widths) == 1 and widths != {1}
+
+
+def _json_table(path: Path, wanted: Sequence[Wanted], see: str, bad: Bad | None) -> Table:
     names = [each.asked or each.names[0] for each in wanted if each.needed or each.asked]
     should = "; each line should be {" + ", ".join(f'"{name}": "…"' for name in names) + f"}} (see {see})"
     found: list[tuple[int, dict[str, object] | None]] = []  # None: a blank line
-    for number, line in enumerate(read_lines(path), start=1):
+    for number, line in enumerate(read_lines(path, bad=bad), start=1):
         try:
             row = json.loads(line) if line.strip() else None
             if line.strip() and not isinstance(row, dict):
                 raise ValueError(f"a {type(row).__name__}, not an object")
         except (ValueError, RecursionError) as error:  # JSONDecodeError is a ValueError
-            raise RegardError(f"{path}, line {number}: {error}{should}") from error
+            wrong = RegardError(f"{path}, line {number}: {error}{should}")
+            if bad is None:
+                raise wrong from error
+            bad[number], row = wrong, None
         found.append((number, row))
     keys = tuple(dict.fromkeys(key for _, row in found if row for key in row))
     rows: list[tuple[int, list[object]]] = [
@@ -190,8 +242,17 @@ def _looks_like_names(first: Sequence[str], below: Sequence[Sequence[str]], want
 
 
 def _are_titles(first: Sequence[str], below: Sequence[Sequence[str]], titles: Collection[str]) -> bool:
-    """Whether each cell has a word such as "en" or "German", and what is below is so long that it is no dictionary."""
-    if not below or len(set(first)) < len(first) or not all(words_of(cell) & set(titles) for cell in first):
+    """Whether each cell has a word such as "en" or "German", and what is below is so long that it is no dictionary.
+
+    Codes of languages are also words ("it", "is", "de"): what has more than a few words is a sentence.
+    """
+    words = [words_of(cell) for cell in first]
+    if not below or len(first) < 2 or len(set(first)) < len(first):
+        return False
+    if not all(
+        each & set(titles) and len(each) <= _TITLE and _NAME.fullmatch(cell.strip())
+        for each, cell in zip(words, first, strict=True)
+    ):
         return False
     return sum(len(cell) for row in below for cell in row) > _SENTENCE * sum(map(len, below))
 

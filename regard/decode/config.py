@@ -51,6 +51,11 @@ class DecodeConfig(StrictConfig):
         """A temperature of 0 is the most likely token at each step, whatever else would shape a draw."""
         if not isinstance(values, dict) or values.get("temperature") not in (0, 0.0):
             return values
+        if isinstance(count := values.get("n_best"), int) and count > 1:
+            raise ValueError(
+                f"temperature 0 is greedy and finds one sequence, not n_best {count}; leave temperature out for the "
+                f"{count} best of a beam, or make it more than 0 for {count} samples"
+            )
         return {**values, "sample": False, "beam": 1, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
 
     @model_validator(mode="after")
@@ -58,7 +63,7 @@ class DecodeConfig(StrictConfig):
         if self.temperature < LEAST_TEMPERATURE:
             raise ValueError(
                 f"temperature {self.temperature:g} is under {LEAST_TEMPERATURE}; for the most likely token at each "
-                "step use greedy search: sample = false and beam = 1"
+                "step use greedy search: temperature 0, or sample = false and beam = 1"
             )
         if not self.sample and (self.temperature != 1 or self.top_k or self.top_p != 1 or self.min_p):
             raise ValueError(

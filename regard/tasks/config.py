@@ -48,7 +48,9 @@ class RunConfig(StrictConfig):
     def _kind_does_the_task(self) -> RunConfig:
         kinds = KINDS_OF[self.task]
         if self.model.kind not in kinds:
-            raise ValueError(f"model.kind: a {self.model.kind} does not {self.task}; {', '.join(kinds)} do")
+            raise ValueError(
+                f"model.kind: {_article(self.model.kind)} {self.model.kind} does not {self.task}; {', '.join(kinds)} do"
+            )
         return self
 
     @model_validator(mode="after")
@@ -283,6 +285,10 @@ def run_config(
     return check_run(_short_warmup(_filled(values, what), values, note), what)
 
 
+def _article(name: str) -> str:
+    return "an" if name[0] in "aeiou" else "a"
+
+
 def task_named(what: str) -> str:
     """The task that a person names, or that of a TOML file."""
     return str(_named(what).get("task", "translate"))
@@ -293,6 +299,8 @@ def _named(what: str) -> dict[str, Any]:
         return {"task": what}
     if what.endswith(".toml"):
         return read_toml(what)
+    if (task := next((task for task, kinds in KINDS_OF.items() if what in kinds), None)) is not None:
+        raise UsageError(f"no task {what}; it is a kind of model: {task.partition('-')[0]} --model {what}")
     raise UsageError(f"no task {what}{nearest(what, TASKS)} (or name a .toml file)")
 
 
@@ -344,6 +352,8 @@ def _short_warmup(values: dict[str, Any], asked: dict[str, Any], note: Callable[
     steps, warmup = train.get("steps"), train.get("warmup", usual)
     if "warmup" in asked.get("train", {}) or not isinstance(steps, int) or not isinstance(warmup, int):
         return values
+    if steps < 1:
+        return values  # refused later, by its own name
     most = steps // 10 if "warmup" in train or warmup >= steps else warmup  # the task's own, or one that never ends
     if warmup <= most:
         return values

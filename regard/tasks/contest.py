@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from regard.bundle import read_config
 from regard.config import check
+from regard.data.pairs import load_pairs
 from regard.errors import RegardError, UsageError
 from regard.files import alone_in
-from regard.runs import CONFIG, read_run
-from regard.tasks.config import RunConfig
+from regard.runs import CONFIG, bundle_folder, read_run
+from regard.tasks.config import RunConfig, TranslateConfig
 from regard.tasks.contenders import Contender
 from regard.tasks.learn import prepare
 from regard.tasks.run import resume_run, start_run
+from regard.tokens import TokenizerPair
 from regard.training.events import Working
 from regard.training.pace import Plan, measure, plan
 from regard.training.probe import duration
@@ -28,6 +31,39 @@ Say = Callable[[str], None]
 
 class Interrupted(Exception):
     """The person stopped the contest; what was learned is kept."""
+
+
+def check_reach(contenders: Sequence[Contender], texts: Mapping[str, Sequence[str]]) -> None:
+    """Refuse translators that cannot read a test set before any is trained; `texts` are its sources by what they are."""
+    for contender in contenders:
+        longest, encode = _reading(contender)
+        if longest is None:
+            continue
+        for what, sources in texts.items():
+            length = max(len(ids) for ids in encode(sources)) + 1  # the end token
+            if length > longest:
+                raise UsageError(
+                    f"{contender.name} reads {longest} tokens, and {what} have up to {length}: set model.max_length to "
+                    f"{length} or more, or another kind of model.positions, or test on shorter ones"
+                )
+
+
+def _reading(contender: Contender) -> tuple[int | None, Callable[[Sequence[str]], Sequence[Sequence[int]]]]:
+    """How many tokens a translator reads, if it has a limit, and what makes tokens of its sources."""
+    if contender.config is None:
+        folder = bundle_folder(contender.word)
+        tokenizers = TokenizerPair.load(folder)
+        return read_config(folder).model.longest, tokenizers.source.encode_all
+    assert isinstance(contender.config, TranslateConfig)
+    longest = contender.config.model.longest
+    train = [] if longest is None else load_pairs(contender.config.data, contender.beside).train
+    tokens = contender.config.tokens
+
+    def encode(texts: Sequence[str]) -> Sequence[Sequence[int]]:
+        sides = [pair[0] for pair in train], [pair[1] for pair in train]
+        return TokenizerPair.train(*sides, tokens).source.encode_all(texts)
+
+    return longest, encode
 
 
 def train_all(

@@ -12,6 +12,7 @@ from typing import Any
 from regard.bundle import BundleConfig
 from regard.config import check
 from regard.data.config import PairsConfig
+from regard.data.lines import Bad
 from regard.data.pairs import Pair, is_builtin, read_pairs
 from regard.errors import UsageError
 from regard.evaluate.exact import exact_match
@@ -108,13 +109,17 @@ def read_test_set(
     run: str | Path,
     columns: Mapping[str, Any] = MappingProxyType({}),
     notes: list[str] | None = None,
+    bad: Bad | None = None,
 ) -> list[Pair]:
-    """The pairs of a test set, with columns as named, or else as those that the run was trained with."""
+    """The pairs of a test set, with columns as named, or else as those that the run was trained with.
+
+    `bad` gets what is wrong with single pairs, by their places; without it, one such pair is an error.
+    """
     if len(names) > 2:
         raise UsageError(f"name one file of pairs or two parallel files, not {len(names)}")
     values = {**_trained_with(Path(run)), **columns}
     config = check(PairsConfig, values, str(run))
-    return read_pairs(names, config.fields, languages=config.languages, notes=notes)
+    return read_pairs(names, config.fields, languages=config.languages, notes=notes, bad=bad)
 
 
 def _trained_with(run: Path) -> dict[str, Any]:
