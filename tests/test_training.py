@@ -802,6 +802,17 @@ def test_the_first_loss_and_the_expected_time_come_at_once(tmp_path: Path, monke
     assert kinds == [Forecast, Validated, Checkpoint, Validated, Checkpoint, End]
 
 
+def test_lines_are_five_seconds_apart_at_most_also_after_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, said = [0.0], list[float]()
+    monkeypatch.setattr("regard.training.show.time.monotonic", lambda: now[0])
+    show = Lines(Console(file=io.StringIO(), width=160))
+    monkeypatch.setattr(show.console, "print", lambda *_, **__: said.append(now[0]))
+    for second in range(3600):
+        now[0] = float(second)
+        show(Progress(second, 9999, 0, {"loss": 1.0}, "tokens", 7, 7.0, float(second), 9.0, 0.1))
+    assert said[0] <= 5 and said[-1] >= 3594 and 3 <= max(np.diff(said)) <= 5
+
+
 def test_long_work_is_never_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a pipe: named after a second, then again and again, with its rate and the time left where they are known."""
     monkeypatch.setattr("regard.training.show.SOON", 0.02)

@@ -1,7 +1,7 @@
 """What a person sees while a model learns: a live table on a terminal, plain lines elsewhere, all on stderr.
 
-On a terminal something moves at every moment. Into a pipe or a log go lines: the first ones five seconds apart, later ones
-half a minute, and whatever takes long (reading, a validation, one slow update) says every so often that it goes on.
+On a terminal something moves at every moment. Into a pipe or a log go lines, never more than five seconds apart; whatever takes
+long (reading, a validation, one slow update) says that it goes on.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from regard.training.probe import duration, roughly
 
 ROWS = 12  # validations that stay in view
 SAMPLE_LINES = 4  # of a sample that is shown
-SOON, OFTEN, SELDOM = 1.0, 5.0, 30.0  # seconds until work is named, between first lines, between later ones
+SOON, OFTEN = 1.0, 4.0  # seconds until work is named, and between lines (progress comes once a second: five at most)
 
 
 class Show:
@@ -135,8 +135,8 @@ class Lines(Show):
     def __init__(self, console: Console) -> None:
         self.console = console
         self.activity = Activity()
-        self._began = self._said = time.monotonic()  # when the show began, when something was last said
-        self._wait = SOON  # how long the activity may go on before it is named
+        self._said = time.monotonic()  # when something was last said
+        self._wait = SOON  # how long nothing may be said before the activity is named
         self._inside, self._stop, self._thread = 0, threading.Event(), None  # type: tuple[int, threading.Event, Any]
 
     def note(self, text: str) -> None:
@@ -157,14 +157,14 @@ class Lines(Show):
 
     def progress(self, event: Progress) -> None:
         first = self.activity.what and not self.activity.what.startswith("step ")
-        if first or time.monotonic() - self._said >= self.gap():
+        if first or time.monotonic() - self._said >= OFTEN:
             self.note(progress_line(event))
         self.activity.start(f"step {event.step + 1:,}")
-        self._wait = SELDOM
+        self._wait = OFTEN
 
     def validated(self, event: Validated) -> None:
         self.activity.start(f"step {event.step + 1:,}")
-        self._wait = SELDOM
+        self._wait = OFTEN
         if event.weights.startswith("average"):
             found = f"{event.weights}: {metrics_line(event.metrics)}{'  taken' if event.best else '  not better'}"
             self.note(f"{found}{chosen_by(event)}")
@@ -180,10 +180,6 @@ class Lines(Show):
 
     def end(self, event: End) -> None:
         self.activity.start("")
-
-    def gap(self) -> float:
-        """Seconds between two lines: few at first."""
-        return min(SELDOM, max(OFTEN, (time.monotonic() - self._began) / 10))
 
     def __enter__(self) -> Show:
         self._inside += 1
@@ -210,8 +206,8 @@ class Lines(Show):
     def _speak_up(self) -> None:
         while not self._stop.wait(SOON / 4):
             elapsed, silence = self.activity.elapsed(), time.monotonic() - self._said
-            if self.activity.what and min(elapsed, silence) >= self._wait:
-                self._wait = max(OFTEN, min(SELDOM, elapsed / 2))
+            if self.activity.what and silence >= self._wait and elapsed >= SOON:
+                self._wait = OFTEN
                 self.note(self.activity.line())
 
 
