@@ -816,7 +816,7 @@ def test_lines_are_five_seconds_apart_at_most_also_after_an_hour(monkeypatch: py
 def test_long_work_is_never_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a pipe: named after a second, then again and again, with its rate and the time left where they are known."""
     monkeypatch.setattr("regard.training.show.SOON", 0.02)
-    monkeypatch.setattr("regard.training.show.OFTEN", 0.04)
+    monkeypatch.setattr("regard.training.show.LATE", 0.04)
     out = io.StringIO()
     with Lines(Console(file=out, width=160)) as show:
         show(Working("encoding", 10, 40))

@@ -11,7 +11,7 @@ import torch
 from regard.training.config import TrainConfig
 from regard.training.events import Forecast, Progress
 
-FEW, SOON = 4, 1.0  # a forecast comes after so many updates, or after so many seconds
+FEW, LATE = 4, 5.0  # a forecast comes after so many updates (batches are of unlike size), or after so many seconds
 OFTEN = 1.0  # seconds between two events of progress
 
 try:
@@ -42,7 +42,7 @@ class Stopwatch:
         """Forecast the run, once, as soon as there are enough updates to tell."""
         if step == self.first[0] + 1:
             self.warm = (step, tokens, spent)
-        too_soon = step < self.first[0] + FEW and spent < self.first[2] + SOON
+        too_soon = step < self.first[0] + FEW and spent < self.first[2] + LATE
         if self.forecast_told or too_soon:
             return None
         self.forecast_told = True

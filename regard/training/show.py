@@ -38,7 +38,7 @@ from regard.training.probe import duration, roughly
 
 ROWS = 12  # validations that stay in view
 SAMPLE_LINES = 4  # of a sample that is shown
-SOON, OFTEN = 1.0, 4.0  # seconds until work is named, and between lines (progress comes once a second: five at most)
+SOON, OFTEN, LATE = 1.0, 3.0, 5.0  # seconds until work is named; between lines; until a slow update is named
 
 
 class Show:
@@ -160,11 +160,11 @@ class Lines(Show):
         if first or time.monotonic() - self._said >= OFTEN:
             self.note(progress_line(event))
         self.activity.start(f"step {event.step + 1:,}")
-        self._wait = OFTEN
+        self._wait = LATE
 
     def validated(self, event: Validated) -> None:
         self.activity.start(f"step {event.step + 1:,}")
-        self._wait = OFTEN
+        self._wait = LATE
         if event.weights.startswith("average"):
             found = f"{event.weights}: {metrics_line(event.metrics)}{'  taken' if event.best else '  not better'}"
             self.note(f"{found}{chosen_by(event)}")
@@ -207,7 +207,7 @@ class Lines(Show):
         while not self._stop.wait(SOON / 4):
             elapsed, silence = self.activity.elapsed(), time.monotonic() - self._said
             if self.activity.what and silence >= self._wait and elapsed >= SOON:
-                self._wait = OFTEN
+                self._wait = LATE
                 self.note(self.activity.line())
 
 
