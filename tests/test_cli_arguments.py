@@ -160,7 +160,9 @@ def test_completion_is_installed_and_works_in_bash(tmp_path: Path) -> None:
     wrapper.write_text(f'#!/bin/sh\nexec {sys.executable} -m regard "$@"\n')
     wrapper.chmod(0o755)
     home = {**os.environ, "HOME": str(tmp_path), "PATH": f"{wrapper.parent}{os.pathsep}{os.environ['PATH']}"}
-    typed = "regard --install-completion; exit $?"  # a shell that waits: whoever types it is the one it is installed for
+    typed = (
+        "regard --install-completion; exit $?"  # a shell that waits: whoever types it is the one it is installed for
+    )
     done = subprocess.run(["bash", "-c", typed], env=home, capture_output=True, text=True)
     assert done.returncode == 0 and "bash completion installed" in done.stdout, done.stderr
     typed = "COMP_WORDS=(regard extra); COMP_CWORD=1; _regard_completion regard; echo ${COMPREPLY[@]}"
