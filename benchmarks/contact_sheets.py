@@ -24,9 +24,9 @@ import numpy as np
 from PIL import Image
 
 from regard.config import find_file
+from regard.data.builtin.scenes import scenes
 from regard.data.pictures.captions import read_captions, read_questions
 from regard.data.pictures.decode import read_picture
-from regard.data.pictures.shapes import scenes
 from regard.look.pictures import PictureMap
 from regard.tasks.answer import AnswerUser
 from regard.tasks.caption import Captioner

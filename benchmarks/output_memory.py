@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from regard.models.output import output_loss, output_loss_reference
+from regard.models.loss import output_loss, output_loss_reference
 
 TOKENS, WIDTH = 4096, 128
 LOSSES = {"chunked": output_loss, "plain": output_loss_reference}

@@ -25,9 +25,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad
 
-from regard.data.pictures.augment_config import AugmentConfig
 from regard.data.pictures.batches import PictureBatches
-from regard.data.pictures.format import PictureFormat
+from regard.data.pictures.config import AugmentConfig, PictureFormat
 from regard.data.pictures.store import ArrayStore
 from regard.models.config import ConvNetConfig
 from regard.models.pictures.classifier import PictureClassifier

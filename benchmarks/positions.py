@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from regard.config import merge
-from regard.evaluate.exact import exact_match
+from regard.evaluate.translation import exact_match
 from regard.runs import CONFIG
 from regard.tasks.conditions import conditions
 from regard.tasks.config import data_folder, run_config

@@ -34,11 +34,10 @@ from torch import Tensor, nn
 
 from regard.attention import Causal, MultiHead
 from regard.blocks import Block, FeedForward
-from regard.blocks.convolution import CausalConvolution
-from regard.blocks.convolution_block import ConvolutionBlock
+from regard.blocks.block import Around
+from regard.blocks.convolution import CausalConvolution, ConvolutionBlock
 from regard.blocks.norm import make_norm
 from regard.blocks.recurrent import Recurrent
-from regard.blocks.residual import Around
 from regard.embed import positions
 from regard.files import write_json
 

@@ -23,7 +23,7 @@ import torch
 from PIL import Image
 
 from regard.config import merge
-from regard.data.pictures.shapes import area_share, scenes, share_on
+from regard.data.builtin.scenes import area_share, scenes, share_on
 from regard.tasks.conditions import conditions
 from regard.tasks.config import data_folder, run_config
 from regard.tasks.contenders import Contender

@@ -20,7 +20,7 @@ from torch import nn
 from regard import __version__
 from regard.brief import brief, in_short
 from regard.config import StrictConfig, check
-from regard.data.pictures.format import PictureFormat
+from regard.data.pictures.config import PictureFormat
 from regard.decode.config import DecodeConfig
 from regard.errors import RegardError
 from regard.files import new_folder, read_json, sha256, whole_folder, write_json, write_text

@@ -16,7 +16,7 @@ from torch.nn.functional import layer_norm, linear
 
 from regard.attention import record
 from regard.data.batch import AnswerBatch
-from regard.data.pictures.format import PictureFormat
+from regard.data.pictures.config import PictureFormat
 from regard.models.configs.pictures import AnswererConfig
 from regard.models.pictures.answerer import Answerer
 from regard.models.pictures.encoder import PictureEncoder, View

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from regard.data.pictures import augment as module
 from regard.data.pictures.augment import augment, change, draw, mixup, normalise
-from regard.data.pictures.augment_config import AugmentConfig
-from regard.data.pictures.format import PictureFormat
+from regard.data.pictures.config import AugmentConfig, PictureFormat
 
 EVERYTHING = AugmentConfig(crop=3, flip=True, colour=0.4, erase=0.7, mixup=0.3)
 
@@ -41,7 +40,7 @@ def test_what_cannot_be_is_refused() -> None:
 
 
 def test_the_configuration_needs_no_torch() -> None:
-    code = "import sys, regard.data.pictures.augment_config; sys.exit('torch' in sys.modules)"
+    code = "import sys, regard.data.pictures.config; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -15,8 +15,7 @@ import torch
 from regard.attention import Causal, attend_reference
 from regard.attention.kernels import KERNELS, Setting
 from regard.cli import main
-from regard.cli.bench import read_quality
-from regard.cli.bench_show import print_bench
+from regard.cli.bench import print_bench, read_quality
 from regard.errors import RegardError, UsageError
 from regard.look.growth import Costs, draw_growth
 from regard.look.patterns import Pattern, draw_patterns, patterns

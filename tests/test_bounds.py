@@ -11,7 +11,7 @@ from test_recorder import CASES, WITH, seen_of, subject
 from torch import Tensor
 
 from regard.attention import AttentionCall, Causal, Dense, Lengths, MultiHead, record
-from regard.attention.bounds import SomeRows
+from regard.attention.call import SomeRows
 from regard.errors import UsageError
 
 ROWS = 5  # of every batch in `seen_of`

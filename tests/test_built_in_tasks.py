@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 import regard
-from regard.data.addition import FORMS, addition_pairs
+from regard.data.builtin.algorithms import FORMS, addition_pairs, copy_pairs, recall_pairs
 from regard.data.config import LabelledConfig, PairsConfig
-from regard.data.copying import copy_pairs, recall_pairs
 from regard.data.pairs import builtin_pairs, is_builtin, load_pairs, read_pairs
 from regard.errors import UsageError
 from regard.tasks.config import run_config

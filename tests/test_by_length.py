@@ -11,7 +11,7 @@ import pytest
 import sacrebleu
 from torch import nn
 
-from regard.data.dates import DatePair
+from regard.data.builtin.dates import DatePair
 from regard.errors import UsageError
 from regard.evaluate.by_length import Bucket, buckets, join_pairs, score_bucket, source_lengths
 from regard.look.sentence import SentenceAttention

@@ -16,15 +16,14 @@ from torch.nn.functional import layer_norm, linear
 
 from regard.attention import record, softness
 from regard.data.batch import CaptionBatch
-from regard.data.pictures.format import PictureFormat
+from regard.data.pictures.config import PictureFormat
 from regard.decode.config import DecodeConfig
 from regard.decode.search import generate
 from regard.errors import RegardError
 from regard.models.configs.pictures import CaptionTransformerConfig, ShowAndTellConfig, ShowAttendTellConfig
 from regard.models.pictures import show_attend_tell
-from regard.models.pictures.caption_transformer import CaptionTransformer
+from regard.models.pictures.captioner import CaptionTransformer, ShowAndTell
 from regard.models.pictures.encoder import PictureEncoder, View
-from regard.models.pictures.show_and_tell import ShowAndTell
 from regard.models.pictures.show_attend_tell import ShowAttendTell, one_drawn, spread
 from regard.noise import noise
 

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import regard.noise
-from regard.blocks.cells import GATES, STEPS
-from regard.blocks.recurrent import Recurrent, RecurrentEncoder, RecurrentLayer, backwards, read_to_end
+from regard.blocks.recurrent import GATES, STEPS, Recurrent, RecurrentEncoder, RecurrentLayer, backwards, read_to_end
 from regard.noise import noise
 
 B, S, INPUTS, HIDDEN = 5, 11, 7, 3  # hidden: of each direction

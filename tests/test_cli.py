@@ -22,7 +22,7 @@ import regard.verify
 from regard.cli import inputs, main, translate
 from regard.cli.output import finite, one_line, progress, size_on_disk
 from regard.cli.train import watch
-from regard.data.dates import as_pairs, date_pairs
+from regard.data.builtin.dates import as_pairs, date_pairs
 from regard.errors import ModelError, RegardError
 from regard.tasks import load, run_config
 from regard.tasks.run import RunResult, start_run

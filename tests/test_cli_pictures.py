@@ -17,7 +17,7 @@ from PIL import Image
 
 import regard
 from regard.cli import main
-from regard.data.pictures.shapes import scenes
+from regard.data.builtin.scenes import scenes
 from regard.runs import read_run
 from regard.tasks.config import check_run
 from regard.tasks.learn import prepare

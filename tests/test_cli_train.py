@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from regard.cli import main
-from regard.data.dates import DatePair, as_pairs, date_pairs
+from regard.data.builtin.dates import DatePair, as_pairs, date_pairs
 from regard.files import alone_in
 from regard.look.sentence import SentenceAttention
 from regard.tasks import demo

@@ -27,7 +27,7 @@ from regard.cli import compare as verb
 from regard.cli import main
 from regard.config import check
 from regard.data import pairs
-from regard.data.dates import as_pairs, date_pairs
+from regard.data.builtin.dates import as_pairs, date_pairs
 from regard.errors import RegardError, UsageError
 from regard.models.config import KINDS_OF
 from regard.tasks import contest, load
@@ -36,10 +36,9 @@ from regard.tasks.report import summary
 from regard.training import pace
 from regard.training.config import TrainConfig
 from regard.training.events import Validated
-from regard.training.history import read_history
+from regard.training.history import read_history, read_progress
 from regard.training.pace import Pace, plan
 from regard.training.show import Show
-from regard.training.summary import read_progress
 
 TOY = """
 preset = "demo"

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch.nn.functional import avg_pool2d, conv2d, max_pool2d
 
-from regard.blocks.batch_norm import BatchNorm
-from regard.blocks.picture_convolution import Convolution, channels_last
+from regard.blocks.convolution import Convolution, channels_last
+from regard.blocks.norm import BatchNorm
 from regard.blocks.sizes import output_size, same_padding
 from regard.errors import RegardError
 

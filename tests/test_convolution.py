@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv1d, pad
 
-from regard.blocks.convolution import CausalConvolution, CentredConvolution, DilatedConvolution, Past
-from regard.blocks.convolution_block import ConvolutionBlock
+from regard.blocks.convolution import CausalConvolution, CentredConvolution, ConvolutionBlock, DilatedConvolution, Past
 from regard.noise import noise
 
 B, INPUTS, OUTPUTS = 3, 5, 11

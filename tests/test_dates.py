@@ -16,9 +16,9 @@ import pytest
 from babel import Locale
 from babel.dates import format_date, format_skeleton, get_month_names
 
-from regard.data import dates
-from regard.data.date_forms import LOCALES, Form, forms_of, is_unambiguous
-from regard.data.dates import LANGUAGES, DatePair, as_pairs, date_pairs, forms, split_of, write
+from regard.data.builtin import dates
+from regard.data.builtin.date_forms import LOCALES, Form, forms_of, is_unambiguous
+from regard.data.builtin.dates import LANGUAGES, DatePair, as_pairs, date_pairs, forms, split_of, write
 from regard.errors import UsageError
 
 MARCH = date(1998, 3, 3)
@@ -305,7 +305,7 @@ def test_a_sample_depends_on_its_arguments_alone() -> None:
 
 def test_another_process_makes_the_same_sample_and_needs_no_torch() -> None:
     program = (
-        "import sys, hashlib; from regard.data.dates import date_pairs; pairs = date_pairs('test', 307); "
+        "import sys, hashlib; from regard.data.builtin.dates import date_pairs; pairs = date_pairs('test', 307); "
         "print(hashlib.sha256(repr(pairs).encode()).hexdigest(), 'torch' in sys.modules)"
     )
     outputs = {

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.decode.config import DecodeConfig
-from regard.decode.hypothesis import Hypothesis, Live
+from regard.decode.ranking import Hypothesis, Live
 from regard.decode.search import generate
 from regard.errors import RegardError
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from regard.config import check
 from regard.decode.config import DecodeConfig
-from regard.decode.groups import groups
+from regard.decode.ranking import groups
 from regard.errors import UsageError
 
 
@@ -60,7 +60,7 @@ def test_limit_follows_the_source_or_is_fixed() -> None:
 
 
 def test_options_and_groups_need_no_torch() -> None:
-    code = "import sys, regard.decode.config, regard.decode.groups; sys.exit('torch' in sys.modules)"
+    code = "import sys, regard.decode.config, regard.decode.ranking; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from regard.decode import filters
 from regard.decode.config import DecodeConfig
 from regard.decode.filters import TopK, TopP, filters_of
-from regard.decode.hypothesis import Live
+from regard.decode.ranking import Live
 from regard.decode.search import generate
 
 PROBABILITIES = [0.02, 0.31, 0.17, 0.05, 0.23, 0.09, 0.13]

@@ -11,9 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.decode.top import BLOCK, CACHED, log_norm, top
+from regard.decode.choice import BLOCK, CACHED, log_norm, top
 
-module = importlib.import_module("regard.decode.top")
+module = importlib.import_module("regard.decode.choice")
 
 
 def by_sorting(row: list[float], k: int) -> list[tuple[float, int]]:

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from regard.data.batch import LabelBatch, MaskedBatch, TextBatch, label_batch, text_batch
+from regard.data.builtin.python_source import python_documents
 from regard.data.config import LabelledConfig, TextConfig
 from regard.data.documents import read_documents, split_documents
-from regard.data.python_source import python_documents
 from regard.errors import RegardError, UsageError
 
 

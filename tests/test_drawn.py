@@ -14,20 +14,25 @@ from matplotlib import get_data_path
 from matplotlib.path import Path as Polygon
 from PIL import Image, ImageDraw, ImageFont
 
-from regard.data.pictures.glyphs import CHARACTERS, FONTS, TEST_FONTS, glyphs
-from regard.data.pictures.scene_words import ANSWERS, caption, questions
-from regard.data.pictures.shapes import (
+from regard.data.builtin.glyphs import CHARACTERS, FONTS, TEST_FONTS, glyphs
+from regard.data.builtin.scenes import (
+    ANSWERS,
+    COLOURS,
+    KINDS,
+    SIZES,
     SPAN,
     Scene,
     SceneSet,
+    Thing,
     area_share,
+    caption,
     draw_scene,
     new_captions,
+    questions,
     scenes,
     share_on,
     touched,
 )
-from regard.data.pictures.things import COLOURS, KINDS, SIZES, Thing
 from regard.errors import RegardError, UsageError
 
 

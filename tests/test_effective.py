@@ -14,7 +14,7 @@ from torch import Tensor
 
 from regard.attention import AttentionCall, Causal, Lengths, Mask, MultiHead, record
 from regard.attention.kernels import Setting
-from regard.attention.kernels.window import SlidingWindow
+from regard.attention.kernels.sparse import SlidingWindow
 from regard.blocks.state_space import StateSpace
 from regard.cli import main
 from regard.errors import UsageError

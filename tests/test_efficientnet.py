@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, pad
 
-from regard.data.pictures.format import PictureFormat
+from regard.data.pictures.config import PictureFormat
 from regard.errors import RegardError
 from regard.models.config import EfficientNetConfig
-from regard.models.pictures.efficientnet import EfficientNetLite0, convolve, folded
+from regard.models.pictures.convolutional import EfficientNetLite0, convolve, folded
 from regard.tensors import write_tensors
 
 FORMAT = PictureFormat(size=48, mean=(0.4, 0.5, 0.6), deviation=(0.2, 0.25, 0.3))

@@ -17,9 +17,9 @@ from torch.nn.functional import multi_head_attention_forward, scaled_dot_product
 import regard
 from regard.attention import MultiHead, Pin, Remove, Seen, Temperature, attend, intervene, record
 from regard.attention.call import Role
-from regard.attention.foreign import is_foreign
-from regard.attention.foreign_roles import hides_later, role_of
-from regard.data.pictures.format import PictureFormat
+from regard.attention.foreign.modules import is_foreign
+from regard.attention.foreign.products import hides_later, role_of
+from regard.data.pictures.config import PictureFormat
 from regard.errors import UsageError
 from regard.models.config import KINDS_OF
 from regard.models.table import build

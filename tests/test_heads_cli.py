@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from regard.cli import main
-from regard.cli.heads_show import _narrow
+from regard.cli.heads import _narrow
 from regard.errors import UsageError
 from regard.evaluate.ratios import Estimate
 from regard.look.heads_report import Head, HeadReport, LayerRemoved

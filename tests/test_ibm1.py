@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from regard.errors import RegardError
-from regard.evaluate.ibm1 import Aligner, Model1
+from regard.evaluate.alignment import Aligner, Model1
 
 TOY = [("das haus", "the house"), ("das buch", "the book"), ("ein buch", "a book")]
 

@@ -102,7 +102,7 @@ def test_no_import_points_down_the_order() -> None:
         ("regard.data.batch", "from ..models import table"),
         ("regard.config", "from regard import record"),
         ("regard.config", "import regard"),
-        ("regard.evaluate.exact", "from regard.training.loop import train"),
+        ("regard.evaluate.translation", "from regard.training.loop import train"),
     ],
 )
 def test_the_check_sees_a_wrong_arrow(module: str, line: str) -> None:

@@ -12,7 +12,7 @@ from test_verify import BLOCKS, make, make_bundle
 from regard.attention import MultiHead, record
 from regard.attention.kernels import KERNELS, Setting
 from regard.data.batch import label_batch
-from regard.data.pictures.format import PictureFormat
+from regard.data.pictures.config import PictureFormat
 from regard.errors import UsageError
 from regard.models.config import BertConfig, GPT2Config, LlamaConfig, TransformerConfig, ViTConfig
 from regard.models.configs.attention import KERNEL_KINDS

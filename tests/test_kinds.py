@@ -13,11 +13,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.blocks.batch_norm import BatchNorm
+from regard.blocks.norm import BatchNorm
 from regard.bundle import Bundle, BundleConfig
 from regard.cli import main
 from regard.data.batch import AnswerBatch, CaptionBatch, LabelBatch, MaskedBatch, PairBatch, PictureBatch, TextBatch
-from regard.data.pictures.format import PictureFormat
+from regard.data.pictures.config import PictureFormat
 from regard.errors import RegardError, UsageError
 from regard.models.config import KINDS, KINDS_OF
 from regard.models.presets import PRESETS, preset

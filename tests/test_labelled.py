@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.config import check
+from regard.data.batches import LabelBatches
+from regard.data.builtin.names import language_names
 from regard.data.config import LabelledConfig
-from regard.data.label_batches import LabelBatches
 from regard.data.labelled import load_labelled, read_labelled
 from regard.data.labelled_files import Labelled
-from regard.data.names import language_names
 from regard.errors import RegardError, UsageError
 
 

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import elu
 
-from regard.attention.kernels import prefix, sums
+from regard.attention.kernels import features as prefix
+from regard.attention.kernels import features as sums
 from regard.attention.kernels.features import Exponentials, directions, usual_count
 from regard.attention.kernels.kernel import Kernel, Setting
-from regard.attention.kernels.linear import ByFeatures, Linear
+from regard.attention.kernels.linear import ByFeatures, Linear, Performer
 from regard.attention.kernels.linformer import Linformer
-from regard.attention.kernels.performer import Performer
 from regard.errors import RegardError, UsageError
 from regard.noise import noise
 

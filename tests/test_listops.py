@@ -14,11 +14,11 @@ import torch
 
 from regard.data import labelled
 from regard.data.batch import label_batch
+from regard.data.batches import LabelBatches, token_heads, with_trees
+from regard.data.builtin.listops import listops
 from regard.data.config import LabelledConfig
-from regard.data.label_batches import LabelBatches, token_heads, with_trees
 from regard.data.labelled import load_labelled, read_labelled
 from regard.data.labelled_files import Labelled, as_tree
-from regard.data.listops import listops
 from regard.errors import RegardError, UsageError
 from regard.tasks.classify import TextClassifier
 from regard.tasks.config import run_config
@@ -277,7 +277,7 @@ def test_label_batch_pads_heads_with_their_own_places() -> None:
 @pytest.mark.usefixtures("small")
 def test_trees_travel_through_training_and_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that looks at nothing but heads sees those of the texts, in training, validation, and `regard eval`."""
-    from regard.models.tuned import BertClassifier
+    from regard.models.classifier import BertClassifier
 
     seen: list[tuple[int, int]] = []  # of each row: its number of tokens, the sum of its heads
 

@@ -17,7 +17,7 @@ import torch
 from regard.bundle import load_bundle, save_bundle
 from regard.errors import RegardError
 from regard.interop import import_llama2c
-from regard.interop.llama2c_tokens import read_tokens
+from regard.interop.llama2c import read_tokens
 
 BENCHMARK = Path(__file__).parent.parent / "benchmarks" / "stories260k.py"
 DIM, HIDDEN, LAYERS, HEADS, GROUPS, LENGTH = 24, 37, 3, 6, 2, 31

@@ -16,7 +16,7 @@ from regard.config import check
 from regard.data.batch import text_batch
 from regard.errors import UsageError
 from regard.models.config import LSTMConfig
-from regard.models.lstm import LSTM
+from regard.models.language import LSTM
 from regard.models.presets import preset
 from regard.models.table import build
 from regard.noise import noise

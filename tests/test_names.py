@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 from babel import Locale
 
-from regard.data.names import LANGUAGES, LATIN, RELATED, SPLITS, all_names, language_names, left_out, split_of
+from regard.data.builtin.names import LANGUAGES, LATIN, RELATED, SPLITS, all_names, language_names, left_out, split_of
 from regard.errors import UsageError
 
 
@@ -88,7 +88,7 @@ def test_least_and_languages_choose() -> None:
 
 
 def test_another_process_has_the_same_names() -> None:
-    program = "from regard.data.names import language_names; print(hash(1), language_names('test')[:200])"
+    program = "from regard.data.builtin.names import language_names; print(hash(1), language_names('test')[:200])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == f"{hash(1)} {everything('test')[:200]}"
 

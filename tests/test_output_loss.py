@@ -13,10 +13,9 @@ from torch.nn.functional import cross_entropy, log_softmax
 from torch.profiler import ProfilerActivity, profile
 
 from regard.data.batch import PairBatch, pair_batch
-from regard.models import output
+from regard.models import loss as output
 from regard.models.config import TransformerConfig
-from regard.models.loss import Loss, Part
-from regard.models.output import output_loss, output_loss_reference, target_log_probabilities
+from regard.models.loss import Loss, Part, output_loss, output_loss_reference, target_log_probabilities
 from regard.models.transformer import Transformer
 
 N, D, V = 13, 7, 29

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv2d
 
-from regard.data.pictures.format import PictureFormat
+from regard.data.pictures.config import PictureFormat
 from regard.embed.patches import PatchEmbedding, grid_positions, grid_sinusoid, resize_positions
 from regard.errors import RegardError
 

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from regard.data.pictures.augment import augment, mixup, normalise
-from regard.data.pictures.augment_config import AugmentConfig
 from regard.data.pictures.batches import AnswerBatches, CaptionBatches, PictureBatches
-from regard.data.pictures.format import PictureFormat
+from regard.data.pictures.config import AugmentConfig, PictureFormat
 from regard.errors import RegardError, UsageError
 
 FORMAT = PictureFormat(size=5, channels=3, mean=(0.4, 0.5, 0.6), deviation=(0.2, 0.25, 0.3))

@@ -21,8 +21,8 @@ from PIL import Image
 from rich.cells import cell_len
 from rich.console import Console
 
-from regard.data.pictures.fit import fitted
-from regard.data.pictures.format import PictureFormat
+from regard.data.pictures.config import PictureFormat
+from regard.data.pictures.decode import fitted
 from regard.errors import RegardError, UsageError
 from regard.look.channels import bars_figure, save_bars
 from regard.look.colors import GLOW, INK, color

@@ -12,16 +12,14 @@ from torch import Tensor, nn
 
 import regard
 from regard.data.batch import PictureBatch
-from regard.data.pictures.format import PictureFormat
+from regard.data.pictures.config import PictureFormat
 from regard.errors import RegardError
 from regard.models.config import ConvMixerConfig, ConvNetConfig, MixerConfig, ResNetConfig
 from regard.models.loss import Loss
 from regard.models.pictures.classifier import PictureClassifier
-from regard.models.pictures.convmixer import ConvMixer
-from regard.models.pictures.convnet import ConvNet
+from regard.models.pictures.convolutional import ConvNet, ResNet
 from regard.models.pictures.encoder import PictureEncoder
-from regard.models.pictures.mixer import Mixer
-from regard.models.pictures.resnet import ResNet
+from regard.models.pictures.mixer import ConvMixer, Mixer
 from regard.noise import noise
 
 B, LABELS = 3, 7

@@ -17,9 +17,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from regard.data.pictures.decode import PictureError, _pixels, quiet, read_picture
-from regard.data.pictures.fit import fit_picture, fitted
-from regard.data.pictures.format import PictureFormat
+from regard.data.pictures.config import PictureFormat
+from regard.data.pictures.decode import PictureError, _pixels, fit_picture, fitted, quiet, read_picture
 from regard.errors import RegardError, UsageError
 
 HEIGHT, WIDTH = 7, 11

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from regard.data.pictures.config import PictureFormat
 from regard.data.pictures.decode import read_picture
-from regard.data.pictures.format import PictureFormat
 from regard.data.pictures.sets import (
     PictureSet,
     read_captions,
@@ -552,7 +552,7 @@ def test_two_processes_build_the_same_at_once(tmp_path: Path) -> None:
     paths = some(tmp_path, 70)
     program = (
         "import sys, time\nimport numpy as np\nfrom pathlib import Path\n"
-        "from regard.data.pictures.format import PictureFormat\nfrom regard.data.pictures.store import open_store\n"
+        "from regard.data.pictures.config import PictureFormat\nfrom regard.data.pictures.store import open_store\n"
         "folder, me, *names = sys.argv[1:]\n"
         "def meet(done, total):\n"
         "    Path(folder, me).touch()\n"

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from regard.attention import Rotary
-from regard.embed.positions import LearnedPositions, RandomOffset, SinusoidalPositions, positions, sinusoid
+from regard.embed.tokens import LearnedPositions, RandomOffset, SinusoidalPositions, positions, sinusoid
 from regard.errors import RegardError
 from regard.models.config import BertConfig, GPT2Config, LlamaConfig, TransformerConfig
 from regard.models.gpt import GPT

@@ -11,11 +11,11 @@ import pytest
 from foreign import transformers
 from PIL import Image
 
-from regard.data.pictures.fit import fit_picture
-from regard.data.pictures.format import PictureFormat
+from regard.data.pictures.config import PictureFormat
+from regard.data.pictures.decode import fit_picture
 from regard.errors import RegardError
 from regard.interop.preprocessor import RESAMPLE, read_format, write_format
-from regard.interop.settings import Settings
+from regard.interop.table import Settings
 
 FORMAT = PictureFormat(size=20, fit="squash", mean=(0.3, 0.4, 0.5), deviation=(0.2, 0.25, 0.3))
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.attention import Causal, Lengths, Mask, attend, attend_reference
-from regard.attention.products import attend_short
+from regard.attention.attend import attend_short
 
 MASKS: dict[str, Tensor | None] = {
     "none": None,

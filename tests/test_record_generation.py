@@ -14,9 +14,9 @@ from test_recorder import CASES, subject
 from torch import Tensor
 
 from regard.attention import AttentionCall, MultiHead, Seen, channel, record
-from regard.attention.kernels.window import SlidingWindow, WindowState
+from regard.attention.kernels.sparse import SlidingWindow, WindowState
 from regard.decode.config import DecodeConfig
-from regard.decode.hypothesis import Hypothesis
+from regard.decode.ranking import Hypothesis
 from regard.decode.search import generate
 from regard.tasks.trained import USERS
 from regard.tokens import BEGIN, END, PAD, UNKNOWN

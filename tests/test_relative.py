@@ -13,20 +13,25 @@ from torch import Tensor, nn
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from regard.attention import Causal, Lengths, Mask, MultiHead, record
-from regard.attention.alibi import ALiBi, slopes
-from regard.attention.distances import text_distances, tree_distances
-from regard.attention.relative import Relative
-from regard.attention.relative_kinds import make_relative
-from regard.attention.shaw import Shaw
-from regard.attention.t5 import T5, bucket_of
-from regard.attention.tree import Tree
+from regard.attention.relative import (
+    T5,
+    ALiBi,
+    Relative,
+    Shaw,
+    Tree,
+    bucket_of,
+    make_relative,
+    slopes,
+    text_distances,
+    tree_distances,
+)
 from regard.data.batch import LabelBatch, PairBatch
 from regard.errors import RegardError, UsageError
 from regard.models.bert import BertEncoder
+from regard.models.classifier import BertClassifier
 from regard.models.config import BertConfig, LlamaConfig, TransformerConfig
 from regard.models.gpt import GPT
 from regard.models.transformer import Transformer
-from regard.models.tuned import BertClassifier
 from regard.training.muon import hidden_matrices
 
 H, E, V, REACH = 3, 5, 19, 3

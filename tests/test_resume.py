@@ -33,10 +33,10 @@ from regard.tasks.run import resume_run, start_run
 from regard.tokens import TokenizerPair
 from regard.training.config import TrainConfig
 from regard.training.events import Checkpoint, End, Forecast, Note, Prepared, Progress, Validated, Working
+from regard.training.history import read_progress
 from regard.training.loop import Job, Outcome, train
 from regard.training.show import Show
 from regard.training.state import has_checkpoint
-from regard.training.summary import read_progress
 
 ENCODER = {"kind": "convnet", "channels": (4, 8), "layers": 1}
 SEEING = {
@@ -238,7 +238,7 @@ def test_a_full_disk_under_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     train(toy_job(tmp_path / "whole"), Show())
     openers = {"a": lambda path, **_: NoRoom(), "ab": lambda path: open(path, "ab")}  # noqa: SIM115
-    monkeypatch.setattr("regard.training.log.open", lambda path, mode, **_: openers[mode](path), raising=False)
+    monkeypatch.setattr("regard.training.history.open", lambda path, mode, **_: openers[mode](path), raising=False)
     with pytest.raises(RegardError, match=r"^cannot write .*log.jsonl: No space left on device"):
         train(toy_job(tmp_path / "run"), Show())
     monkeypatch.undo()

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from regard.attention import Causal, Lengths, MultiHead, record
 from regard.attention.kernels import Setting
 from regard.attention.kernels.reformer import Reformer
-from regard.attention.rotary import Rotary
+from regard.attention.relative import Rotary
 from regard.blocks import Around, Block, Experts, FeedForward, GatedFeedForward, Stack, balance_terms, make_norm
 from regard.blocks.state_space import StateSpace
 from regard.data.batch import text_batch

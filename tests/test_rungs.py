@@ -16,7 +16,7 @@ from regard.blocks import balance_terms
 from regard.data.batch import LabelBatch, label_batch
 from regard.errors import RegardError
 from regard.models.bert import Bert
-from regard.models.classifier import Classifier
+from regard.models.classifier import BertClassifier, Classifier, GPTClassifier
 from regard.models.config import (
     KINDS_OF,
     AdditiveConfig,
@@ -32,7 +32,6 @@ from regard.models.config import (
 )
 from regard.models.gpt import GPT
 from regard.models.rungs import CLASSIFIERS, Additive, PlainAttention, SelfAttention, Tfidf, TokenWeights
-from regard.models.tuned import BertClassifier, GPTClassifier
 from regard.noise import noise
 
 V, LABELS, SPECIALS = 29, 5, 4

@@ -24,8 +24,8 @@ from regard.attention import (
     record,
     softness,
 )
-from regard.attention.local import Everywhere, PredictedPosition, SamePosition, make_place
 from regard.attention.scores import Additive
+from regard.attention.soft import Everywhere, PredictedPosition, SamePosition, make_place
 from regard.blocks.recurrent import Recurrent
 from regard.errors import UsageError
 

@@ -12,12 +12,11 @@ import torch
 from PIL import Image
 
 from regard.bundle import load_bundle
-from regard.data.pictures.load import held_out, load_pictures
-from regard.data.pictures.load_texts import load_captions, load_questions
-from regard.data.pictures.shapes import scenes
+from regard.data.builtin.scenes import scenes
+from regard.data.pictures.load import held_out, load_captions, load_pictures, load_questions
 from regard.data.pictures.store import ArrayStore
 from regard.errors import RegardError, UsageError
-from regard.models.pictures.efficientnet import EfficientNetLite0
+from regard.models.pictures.convolutional import EfficientNetLite0
 from regard.tasks.config import ClassifyPicturesConfig, run_config
 from regard.tasks.evaluate_pictures import evaluate_answers, evaluate_captions, evaluate_pictures
 from regard.tasks.features import features_of
@@ -172,7 +171,7 @@ def test_a_classifier_of_pictures_learns_is_kept_and_used(kind: str, tmp_path: P
 
 
 def _glyphs(count: int) -> list[np.ndarray]:
-    from regard.data.pictures.glyphs import glyphs
+    from regard.data.builtin.glyphs import glyphs
 
     return list(glyphs(1000, 2)[0][:count])
 
@@ -271,7 +270,7 @@ def test_an_answerer_learns_is_kept_and_used(tmp_path: Path) -> None:
 def test_features_are_computed_once_and_are_the_encoders(tmp_path: Path) -> None:
     torch.manual_seed(1)
     config = run_config("caption", {"model": {"encoder": {"kind": "efficientnet-lite0", "depth": "block-5"}}}).model
-    from regard.data.pictures.format import PictureFormat
+    from regard.data.pictures.config import PictureFormat
 
     format = PictureFormat(size=32)
     encoder = EfficientNetLite0(config.encoder, format).eval()  # type: ignore[union-attr]
@@ -295,7 +294,7 @@ def test_features_are_computed_once_and_are_the_encoders(tmp_path: Path) -> None
 
 def test_a_captioner_on_features_captions_a_picture_it_never_saw(tmp_path: Path) -> None:
     """The bundle holds the encoder's weights: the file they came from is not needed any more."""
-    from regard.data.pictures.format import PictureFormat
+    from regard.data.pictures.config import PictureFormat
     from regard.models.configs.pictures import EfficientNetConfig
 
     torch.manual_seed(2)
@@ -313,7 +312,7 @@ def test_a_captioner_on_features_captions_a_picture_it_never_saw(tmp_path: Path)
 
 
 def test_a_grey_model_sees_colours_as_pillow_turns_them_grey(tmp_path: Path) -> None:
-    from regard.data.pictures.format import PictureFormat
+    from regard.data.pictures.config import PictureFormat
 
     path = photo(tmp_path / "a.png", (28, 28))
     shown = see(path, PictureFormat(size=28, channels=1)).shown

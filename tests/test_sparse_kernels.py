@@ -11,12 +11,10 @@ import torch
 from torch import Tensor
 
 from regard.attention import Causal, Lengths, MultiHead, record
-from regard.attention.kernels import KernelState, Setting, layout
-from regard.attention.kernels.bigbird import BigBird, random_blocks
+from regard.attention.kernels import KernelState, Setting
+from regard.attention.kernels import block_sparse as layout
 from regard.attention.kernels.block_sparse import attend_parts
-from regard.attention.kernels.sparse import Sparse
-from regard.attention.kernels.strided import Strided
-from regard.attention.kernels.window import SlidingWindow
+from regard.attention.kernels.sparse import BigBird, SlidingWindow, Sparse, Strided, random_blocks
 from regard.errors import UsageError
 
 B, H, E = 3, 2, 5

@@ -10,7 +10,7 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from regard.data.batch import PairBatch, PictureBatch
-from regard.data.pictures.format import PictureFormat
+from regard.data.pictures.config import PictureFormat
 from regard.models.config import ConvNetConfig, MixerConfig, TransformerConfig
 from regard.models.pictures.classifier import PictureClassifier
 from regard.models.pictures.mixer import Mixer

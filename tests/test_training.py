@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from toy_run import CONFIG, ToyBatch, ToyBatches, ToyModel, toy_job
 
 import regard.training.loop
-import regard.training.probe
+import regard.training.stopwatch
 from regard.errors import RegardError, UsageError
 from regard.evaluate.classification import f1_error, score_labels
 from regard.look.curves import draw
@@ -34,16 +34,15 @@ from regard.noise import dropout
 from regard.tasks.config import run_config
 from regard.tasks.run import start_run
 from regard.tensors import weights_of
-from regard.training.averages import MovingAverage, mean_of, set_weights, weights_in_place
 from regard.training.config import TrainConfig
 from regard.training.events import Checkpoint, End, Event, Forecast, Note, Progress, Validated, Working
-from regard.training.log import RunLog
+from regard.training.history import RunLog
 from regard.training.loop import train
-from regard.training.optimiser import load_optimiser, make_optimiser, optimiser_tensors, set_rate
-from regard.training.probe import duration, roughly
-from regard.training.schedule import learning_rate
+from regard.training.optimiser import learning_rate, load_optimiser, make_optimiser, optimiser_tensors, set_rate
 from regard.training.show import Lines, LiveTable, Show, forecast_line, progress_line, wrapped
 from regard.training.show import number as in_digits
+from regard.training.state import MovingAverage, mean_of, set_weights, weights_in_place
+from regard.training.stopwatch import duration, roughly
 from regard.training.validation import Choice, Validation, choose, interval_error, share_error
 
 
@@ -785,7 +784,7 @@ def test_the_first_loss_and_the_expected_time_come_at_once(tmp_path: Path, monke
     """The bug: nothing was shown before a hundred updates (45 s) were done, and on a resume no expected time at all."""
     slow = SlowBatches()
     monkeypatch.setattr(regard.training.loop, "time", slow)
-    monkeypatch.setattr(regard.training.probe, "time", slow)
+    monkeypatch.setattr(regard.training.stopwatch, "time", slow)
     config = CONFIG.model_copy(update={"steps": 300, "validate_every": 200, "log_every": 100, "average": 0})
     show, again = Keeps(stop=100), Keeps()
     train(toy_job(tmp_path, config, batches=slow), show)

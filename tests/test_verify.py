@@ -22,14 +22,12 @@ from regard.data.batches import generator
 from regard.models.bert import Bert
 from regard.models.classifier import Classifier
 from regard.models.config import KINDS_OF, TransformerConfig
+from regard.models.encoder_decoder import Memory
 from regard.models.gpt import GPT, GPTState
-from regard.models.language import LanguageModel
+from regard.models.language import LanguageModel, LSTMState
 from regard.models.loss import Loss, Part
-from regard.models.lstm import LSTMState
-from regard.models.memory import Memory
 from regard.models.table import build, build_model
-from regard.models.transformer import Transformer
-from regard.models.transformer_decoder import TransformerDecoder, TransformerState
+from regard.models.transformer import Transformer, TransformerDecoder, TransformerState
 from regard.tasks.run import RunResult
 from regard.tokens import TextTokenizer, TokenizerPair, TokensConfig, train_tokenizer
 from regard.verify import CHECKS, verify, verify_bundle
@@ -491,7 +489,7 @@ def test_padding_that_weighs_something() -> None:
 
 
 def test_a_text_that_is_judged_by_its_last_column(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.models.tuned.last_of", lambda x, lengths: x[:, -1])
+    monkeypatch.setattr("regard.models.classifier.last_of", lambda x, lengths: x[:, -1])
     assert failing(make("classify", "gpt2", **BLOCKS), *FORWARD) == {"batched = single", "padded = unpadded"}
 
 

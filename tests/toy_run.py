@@ -16,9 +16,9 @@ from regard.files import new_folder, write_json
 from regard.models.loss import Loss, Part
 from regard.noise import dropout
 from regard.tensors import write_tensors
-from regard.training.averages import weights_of
 from regard.training.config import TrainConfig
 from regard.training.loop import Job
+from regard.training.state import weights_of
 from regard.training.validation import Validation
 
 CONFIG = TrainConfig(

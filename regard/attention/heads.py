@@ -20,11 +20,10 @@ from regard.attention.cache import MemoryKeys, StepCache
 from regard.attention.call import Role
 from regard.attention.changes import changed
 from regard.attention.kernels.kernel import Kernel, KernelState, Setting, lengths_of
-from regard.attention.kernels.window import SlidingWindow
+from regard.attention.kernels.sparse import SlidingWindow
 from regard.attention.masks import Causal, Mask, Window
 from regard.attention.record import attend_seen, tell, tell_nothing
-from regard.attention.relative import Relative, RelativeValues
-from regard.attention.rotary import Rotary
+from regard.attention.relative import Relative, RelativeValues, Rotary
 from regard.noise import dropout as drop
 
 

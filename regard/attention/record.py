@@ -20,12 +20,10 @@ from torch import Tensor, nn
 
 from regard.attention import channel
 from regard.attention.attend import attend, attention_scores, for_each_head
-from regard.attention.bounds import Bounds
-from regard.attention.call import AttentionCall, Lazy, Role, Told
+from regard.attention.call import AttentionCall, Bounds, Lazy, Role, Told, holds, module_of, names_of
 from regard.attention.changes import changed
-from regard.attention.foreign import is_foreign, watching, why_nothing
+from regard.attention.foreign.modules import is_foreign, watching, why_nothing
 from regard.attention.masks import Mask, as_mask
-from regard.attention.paths import holds, module_of, names_of
 from regard.attention.seen import Labels, Seen
 from regard.errors import UsageError
 

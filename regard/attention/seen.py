@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from regard.attention.bounds import Bounds, SomeRows
-from regard.attention.call import AttentionCall, Role
+from regard.attention.call import AttentionCall, Bounds, Numbers, Role, SomeRows
 from regard.attention.channel import Row
 from regard.attention.masks import Causal
-from regard.attention.paths import Numbers
 from regard.errors import UsageError
 
 Labels = Mapping[str, Sequence[Sequence[str]]]  # of each axis, for each input, its tokens

@@ -1,13 +1,11 @@
 """Attention and feed-forward, repeated."""
 
-from regard.blocks.block import Block, BlockState
+from regard.blocks.block import Around, Block, BlockState
 from regard.blocks.convolution import CausalConvolution, CentredConvolution
-from regard.blocks.experts import Experts, balance_terms
-from regard.blocks.feed_forward import FeedForward, GatedFeedForward, make_feed_forward
+from regard.blocks.feed_forward import Experts, FeedForward, GatedFeedForward, balance_terms, make_feed_forward
 from regard.blocks.initialise import initialise, initialise_head, initialise_normal
 from regard.blocks.norm import make_norm
 from regard.blocks.recurrent import Recurrent, RecurrentEncoder
-from regard.blocks.residual import Around
 from regard.blocks.stack import Stack
 from regard.blocks.state_space import StateSpace
 

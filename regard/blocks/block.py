@@ -1,4 +1,4 @@
-"""One block serves encoder and decoder: attention to itself, attention to a memory if there is one, feed-forward."""
+"""One block serves encoder and decoder: residual sub-layers of self-attention, attention to a memory, and feed-forward."""
 
 from __future__ import annotations
 
@@ -9,8 +9,23 @@ from typing import Any
 from torch import Tensor, nn
 
 from regard.attention import Mask, MemoryKeys, MultiHead
-from regard.blocks.residual import Around
 from regard.blocks.state_space import StateSpace
+from regard.noise import add_dropped, dropout
+
+
+class Around(nn.Module):
+    """What stands around a sub-layer of (B, T, D)."""
+
+    def __init__(self, norm: nn.Module, rate: float, *, order: str, residual: bool = True) -> None:
+        super().__init__()
+        self.norm = norm if order != "none" else nn.Identity()
+        self.rate, self.order, self.residual = rate, order, residual
+
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        y = sublayer(self.norm(x) if self.order == "pre" else x)
+        rate = self.rate if self.training else 0.0
+        y = add_dropped(x, y, rate) if self.residual else dropout(y, rate)
+        return self.norm(y) if self.order == "post" else y
 
 
 @dataclass

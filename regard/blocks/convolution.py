@@ -1,22 +1,17 @@
-"""Dilated convolutions of sequences: a position is computed from a few others, `dilation` apart.
-
-    y_t = b + Σ_j W_j x_{t + o_j},    x is zero before the first position and behind the last
-
-With K taps and dilation d the offsets o_j are -(K-1) d, ..., -d, 0 for a causal convolution, which sees no later position
-(the masked convolution of van den Oord et al. 2016, "WaveNet"), and -⌊K/2⌋ d, ..., 0, ..., ⌊K/2⌋ d for a centred one.
-
-Vectors stay whole, (B, T, D), and all taps are one matrix product with shifted copies of them. On a CPU that is faster
-than `conv1d`, which wants its channels in the middle.
-"""
+"""Convolutions: causal and dilated over text, with gates, and over pictures."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
+
+from regard.blocks.norm import BatchNorm
+from regard.blocks.sizes import output_size, same_padding
+from regard.noise import add_dropped
 
 
 def shifted(x: Tensor, offsets: Sequence[int]) -> Tensor:
@@ -85,3 +80,105 @@ class CausalConvolution(DilatedConvolution):
         past.inputs[:, past.read % length] = x
         past.read += 1
         return self.taps(seen)
+
+
+class NormReLU(nn.LayerNorm):
+    """max(0, LayerNorm(x)), in one buffer: the norm's gradient does not need its output."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).relu_()
+
+
+class ConvolutionBlock(nn.Module):
+    """(B, T, channels) -> (B, T, channels). One block serves encoder (centred) and decoder (causal)."""
+
+    def __init__(self, channels: int, convolution: CentredConvolution | CausalConvolution, *, rate: float) -> None:
+        super().__init__()
+        inner = convolution.inputs
+        self.before_down, self.down = NormReLU(channels), nn.Linear(channels, inner)
+        self.before_convolution, self.convolution = NormReLU(inner), convolution
+        self.before_up, self.up = NormReLU(inner), nn.Linear(inner, channels)
+        self.rate = rate
+
+    def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
+        """`real` (B, T, 1) is zero where a row has ended: the convolution sees zeros there, as behind the last column."""
+        return self._around(x, lambda y: self.convolution(y if real is None else y * real))
+
+    def start(self, rows: int, like: Tensor) -> Past:
+        return self._causal().start(rows, like)
+
+    def step(self, x: Tensor, past: Past) -> Tensor:
+        """The newest position of each hypothesis, (B, W, channels) -> (B, W, channels); it joins the past."""
+        convolution = self._causal()
+        return self._around(x, lambda y: convolution.step(y.flatten(0, 1), past).view_as(y))
+
+    def _around(self, x: Tensor, convolve: Callable[[Tensor], Tensor]) -> Tensor:
+        y = self.down(self.before_down(x))  # (B, T, channels / 2)
+        y = convolve(self.before_convolution(y))
+        y = self.up(self.before_up(y))  # (B, T, channels)
+        return add_dropped(x, y, self.rate if self.training else 0.0)
+
+    def _causal(self) -> CausalConvolution:
+        assert isinstance(self.convolution, CausalConvolution), "only a causal convolution goes step by step"
+        return self.convolution
+
+
+class Convolution(nn.Conv2d):
+    """(B, inputs, H, W) -> (B, outputs, H', W'), at stride 1 as large as before."""
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: int,
+        *,
+        stride: int = 1,
+        groups: int = 1,
+        bias: bool = False,
+    ) -> None:
+        before, behind = same_padding(kernel)
+        # A 1 x 1 kernel with a stride leaves places out. They are left out first: with channels last and fewer than 8 of
+        # them, oneDNN (3.12, issue 6035) writes behind the end of its memory when it computes that gradient.
+        self.skip = stride if kernel == 1 else 1
+        super().__init__(inputs, outputs, kernel, stride // self.skip, before, groups=groups, bias=bias)
+        self.more = behind - before  # an even kernel needs more zeros behind
+
+    def reset_parameters(self) -> None:
+        """Variance 2 / fan-in, which keeps the size of signals through ReLUs (He et al. 2015, eq. 10)."""
+        nn.init.kaiming_normal_(self.weight, nonlinearity="relu")
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.skip > 1:
+            x = x[:, :, :: self.skip, :: self.skip]
+        return super().forward(pad(x, (0, self.more, 0, self.more)) if self.more else x)
+
+    def size_after(self, size: int) -> int:
+        """Rows of what comes out of pictures of `size` rows."""
+        kernel, stride, before = self.kernel_size[0], self.stride[0] * self.skip, int(self.padding[0])
+        return output_size(size + self.more, kernel, stride, before)
+
+
+class ConvolutionNorm(nn.Module):
+    """A convolution without a bias, which its batch norm has."""
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, *, stride: int = 1) -> None:
+        super().__init__()
+        self.convolution = Convolution(inputs, outputs, kernel, stride=stride)
+        self.norm = BatchNorm(outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(self.convolution(x))
+
+    def size_after(self, size: int) -> int:
+        return self.convolution.size_after(size)
+
+
+def channels_last(pixels: Tensor) -> Tensor:
+    """The same numbers (B, C, H, W) with the channels of a place beside each other in memory."""
+    if pixels.size(1) > 1:
+        return pixels.contiguous(memory_format=torch.channels_last)
+    # One channel lies the same either way, but strides must say so, or convolutions go on channel by channel.
+    batch, _, rows, columns = pixels.shape
+    return pixels.reshape(batch, rows, columns, 1).movedim(-1, 1)

@@ -6,9 +6,12 @@ SwiGLU(x) = (swish(x W_g) ∘ x W_u) W_d
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, relu, silu
 
@@ -56,3 +59,51 @@ def make_feed_forward(width: int, inner: int, *, activation: str, rate: float = 
     if activation == "swiglu":
         return GatedFeedForward(width, inner, rate=rate, bias=bias)
     return FeedForward(width, inner, activation=activation, rate=rate, bias=bias)
+
+
+_terms: ContextVar[list[Tensor] | None] = ContextVar("balance terms", default=None)
+
+
+@contextmanager
+def balance_terms() -> Iterator[list[Tensor]]:
+    """Inside this block every mixture adds its balance term to the list."""
+    found: list[Tensor] = []
+    token = _terms.set(found)
+    try:
+        yield found
+    finally:
+        _terms.reset(token)
+
+
+class Experts(nn.Module):
+    """(B, T, D) -> (B, T, D); `make` builds one expert, `used` of them see each token."""
+
+    def __init__(self, width: int, experts: int, used: int, make: Callable[[], nn.Module]) -> None:
+        super().__init__()
+        if not 1 <= used <= experts:
+            raise ValueError(f"{used} experts for each token of {experts}; choose from 1 to {experts}")
+        self.used = used
+        self.router = nn.Linear(width, experts, bias=False)
+        self.experts = nn.ModuleList(make() for _ in range(experts))
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = x.reshape(-1, x.size(-1))  # (N, D)
+        scores = self.router(tokens)  # (N, experts)
+        values, chosen = scores.topk(self.used, dim=-1)  # (N, used)
+        every = scores.softmax(dim=-1)  # (N, experts)
+        shares = (every.gather(1, chosen) if self.used == 1 else values.softmax(dim=-1)).to(x.dtype)  # (N, used)
+        self._tell_balance(every, chosen)
+        out = torch.zeros_like(tokens)
+        for number, expert in enumerate(self.experts):
+            rows, places = (chosen == number).nonzero(as_tuple=True)
+            if len(rows):
+                out = out.index_add(0, rows, shares[rows, places, None] * expert(tokens[rows]))
+        return out.view_as(x)
+
+    def _tell_balance(self, every: Tensor, chosen: Tensor) -> None:
+        found = _terms.get()
+        if found is None:
+            return
+        count = every.size(-1)
+        sent = torch.bincount(chosen.flatten(), minlength=count) / chosen.numel()  # (experts,)
+        found.append(count * (sent * every.mean(dim=0)).sum())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from regard.embed.positions import LearnedPositions
+from regard.embed.tokens import LearnedPositions
 
 PARTS = {"key_value": 2, "gate_up": 2}  # matrices that lie one above the other in one parameter
 INTO_THE_STREAM = ("attention.out", "cross.out", "feed_forward.down")  # what a block adds to the residual stream

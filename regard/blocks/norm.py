@@ -1,4 +1,4 @@
-"""Norms of vectors: layer norm (Ba et al. 2016) and root-mean-square norm (Zhang & Sennrich 2019)."""
+"""Norms: layer norm (Ba et al. 2016), RMS norm (Zhang & Sennrich 2019), and batch norm of pictures (Ioffe & Szegedy 2015)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import rms_norm
+from torch.nn.functional import batch_norm, rms_norm
+
+from regard.errors import RegardError
 
 
 class RMSNorm(nn.RMSNorm):
@@ -48,3 +50,27 @@ class _RMSNorm(torch.autograd.Function):
 def make_norm(kind: str, width: int, epsilon: float = 1e-5) -> nn.Module:
     """layer: (x - mean) / √(variance + ε) · w + b;   rms: x / √(mean of x² + ε) · w."""
     return RMSNorm(width, eps=epsilon) if kind == "rms" else nn.LayerNorm(width, eps=epsilon)
+
+
+class BatchNorm(nn.Module):
+    """(B, C, H, W) -> (B, C, H, W). The running statistics are saved with the weights."""
+
+    mean: Tensor  # (C,)
+    variance: Tensor  # (C,)
+
+    def __init__(self, channels: int, *, momentum: float = 0.1, epsilon: float = 1e-5) -> None:
+        super().__init__()
+        self.momentum, self.epsilon = momentum, epsilon
+        self.weight, self.bias = nn.Parameter(torch.ones(channels)), nn.Parameter(torch.zeros(channels))
+        self.register_buffer("mean", torch.zeros(channels, dtype=torch.float32))
+        self.register_buffer("variance", torch.ones(channels, dtype=torch.float32))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training and x.numel() == x.size(1):
+            raise RegardError(
+                "batch norm cannot learn from one picture of 1 x 1: one number has no variance; "
+                "use a larger batch, larger pictures or fewer stages"
+            )
+        return batch_norm(
+            x, self.mean, self.variance, self.weight, self.bias, self.training, self.momentum, self.epsilon
+        )

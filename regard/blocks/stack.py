@@ -1,17 +1,139 @@
-"""Blocks one upon another, over whole sequences or step by step; as a list, so that a model names them by number."""
+"""Stacks of blocks: whole, step by step, or reversible (Gomez et al. 2017; Kitaev et al. 2020), computed anew."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import copy_context
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.func import functional_call
 
-from regard.attention import Mask
+from regard.attention import Mask, record
 from regard.blocks.block import Block, BlockState
-from regard.blocks.reversible import in_two_streams, keeping_little, make_reversible
+from regard.blocks.feed_forward import Experts
+from regard.errors import UsageError
+from regard.noise import NoisePlace
+
+Half = Callable[[Tensor], Tensor]
+
+
+def make_reversible(block: Block) -> None:
+    """Take the block's residual connections off: whoever runs it adds what each half gives to the other stream."""
+    arounds = (block.around_attention, block.around_feed_forward)
+    if block.cross is not None:
+        raise UsageError("reversible blocks have no attention to a memory; set model.reversible = false")
+    if any(around.order != "pre" for around in arounds):
+        raise UsageError("reversible blocks have their norms before each sub-layer; set model.norm = pre")
+    if not all(around.residual for around in arounds):
+        raise UsageError("reversible blocks are made of residual connections; set model.residual = true")
+    if isinstance(block.feed_forward, Experts):
+        raise UsageError("reversible blocks compute twice, and experts are counted once; set model.experts = 0")
+    for around in arounds:
+        around.residual = False
+
+
+def in_two_streams(x: Tensor, blocks: Sequence[Block], attend: Sequence[Half]) -> Tensor:
+    """The equations, written to be read; `attend` is the attention of each block: x (B, T, D) -> (B, T, D)."""
+    first = second = x
+    for block, look in zip(blocks, attend, strict=True):
+        first = first + block.around_attention(second, look)
+        second = second + block.around_feed_forward(first, block.feed_forward)
+    return (first + second) / 2
+
+
+def keeping_little(blocks: Sequence[Block], x: Tensor, mask: Mask | None, distances: Tensor | None) -> Tensor:
+    """Whole sequences (B, T, D) in two streams, keeping no activations but the last."""
+    halves = [_Again(half(block), mask, distances) for block in blocks for half in (_Attention, _FeedForward)]
+    parameters = list({id(p): p for half in halves for p in half.parameters.values()}.values())
+    first, second = _Reversible.apply(halves, parameters, x, *parameters)
+    return (first + second) / 2
+
+
+class _Attention(nn.Module):
+    """F of a block, as a module of its own."""
+
+    def __init__(self, block: Block) -> None:
+        super().__init__()
+        self.around, self.layer = block.around_attention, block.attention
+
+    def forward(self, x: Tensor, mask: Mask | None, distances: Tensor | None) -> Tensor:
+        return self.around(x, lambda y: self.layer(y, y, mask, distances))
+
+
+class _FeedForward(nn.Module):
+    """G of a block, as a module of its own."""
+
+    def __init__(self, block: Block) -> None:
+        super().__init__()
+        self.around, self.layer = block.around_feed_forward, block.feed_forward
+
+    def forward(self, x: Tensor, mask: Mask | None, distances: Tensor | None) -> Tensor:
+        return self.around(x, self.layer)
+
+
+class _Again:
+    """Half a block that can be computed a second time just as the first."""
+
+    def __init__(self, half: nn.Module, mask: Mask | None, distances: Tensor | None) -> None:
+        self.half, self.given = half, (mask, distances)
+        self.parameters = {name: p for name, p in half.named_parameters() if p.requires_grad}
+        self.context = copy_context()
+        self.noise: NoisePlace | None = None
+
+    def first(self, x: Tensor) -> Tensor:
+        self.noise = NoisePlace(x.device)
+        return self.half(x, *self.given)
+
+    def again(self, x: Tensor, y: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor, dict[int, Tensor]]:
+        """y less what x gives, and from the gradient of the result those of x and, by id, of the parameters.
+
+        The parameters are stood in for, so that their hooks see the whole gradient once.
+        """
+        x = x.detach().requires_grad_()
+        stand_in = {name: p.detach().requires_grad_() for name, p in self.parameters.items()}
+        result = self.context.copy().run(self._replay, x, stand_in)
+        found = torch.autograd.grad(result, [x, *stand_in.values()], gradient.to(result.dtype), allow_unused=True)
+        pairs = zip(self.parameters.values(), found[1:], strict=True)
+        return y - result.detach(), found[0], {id(p): each for p, each in pairs if each is not None}
+
+    def _replay(self, x: Tensor, stand_in: dict[str, Tensor]) -> Tensor:
+        assert self.noise is not None
+        with torch.enable_grad(), self.noise.replayed(), record(nn.Identity()):  # that recorder knows no one
+            return functional_call(self.half, stand_in, (x, *self.given))
+
+
+class _Reversible(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, halves: list[_Again], parameters: list[nn.Parameter], x: Tensor, *inputs: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        first = second = x
+        for f, g in zip(halves[::2], halves[1::2], strict=True):
+            first = first + f.first(second)
+            second = second + g.first(first)
+        ctx.halves, ctx.parameters = halves, parameters
+        ctx.save_for_backward(first, second)
+        return first, second
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
+        first, second = ctx.saved_tensors
+        of_first, of_second = gradients
+        of: dict[int, Tensor] = {}
+        for f, g in zip(ctx.halves[-2::-2], ctx.halves[::-2], strict=True):
+            second, more, of_g = g.again(first, second, of_second)
+            of_first = of_first + more
+            first, more, of_f = f.again(second, first, of_first)
+            of_second = of_second + more
+            for found in (of_g, of_f):
+                for each, gradient in found.items():
+                    of[each] = of[each] + gradient if each in of else gradient
+        return None, None, of_first + of_second, *(of.get(id(p)) for p in ctx.parameters)
 
 
 class Stack(nn.ModuleList):

@@ -14,7 +14,7 @@ from regard.cli.inputs import Answered, Inputs, Item, answers, arguments, pictur
 from regard.cli.model import check_out, load_model, newest_run
 from regard.cli.options import Device, Model
 from regard.cli.output import json_line, one_line, printable, results, say
-from regard.data.pictures.suffixes import is_picture
+from regard.data.pictures.config import is_picture
 from regard.errors import UsageError
 
 CHUNK = 64  # questions answered together

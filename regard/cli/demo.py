@@ -17,7 +17,7 @@ from regard.cli.output import progress, results
 from regard.cli.train import start
 
 if TYPE_CHECKING:
-    from regard.data.dates import DatePair
+    from regard.data.builtin.dates import DatePair
     from regard.tasks.demo import DemoReport
     from regard.tasks.translate import Translator
 

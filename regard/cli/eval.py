@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from regard.evaluate.classification import ClassificationScores
     from regard.tasks.evaluate import Evaluation
     from regard.tasks.evaluate_labels import LabelEvaluation
-    from regard.tasks.evaluate_pictures import PictureEvaluation
+    from regard.tasks.evaluate_pictures import CaptionEvaluation, PictureEvaluation
     from regard.tasks.evaluate_text import TextEvaluation
 
 MOST_LABELS = 30  # that get a row of their own
@@ -91,8 +91,6 @@ def evaluate(
     elif task == "classify":
         _labels(model, run, on, columns, save, out, as_json)
     elif model.config.pictures is not None:
-        from regard.cli.eval_pictures import score_pictures
-
         score_pictures(model, run, on, given(beam=beam), save, out, as_json)
     else:
         _texts(model, run, on, given(context=context, overlap=overlap), columns, as_json)
@@ -265,3 +263,55 @@ def print_confusion(scores: ClassificationScores) -> None:
     if worst:
         rows = [[f"{names[i]} taken for {names[j]}", f"{count:,}"] for count, i, j in worst]
         print_table(("most frequent mistakes", "times"), rows, right=("times",))
+
+
+def score_pictures(
+    user: Any, run: str, on: list[str], options: dict[str, Any], save: Path | None, out: Path | None, as_json: bool
+) -> None:
+    """Labels, captions or answers of a test set."""
+    if user.config.task == "caption":
+        _captions(user, run, on, options, save, as_json)
+        return
+    from regard.files import write_text
+    from regard.look.confusion_samples import save_confusion_samples
+    from regard.tasks.evaluate_pictures import evaluate_answers, evaluate_pictures
+
+    answers = user.config.task == "answer"
+    with progress("answering" if answers else "classifying") as advance:
+        found = (evaluate_answers if answers else evaluate_pictures)(user, on, progress=advance)
+    say_notes(found.notes, found.left_out)
+    if save is not None:
+        say(f"wrote {write_text(save, ''.join(user.labels[place] + chr(10) for place in found.predicted))}")
+    if out is not None:
+        title = f"{found.scores.accuracy:.1f}% of {len(found.wanted):,} right"
+        say(f"wrote {save_confusion_samples(found.scores.confusion, user.labels, found.samples, out, title)}")
+    if as_json:
+        print_json({"run": run, "on": on, **found.data()})
+    else:
+        print_label_scores(run, on, found, "questions" if answers else "pictures")
+
+
+def _captions(user: Any, run: str, on: list[str], options: dict[str, Any], save: Path | None, as_json: bool) -> None:
+    from regard.files import write_text
+    from regard.tasks.evaluate_pictures import evaluate_captions
+
+    found = evaluate_captions(user, on, **options)
+    say_notes(found.notes, found.left_out)
+    if save is not None:
+        say(f"wrote {write_text(save, ''.join(one_line(output) + chr(10) for output in found.outputs))}")
+    if as_json:
+        print_json({"run": run, "on": on, **options, **found.data()})
+    else:
+        print_caption_scores(run, on, found)
+
+
+def print_caption_scores(run: str, on: list[str], found: CaptionEvaluation) -> None:
+    scores = found.scores
+    rows = [(f"BLEU-{n}", f"{getattr(scores, f'bleu{n}'):.1f}") for n in (1, 2, 3, 4)]
+    rows += [("CIDEr-D", f"{100 * scores.cider_d:.1f}"), ("ROUGE-L", f"{scores.rouge_l:.1f}")]
+    if found.exact is not None:
+        rows.append(("exact", f"{found.exact:.1f}"))
+    print_table((run, "score"), rows, right=("score",))
+    speed = len(found.outputs) / max(1e-9, found.seconds)
+    left = f" ({len(found.left_out):,} left out)" if found.left_out else ""
+    results().print(f"{len(found.outputs):,} pictures of {' '.join(on)}{left}, {speed:,.0f} a second", markup=False)

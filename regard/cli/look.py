@@ -10,7 +10,7 @@ import typer
 from regard.cli.model import READING, check_model, check_out, load_model, newest_of_any
 from regard.cli.options import Device
 from regard.cli.output import results, say
-from regard.data.pictures.suffixes import is_picture
+from regard.data.pictures.config import is_picture
 from regard.errors import UsageError
 
 

@@ -14,7 +14,7 @@ from regard.cli.output import print_json, print_table, say
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
-    from regard.training.summary import RunSummary
+    from regard.training.history import RunSummary
 
 RUNS = Path("runs")
 COLUMNS = ("run", "data", "size", "steps", "best", "state", "changed")
@@ -27,7 +27,7 @@ def runs(
 ) -> None:
     """List the runs here: how far they came, how good they are, whether they can go on."""
     from regard.runs import all_runs
-    from regard.training.summary import summarise
+    from regard.training.history import summarise
 
     found = [summarise(run) for run in all_runs(root, depth=3)]
     if as_json:

@@ -190,7 +190,7 @@ def go_on(folder: Path, fixed: dict[str, Any], changes: dict[str, Any], device: 
         raise UsageError(f"a run goes on as it began: leave out {names}, or start a new run without --resume")
     check_device(device)
     from regard.runs import read_run
-    from regard.training.summary import read_progress
+    from regard.training.history import read_progress
 
     read_run(folder)  # a wrong name is told before torch is imported
     if read_progress(folder).get("finished") and not changes:
@@ -247,8 +247,8 @@ def summary(result: RunResult) -> dict[str, Any]:
 
 
 def print_summary(result: RunResult) -> None:
-    from regard.training.probe import duration
     from regard.training.show import metrics_line
+    from regard.training.stopwatch import duration
 
     outcome = result.outcome
     took = f"{outcome.progress.step:,} steps in {duration(outcome.progress.seconds)}"

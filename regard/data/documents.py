@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regard.config import find_file
+from regard.data.builtin.python_source import python_documents
 from regard.data.held_out import hash_of
 from regard.data.lines import opened, read_text, suffix_of
-from regard.data.python_source import python_documents
 from regard.data.rows import Wanted, as_text, no_column, place_of, read_table
 from regard.errors import RegardError, UsageError
 

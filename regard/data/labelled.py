@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from regard.config import find_file
-from regard.data import held_out, listops
+from regard.data import held_out
+from regard.data.builtin import listops
+from regard.data.builtin.names import LANGUAGES, language_names, left_out
 from regard.data.config import LabelledConfig, generated
 from regard.data.labelled_files import Keys, Labelled, read_file, read_folders
-from regard.data.names import LANGUAGES, language_names, left_out
 from regard.errors import RegardError, UsageError
 
 BUILTIN = "builtin/names"

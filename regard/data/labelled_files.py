@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 from regard.data.lines import EncodingError, opened, read_lines, read_text, suffix_of
-from regard.data.pictures.suffixes import LOOKED_AT, is_picture
+from regard.data.pictures.config import LOOKED_AT, is_picture
 from regard.data.rows import (
     FORMATS,
     MISSING,

@@ -9,9 +9,11 @@ from functools import partial
 from pathlib import Path
 
 from regard.config import find_file
-from regard.data import addition, copying, held_out
+from regard.data import held_out
+from regard.data.builtin import algorithms as addition
+from regard.data.builtin import algorithms as copying
+from regard.data.builtin.dates import as_pairs, date_pairs
 from regard.data.config import Generated, PairsConfig, generated
-from regard.data.dates import as_pairs, date_pairs
 from regard.data.lines import LONGEST_LINE, Bad, read_lines, suffix_of
 from regard.data.rows import (
     FORMATS,
@@ -42,7 +44,7 @@ thai turkish ukrainian urdu vietnamese deutsch español français italiano
 LANGUAGES = frozenset(_LANGUAGES.split())  # what columns of sentences are called
 
 # How long the texts of the generated sets are where their name does not say it, and who makes them.
-MOST = {**copying.MOST, **dict.fromkeys(addition.FORMS, addition.MOST)}
+MOST = {**copying.MOST_LETTERS, **dict.fromkeys(addition.FORMS, addition.MOST_DIGITS)}
 MAKERS: dict[str, Callable[[str, int, int, int | None], list[Pair]]] = {
     "copy": copying.copy_pairs,
     "recall": copying.recall_pairs,

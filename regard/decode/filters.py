@@ -10,9 +10,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from regard.decode.choice import top
 from regard.decode.config import DecodeConfig
-from regard.decode.hypothesis import Live
-from regard.decode.top import top
+from regard.decode.ranking import Live
 
 HEAD = 256  # tokens looked at first for top-p; nearly always they have the probability asked for
 

@@ -11,13 +11,11 @@ import torch
 from torch import Tensor
 
 from regard.attention import channel
-from regard.decode.choice import Candidates, Choice, Scores, choice_of
+from regard.decode.choice import Candidates, Choice, Scores, choice_of, log_norm
 from regard.decode.config import DecodeConfig
 from regard.decode.filters import Filter, filters_of
-from regard.decode.hypothesis import Bools, Hypothesis, Ints, Live
-from regard.decode.ranking import Ranking
+from regard.decode.ranking import Bools, Hypothesis, Ints, Live, Ranking
 from regard.decode.stepper import S, Stepper
-from regard.decode.top import log_norm
 from regard.errors import ModelError, RegardError
 
 Stops = Callable[[list[int]], bool]

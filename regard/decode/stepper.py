@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Protocol, TypeVar
 
+import torch
 from torch import Tensor
 
 S = TypeVar("S")
@@ -37,3 +39,45 @@ class Stepper(Protocol[S]):
     def keep(self, state: S, rows: Tensor, /) -> S:
         """The state of the sources that go on; rows (B',) are increasing indices into the B there are."""
         ...
+
+
+@dataclass(frozen=True)
+class SlidingState(Generic[S]):
+    """The model's state, and the tokens it stands for."""
+
+    inner: S
+    ids: Tensor  # (B, W, tokens read)
+
+
+class Sliding(Generic[S]):
+    """A stepper of any length from a language model that knows `window` positions. Within them it changes nothing."""
+
+    longest = None
+
+    def __init__(self, stepper: Stepper[S], window: int) -> None:
+        self.stepper, self.window, self.kept = stepper, window, max(1, window // 2)
+
+    def start(self, source: Any, prefix: Tensor) -> tuple[Tensor, SlidingState[S]]:
+        seen = prefix if prefix.size(1) <= self.window else prefix[:, -self.kept :]
+        logits, state = self.stepper.start(source, seen)
+        return logits, SlidingState(state, seen[:, None])
+
+    def step(self, ids: Tensor, state: SlidingState[S]) -> tuple[Tensor, SlidingState[S]]:
+        seen = torch.cat([state.ids, ids[..., None]], dim=-1)  # (B, W, tokens)
+        if seen.size(-1) <= self.window:
+            logits, inner = self.stepper.step(ids, state.inner)
+            return logits, SlidingState(inner, seen)
+        return self._read_again(seen[..., -self.kept :])
+
+    def reorder(self, state: SlidingState[S], parents: Tensor) -> SlidingState[S]:
+        ids = state.ids.gather(1, parents[..., None].expand(-1, -1, state.ids.size(-1)))
+        return SlidingState(self.stepper.reorder(state.inner, parents), ids)
+
+    def keep(self, state: SlidingState[S], rows: Tensor) -> SlidingState[S]:
+        return replace(state, inner=self.stepper.keep(state.inner, rows), ids=state.ids[rows])
+
+    def _read_again(self, seen: Tensor) -> tuple[Tensor, SlidingState[S]]:
+        """Every hypothesis from its last tokens (B, W, kept): as sources of their own, then regrouped."""
+        rows, width, _ = seen.shape
+        logits, state = self.stepper.start(None, seen.flatten(0, 1))  # (B * W, 1, V)
+        return logits.view(rows, width, -1), SlidingState(self.stepper.regroup(state, width), seen)  # type: ignore[attr-defined]

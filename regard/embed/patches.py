@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate, linear
 
-from regard.data.pictures.format import PictureFormat
-from regard.embed.positions import LearnedPositions, NoPositions, sinusoid
+from regard.data.pictures.config import PictureFormat
+from regard.embed.tokens import LearnedPositions, NoPositions, sinusoid
 from regard.errors import RegardError
 
 Grid = tuple[int, int]  # rows, columns

@@ -1,9 +1,14 @@
 """Scores of what a model wrote, with their uncertainty. Nothing here knows a model or imports torch."""
 
 from regard.evaluate.alignment import alignment_error_rate, hard_alignment
-from regard.evaluate.exact import exact_match
-from regard.evaluate.significance import Comparison, paired_bootstrap
-from regard.evaluate.translation import Score, bleu_tokenizer, score_translations
+from regard.evaluate.translation import (
+    Comparison,
+    Score,
+    bleu_tokenizer,
+    exact_match,
+    paired_bootstrap,
+    score_translations,
+)
 
 __all__ = [
     "Comparison",

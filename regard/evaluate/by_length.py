@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from regard.errors import UsageError
-from regard.evaluate.pairs import check_pairs
-from regard.evaluate.translation import Score, score_translations
+from regard.evaluate.translation import Score, check_pairs, score_translations
 
 MOST = 9  # buckets of even width before small ones are joined to a neighbour
 LEAST = 30  # sentences of a bucket: with fewer, luck decides

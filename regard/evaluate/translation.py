@@ -1,11 +1,4 @@
-"""BLEU (Papineni et al. 2002), chrF (Popović 2015) and TER (Snover et al. 2006) of a corpus, as sacreBLEU defines them.
-
-Every score carries sacreBLEU's signature (Post 2018, "A call for clarity in reporting BLEU scores"), which says how it
-was computed, and a 95% confidence interval from bootstrap resampling (Koehn 2004).
-
-BLEU counts words, and what a word is depends on the language: `bleu_tokenizer` chooses the one of sacreBLEU's tokenizers
-that others report scores of that language with.
-"""
+"""Quality of translations: BLEU, chrF and TER by sacreBLEU with confidence intervals, exact match, and paired significance."""
 
 from __future__ import annotations
 
@@ -13,12 +6,30 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.metrics.base import Metric
 
-from regard.errors import UsageError, nearest
+from regard.errors import RegardError, UsageError, nearest
 from regard.evaluate.bootstrap import interval, resampled_scores, score_of, sentence_counts
-from regard.evaluate.pairs import check_pairs
+
+
+def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    """The percentage of hypotheses equal to their reference, character by character (case and spaces count)."""
+    check_pairs(hypotheses, references)
+    right = sum(hypothesis == reference for hypothesis, reference in zip(hypotheses, references, strict=True))
+    return 100.0 * right / len(references)
+
+
+def check_pairs(hypotheses: Sequence[str], references: Sequence[str], what: str = "hypotheses") -> None:
+    """Refuse to score lists that are not line by line the same text, with both numbers in the message."""
+    if len(hypotheses) != len(references):
+        raise RegardError(
+            f"{len(hypotheses)} {what} but {len(references)} references; give one reference for each, in the same order"
+        )
+    if not references:
+        raise RegardError(f"nothing to score: 0 {what} and 0 references")
+
 
 METRICS = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER"}  # what is asked for -> what sacreBLEU prints
 
@@ -150,3 +161,52 @@ def _score(
         metric.n_bootstrap, metric.seed = resamples, str(seed)  # for the signature
         low, high = interval(resampled_scores(metric, [counts], resamples, seed)[0])
     return Score(METRICS[name], value, low, high, str(metric.get_signature()))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two systems on the same test set. A small p-value says the difference is unlikely to be luck of the draw."""
+
+    baseline: float
+    system: float
+    difference: float  # system - baseline
+    p_value: float
+    low: float  # the 95% confidence interval of the difference
+    high: float
+
+
+def paired_bootstrap(
+    baseline: Sequence[str],
+    system: Sequence[str],
+    references: Sequence[str],
+    metric: str = "bleu",
+    lowercase: bool = False,
+    tokenize: str = "13a",
+    resamples: int = 1000,
+    seed: int = 12345,
+) -> Comparison:
+    """Score both systems on the same resampled test sets, and count how often chance alone does as much."""
+    check_pairs(baseline, references, "outputs of the baseline")
+    check_pairs(system, references, "outputs of the system")
+    if resamples < 1:
+        raise UsageError(f"resamples is {resamples}; a comparison needs at least 1, and about 1000 to mean something")
+    scorer = make_metric(metric, lowercase, tokenize)
+    tables = [sentence_counts(scorer, outputs, references) for outputs in (baseline, system)]
+    first, second = (score_of(scorer, table.sum(axis=0)) for table in tables)
+    scores = resampled_scores(scorer, tables, resamples, seed)  # (2, resamples)
+    differences = scores[1] - scores[0]
+    low, high = interval(differences)
+    return Comparison(first, second, second - first, _p_value(differences, second - first), low, high)
+
+
+def _p_value(differences: np.ndarray, observed: float) -> float:
+    """How often a resampled difference, moved to have mean zero, exceeds the observed one; both without their sign.
+
+    sacreBLEU's formula (from Moses and MultEval), with its +1 for the observed sample. One case is ours: systems that
+    never differ get 1, where the formula's strict comparison would call them significantly different.
+    """
+    sizes = np.abs(differences)
+    if not sizes.any():
+        return 1.0
+    as_large = int((sizes - sizes.mean() > abs(observed)).sum())
+    return (as_large + 1) / (len(sizes) + 1)

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from regard.bundle import Bundle, BundleConfig
 from regard.errors import RegardError
-from regard.interop.settings import Settings
-from regard.interop.table import Row, check_names, to_ours, to_theirs
+from regard.interop.table import Row, Settings, check_names, to_ours, to_theirs
 from regard.models.table import build
 from regard.tokens import TextTokenizer, TokenizerPair, TokensConfig
 

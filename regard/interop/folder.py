@@ -14,9 +14,9 @@ from regard.bundle import Bundle
 from regard.errors import RegardError, UsageError
 from regard.files import new_folder, read_json, write_json
 from regard.interop import bert, gpt2, llama, vit
+from regard.interop.bert import read_longest, read_pooling, write_pooling
 from regard.interop.family import Family, assemble, their_tensors
-from regard.interop.pooling import read_longest, read_pooling, write_pooling
-from regard.interop.settings import Settings
+from regard.interop.table import Settings
 from regard.interop.tokenizer import read_specials, read_tokenizer, write_specials, write_tokenizer
 from regard.interop.weights import SINGLE, read_weights
 from regard.models.config import BertConfig

@@ -8,8 +8,7 @@ from typing import Any
 
 from regard.config import check
 from regard.interop.family import Family
-from regard.interop.settings import MOST_LAYERS, Settings, must_be
-from regard.interop.table import Row, layer, row
+from regard.interop.table import MOST_LAYERS, Row, Settings, layer, must_be, row
 from regard.models.config import GPT2Config, GPT3Config
 from regard.models.configs.attention import ExactConfig
 

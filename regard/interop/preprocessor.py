@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 from regard.config import check
-from regard.data.pictures.format import PictureFormat
+from regard.data.pictures.config import PictureFormat
 from regard.errors import RegardError
-from regard.interop.settings import Settings
+from regard.interop.table import Settings
 
 FILE = "preprocessor_config.json"
 RESAMPLE = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # by Pillow's numbers, from 0 on

@@ -12,12 +12,11 @@ from torch import Tensor
 
 from regard.bundle import Bundle, BundleConfig
 from regard.config import check
-from regard.data.pictures.format import PictureFormat
+from regard.data.pictures.config import PictureFormat
 from regard.errors import RegardError
 from regard.files import read_json, write_json
 from regard.interop.preprocessor import FILE, read_format, write_format
-from regard.interop.settings import MOST_LAYERS, Settings, must_be
-from regard.interop.table import Row, check_names, layer, row, to_ours, to_theirs
+from regard.interop.table import MOST_LAYERS, Row, Settings, check_names, layer, must_be, row, to_ours, to_theirs
 from regard.interop.weights import SINGLE, read_weights
 from regard.models.configs.attention import ExactConfig
 from regard.models.configs.pictures import ViTConfig

@@ -24,7 +24,7 @@ FINE = 48  # steps between two places of a smoothed map
 
 
 class Boxes(Protocol):
-    """Where the places of a grid lie on the original picture, such as `regard.data.pictures.fit.Fitted`."""
+    """Where the places of a grid lie on the original picture, such as `regard.data.pictures.decode.Fitted`."""
 
     def cell(self, row: int, column: int, grid: tuple[int, int]) -> Box: ...
 

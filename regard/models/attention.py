@@ -8,8 +8,7 @@ from typing import Any
 
 from regard.attention import MultiHead, Role, Rotary
 from regard.attention.kernels import KERNELS, Kernel, Setting
-from regard.attention.relative import Relative
-from regard.attention.relative_kinds import make_relative
+from regard.attention.relative import Relative, make_relative
 from regard.blocks.state_space import StateSpace
 from regard.errors import UsageError
 from regard.models.configs.attention import AttentionConfig, ExactConfig, StateSpaceConfig

@@ -20,9 +20,8 @@ from regard.embed import TokenEmbedding, positions
 from regard.errors import UsageError
 from regard.models.attention import make_attention, places_of
 from regard.models.config import BertConfig
-from regard.models.loss import Loss, Part
-from regard.models.memory import Memory
-from regard.models.output import output_loss
+from regard.models.encoder_decoder import Memory
+from regard.models.loss import Loss, Part, output_loss
 
 
 class BertEncoder(nn.Module):

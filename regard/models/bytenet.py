@@ -20,13 +20,10 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from regard.attention import Lengths
-from regard.blocks.convolution import CausalConvolution, CentredConvolution, Past
-from regard.blocks.convolution_block import ConvolutionBlock, NormReLU
+from regard.blocks.convolution import CausalConvolution, CentredConvolution, ConvolutionBlock, NormReLU, Past
 from regard.embed import TokenEmbedding, positions
 from regard.models.config import ByteNetConfig
-from regard.models.encoder_decoder import EncoderDecoder
-from regard.models.hypotheses import rows_of_parents, rows_of_sources
-from regard.models.memory import Memory
+from regard.models.encoder_decoder import EncoderDecoder, Memory, rows_of_parents, rows_of_sources
 
 
 @dataclass(frozen=True)

@@ -1,25 +1,40 @@
-"""What every family that reads one sequence and writes another shares: tables of embeddings, output layer, loss.
-
-A family adds `encode` and `decode`, which see whole sequences in training, and the four methods of a stepper
-(`regard.decode.stepper`), which see one token after another.
-"""
+"""What every encoder returns, and all that decoders, cross-attention and figures need of it."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from regard.attention import Mask
 from regard.blocks import initialise
 from regard.data.batch import CaptionBatch, PairBatch
 from regard.embed import embedding_table
 from regard.errors import UsageError
 from regard.models.config import TranslationConfig
 from regard.models.configs.pictures import CaptionerConfig
-from regard.models.loss import Loss, Part
-from regard.models.output import output_loss
+from regard.models.loss import Loss, Part, output_loss
+
+
+@dataclass(frozen=True)
+class Memory:
+    vectors: Tensor  # (B, S, D)
+    mask: Mask | None  # which of the S positions are real
+    layout: Literal["words", "grid", "frames", "slots"] = "words"
+
+
+def rows_of_parents(parents: Tensor, hypotheses: int) -> Tensor:
+    """Rows of the parents (B, W') of new hypotheses, which count within their source: (B * W',)."""
+    first = hypotheses * torch.arange(len(parents), device=parents.device)[:, None]
+    return (parents + first).flatten()
+
+
+def rows_of_sources(sources: Tensor, hypotheses: int) -> Tensor:
+    """Rows of all hypotheses of these sources (B',): (B' * W,)."""
+    return (sources[:, None] * hypotheses + torch.arange(hypotheses, device=sources.device)).flatten()
 
 
 class EncoderDecoder(nn.Module):

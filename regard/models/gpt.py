@@ -19,8 +19,8 @@ from regard.blocks import Around, Block, BlockState, Experts, Stack, initialise_
 from regard.embed import TokenEmbedding, positions
 from regard.models.attention import make_attention, places_of
 from regard.models.config import GPTLineConfig
+from regard.models.encoder_decoder import rows_of_parents, rows_of_sources
 from regard.models.fast_step import StepWeights, step_weights
-from regard.models.hypotheses import rows_of_parents, rows_of_sources
 from regard.models.language import LanguageModel
 
 

@@ -23,7 +23,7 @@ from regard.attention.record import attend_seen, tell
 from regard.blocks import RecurrentEncoder, initialise
 from regard.data.batch import LabelBatch
 from regard.embed import TokenEmbedding, embedding_table, positions
-from regard.models.classifier import Classifier, mean_of_real, padding_mask, real_places
+from regard.models.classifier import BertClassifier, Classifier, GPTClassifier, mean_of_real, padding_mask, real_places
 from regard.models.config import (
     AdditiveConfig,
     PlainAttentionConfig,
@@ -31,7 +31,6 @@ from regard.models.config import (
     TfidfConfig,
     TokenWeightsConfig,
 )
-from regard.models.tuned import BertClassifier, GPTClassifier
 from regard.noise import dropout
 from regard.tokens import PAD, SPECIAL
 

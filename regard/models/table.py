@@ -6,23 +6,20 @@ from typing import Any
 
 from torch import nn
 
-from regard.data.pictures.format import PictureFormat
+from regard.data.pictures.config import PictureFormat
 from regard.errors import UsageError, nearest
-from regard.models.bahdanau import Bahdanau
 from regard.models.bert import Bert
 from regard.models.bytenet import ByteNet
 from regard.models.config import KINDS_OF, ModelConfig, TranslationConfig
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.gpt import GPT
-from regard.models.lstm import LSTM
-from regard.models.luong import Luong
+from regard.models.language import LSTM
 from regard.models.pictures.answerer import Answerer
-from regard.models.pictures.caption_transformer import CaptionTransformer
+from regard.models.pictures.captioner import CaptionTransformer, ShowAndTell
 from regard.models.pictures.classifier import PictureClassifier
-from regard.models.pictures.show_and_tell import ShowAndTell
 from regard.models.pictures.show_attend_tell import ShowAttendTell
+from regard.models.recurrent import Bahdanau, Luong, Seq2Seq
 from regard.models.rungs import CLASSIFIERS
-from regard.models.seq2seq import Seq2Seq
 from regard.models.transformer import Transformer
 
 FAMILIES: dict[str, type[EncoderDecoder]] = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from regard.data.dates import DatePair
+from regard.data.builtin.dates import DatePair
 from regard.evaluate.alignment import Link, alignment_error_rate, hard_alignment
 from regard.look.sentence import SentenceAttention
 from regard.tasks.translate import Translator

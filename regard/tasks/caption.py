@@ -18,7 +18,7 @@ from regard.bundle import Bundle, Predictor, load_bundle
 from regard.config import check
 from regard.data.batch import CaptionBatch, pad
 from regard.decode.config import DecodeConfig
-from regard.decode.hypothesis import Hypothesis
+from regard.decode.ranking import Hypothesis
 from regard.decode.search import generate
 from regard.errors import UsageError
 from regard.look.layers import check_choice

@@ -15,7 +15,7 @@ from regard.attention import channel, record
 from regard.brief import brief, quoted
 from regard.bundle import Bundle, Predictor, load_bundle
 from regard.data.batch import LabelBatch
-from regard.data.label_batches import LabelBatches, with_trees
+from regard.data.batches import LabelBatches, with_trees
 from regard.data.labelled_files import as_tree
 from regard.errors import UsageError
 from regard.look.words import WeighedText

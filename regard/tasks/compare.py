@@ -7,12 +7,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from regard.data.dates import date_pairs
+from regard.data.builtin.dates import date_pairs
 from regard.data.pairs import Pair
 from regard.decode.config import DecodeConfig
 from regard.evaluate.by_length import Bucket, buckets, join_pairs, score_bucket, source_lengths
-from regard.evaluate.significance import Comparison, paired_bootstrap
-from regard.evaluate.translation import Score, Tokenizing, score_translations
+from regard.evaluate.translation import Comparison, Score, Tokenizing, paired_bootstrap, score_translations
 from regard.look.sentence import SentenceAttention
 from regard.runs import bundle_folder
 from regard.tasks.alignment import AlignmentErrors, alignment_errors

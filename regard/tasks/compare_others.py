@@ -10,12 +10,11 @@ from typing import Any
 
 from regard.bundle import read_config
 from regard.config import find_file
+from regard.data.builtin.scenes import scenes
 from regard.data.documents import read_documents
 from regard.data.labelled import Labelled, load_labelled, read_labelled
 from regard.data.pictures.captions import read_captions, read_questions
-from regard.data.pictures.load import read_pictures
-from regard.data.pictures.load_texts import SEEDS, SHAPES
-from regard.data.pictures.shapes import scenes
+from regard.data.pictures.load import SEEDS, SHAPES, read_pictures
 from regard.errors import RegardError, UsageError
 from regard.evaluate.classification import mcnemar
 from regard.look.words import WeighedText

@@ -10,8 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from regard.config import StrictConfig, check, from_assignments, merge, read_toml
 from regard.data.config import LabelledConfig, PairsConfig, TextConfig
-from regard.data.pictures.config import CaptionsConfig, PicturesConfig, QuestionsConfig
-from regard.data.pictures.suffixes import are_pictures
+from regard.data.pictures.config import CaptionsConfig, PicturesConfig, QuestionsConfig, are_pictures
 from regard.decode.config import DecodeConfig
 from regard.errors import UsageError, nearest
 from regard.models.config import (

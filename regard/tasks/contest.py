@@ -19,10 +19,10 @@ from regard.tasks.learn import prepare
 from regard.tasks.run import resume_run, start_run
 from regard.tokens import TokenizerPair
 from regard.training.events import Working
+from regard.training.history import read_progress
 from regard.training.pace import Plan, measure, plan
-from regard.training.probe import duration
 from regard.training.show import Show
-from regard.training.summary import read_progress
+from regard.training.stopwatch import duration
 
 MEASURING = ".measuring"  # a folder for the updates that only tell the speed
 

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from datetime import date
 from typing import Any
 
-from regard.data.dates import DatePair, as_pairs, date_pairs, split_of
-from regard.evaluate.exact import exact_match
+from regard.data.builtin.dates import DatePair, as_pairs, date_pairs, split_of
+from regard.evaluate.translation import exact_match
 from regard.tasks.alignment import alignment_error
 from regard.tasks.config import RunConfig, run_config
 from regard.tasks.translate import Translator

@@ -15,9 +15,8 @@ from regard.data.config import PairsConfig
 from regard.data.lines import Bad
 from regard.data.pairs import Pair, is_builtin, read_pairs
 from regard.errors import UsageError
-from regard.evaluate.exact import exact_match
 from regard.evaluate.ratios import share_interval
-from regard.evaluate.translation import Score, Tokenizing, bleu_tokenizer, score_translations
+from regard.evaluate.translation import Score, Tokenizing, bleu_tokenizer, exact_match, score_translations
 from regard.runs import CONFIG, read_run
 from regard.tasks.translate import Translator
 

@@ -13,12 +13,11 @@ import torch
 
 from regard.data.pictures.augment import normalise
 from regard.data.pictures.captions import LeftOut
-from regard.data.pictures.load import as_part, read_pictures, renamed
-from regard.data.pictures.load_texts import SHAPES, read_asked, read_captioned
+from regard.data.pictures.load import SHAPES, as_part, read_asked, read_captioned, read_pictures, renamed
 from regard.errors import RegardError
 from regard.evaluate.captions import CaptionScores, score_captions
 from regard.evaluate.classification import ClassificationScores, score_labels, top_k_accuracy
-from regard.evaluate.exact import exact_match
+from regard.evaluate.translation import exact_match
 from regard.tasks.answer import AnswerUser
 from regard.tasks.caption import Captioner
 from regard.tasks.classify_pictures import PictureUser

@@ -23,7 +23,7 @@ from regard.data.documents import read_documents
 from regard.data.stream import TokenStream, evaluation_batches
 from regard.errors import UsageError
 from regard.models.config import GPTLineConfig
-from regard.models.output import CHUNK_ELEMENTS, target_log_probabilities
+from regard.models.loss import CHUNK_ELEMENTS, target_log_probabilities
 from regard.models.table import build
 from regard.runs import bundle_task
 from regard.tasks.generate import Generator

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from regard.data.pictures.augment import normalise
-from regard.data.pictures.format import PictureFormat
+from regard.data.pictures.config import PictureFormat
 from regard.data.pictures.store import PictureStore, cache_folder
 from regard.errors import RegardError
 from regard.files import writing

@@ -18,9 +18,9 @@ from regard.bundle import Bundle, Predictor, load_bundle
 from regard.config import check
 from regard.data.stream import TokenStream, evaluation_batches
 from regard.decode.config import DecodeConfig
-from regard.decode.hypothesis import Hypothesis, Live
+from regard.decode.ranking import Hypothesis, Live
 from regard.decode.search import generate
-from regard.decode.sliding import Sliding
+from regard.decode.stepper import Sliding
 from regard.errors import UsageError
 from regard.look import SentenceAttention, sentence_of
 from regard.runs import bundle_folder

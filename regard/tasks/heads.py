@@ -16,7 +16,7 @@ import numpy as np
 from regard.attention import Remove, Role
 from regard.data.pairs import Pair
 from regard.errors import UsageError, nearest
-from regard.evaluate.ibm1 import Aligner
+from regard.evaluate.alignment import Aligner
 from regard.look.heads_findings import Induction
 from regard.look.heads_report import Head, HeadReport, LayerRemoved
 from regard.look.role_measures import Looked, WordLinks

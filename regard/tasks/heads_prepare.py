@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from regard.data.batch import text_batch
-from regard.data.batches import TokenPairs, cut_by_budget
-from regard.data.label_batches import with_trees
+from regard.data.batches import TokenPairs, cut_by_budget, with_trees
 from regard.data.labelled import Labelled
 from regard.data.masking import MaskedBatches
 from regard.data.pairs import Pair

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from regard.attention import AttentionCall, Role, record
-from regard.models.output import CHUNK_ELEMENTS
+from regard.models.loss import CHUNK_ELEMENTS
 from regard.tokens import TextTokenizer
 
 ROLES: tuple[Role, ...] = ("self", "causal", "cross", "pool")  # of attention between tokens

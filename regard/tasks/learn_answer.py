@@ -12,8 +12,8 @@ from torch import nn
 
 from regard.bundle import BundleConfig
 from regard.data.pictures.batches import AnswerBatches
-from regard.data.pictures.format import PictureFormat
-from regard.data.pictures.load_texts import Asked, load_questions
+from regard.data.pictures.config import PictureFormat
+from regard.data.pictures.load import Asked, load_questions
 from regard.evaluate.classification import score_labels
 from regard.models.config import AnswererConfig
 from regard.models.table import build

@@ -15,10 +15,10 @@ from regard.bundle import Bundle, BundleConfig
 from regard.config import find_file
 from regard.data.pictures.augment import normalise
 from regard.data.pictures.batches import CaptionBatches
-from regard.data.pictures.format import PictureFormat
-from regard.data.pictures.load_texts import SHAPES, Captioned, load_captions
+from regard.data.pictures.config import PictureFormat
+from regard.data.pictures.load import SHAPES, Captioned, load_captions
 from regard.evaluate.captions import score_captions
-from regard.evaluate.exact import exact_match
+from regard.evaluate.translation import exact_match
 from regard.models.config import CaptionerConfig
 from regard.models.table import build
 from regard.tasks.caption import Captioner

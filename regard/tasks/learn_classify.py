@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from regard.bundle import Bundle, BundleConfig
-from regard.data.label_batches import LabelBatches, with_trees
+from regard.data.batches import LabelBatches, with_trees
 from regard.data.labelled import Labelled, load_labelled
 from regard.evaluate.classification import f1_error, score_labels
 from regard.models.table import build

@@ -83,7 +83,7 @@ def validation(
     part: Part, names: Sequence[str], format: object, rare: bool = False
 ) -> Callable[[nn.Module], Validation]:
     """Loss, accuracy and F1 on unseen pictures; of many classes, also whether the right one is among five."""
-    from regard.data.pictures.format import PictureFormat
+    from regard.data.pictures.config import PictureFormat
 
     assert isinstance(format, PictureFormat)
     batches = PictureBatches(part.store, part.labels, part.rows, format, TOGETHER, 0, None)

@@ -17,8 +17,7 @@ from regard.bundle import Bundle, BundleConfig
 from regard.data.batches import Batches, TokenPairs, filter_lengths
 from regard.data.pairs import Pair, dropped, is_builtin, load_pairs
 from regard.errors import RegardError
-from regard.evaluate.exact import exact_match
-from regard.evaluate.translation import score_translations
+from regard.evaluate.translation import exact_match, score_translations
 from regard.models.table import build
 from regard.tasks.config import RunConfig, TranslateConfig
 from regard.tasks.evaluate import tokenizing

@@ -23,7 +23,7 @@ from regard.tokens import TextTokenizer, TokenizerPair, train_tokenizer
 from regard.training.config import Weights
 from regard.training.events import Tell, Working, counting, silent
 from regard.training.loop import Job
-from regard.training.precision import autocast
+from regard.training.optimiser import autocast
 
 TOKENS = "tokens"  # folder of the tokenizer in a run
 ENCODED = 2000  # texts encoded at once

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from regard.attention import Seen, record, softness
 from regard.data.batches import TokenPairs
 from regard.errors import UsageError
-from regard.models.output import target_log_probabilities
+from regard.models.loss import target_log_probabilities
 from regard.tasks.rows import as_row, label_batches
 from regard.tokens import PAD, as_arrays
 

@@ -15,7 +15,7 @@ from regard.look.figure import render
 from regard.look.report_page import Group, Page, Picture, Row, Section, Table, html
 from regard.look.side_by_side import Panel, draw_side_by_side
 from regard.tasks.compare import LEAST, Entry, LengthBucket, Report, decoding, nothing_learned
-from regard.training.probe import duration
+from regard.training.stopwatch import duration
 
 SIGNIFICANT = 0.05
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from regard.data.label_batches import LabelBatches
+from regard.data.batches import LabelBatches
 from regard.data.labelled import Labelled
 from regard.models.config import BertConfig, ModelConfig
 from regard.tokens import TextTokenizer

@@ -21,7 +21,7 @@ from regard.tasks.prepared import TOKENS, made_by
 from regard.tasks.trained import load_model, verb_of
 from regard.training.events import Note, Tell
 from regard.training.events import Prepared as Ready
-from regard.training.log import RunLog
+from regard.training.history import RunLog
 from regard.training.loop import Outcome, train
 from regard.training.show import Both, Show
 from regard.training.state import has_checkpoint

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from regard.data.pictures.augment import normalise
-from regard.data.pictures.decode import read_picture
-from regard.data.pictures.fit import Fitted, fit_picture, fitted
-from regard.data.pictures.format import PictureFormat
+from regard.data.pictures.config import PictureFormat
+from regard.data.pictures.decode import Fitted, fit_picture, fitted, read_picture
 
 Picture = str | Path | np.ndarray  # a file, or bytes (height, width, channels)
 

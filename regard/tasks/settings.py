@@ -154,7 +154,7 @@ def preset_sizes(task: str) -> list[PresetSize]:
 def _size(task: str, name: str, kind: str) -> PresetSize:
     import torch
 
-    from regard.data.pictures.format import PictureFormat
+    from regard.data.pictures.config import PictureFormat
     from regard.models.table import build
 
     config = run_config(task, {"preset": name, "model": {"kind": kind}})

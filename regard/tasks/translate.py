@@ -19,12 +19,11 @@ from regard.data.batch import pad
 from regard.data.batches import TokenPairs
 from regard.data.lines import LONGEST_LINE
 from regard.decode.config import DecodeConfig
-from regard.decode.groups import groups
-from regard.decode.hypothesis import Hypothesis
+from regard.decode.ranking import Hypothesis, groups
 from regard.decode.search import generate
 from regard.errors import RegardError
 from regard.look import SentenceAttention, sentence_of
-from regard.models.output import target_log_probabilities
+from regard.models.loss import target_log_probabilities
 from regard.runs import bundle_folder
 from regard.tasks.reading import read_ids
 from regard.tokens import BEGIN, END, PAD, UNKNOWN, as_arrays

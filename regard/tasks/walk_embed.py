@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.embed import TokenEmbedding
-from regard.embed.positions import LearnedPositions, RandomOffset, SinusoidalPositions
+from regard.embed.tokens import LearnedPositions, RandomOffset, SinusoidalPositions
 from regard.look.walk.embedding import sinusoid
 from regard.look.walk.given import Embedding, Norm
 from regard.tasks.walk_pass import Passed

@@ -8,10 +8,8 @@ import numpy as np
 from torch import Tensor, nn
 
 from regard.attention import AttentionCall, MultiHead
-from regard.attention.alibi import ALiBi
 from regard.attention.kernels.sparse import Sparse
-from regard.attention.shaw import DistanceTables, Shaw
-from regard.attention.t5 import T5, bucket_of
+from regard.attention.relative import T5, ALiBi, DistanceTables, Shaw, bucket_of
 from regard.blocks import Around, Block
 from regard.embed import TokenEmbedding
 from regard.errors import UsageError

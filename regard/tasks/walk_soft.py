@@ -8,9 +8,8 @@ import numpy as np
 from torch import nn
 
 from regard.attention import AttentionCall
-from regard.attention.local import PredictedPosition, SamePosition
 from regard.attention.scores import Additive, Cosine, Dot, General, Location
-from regard.attention.soft import SoftAttention
+from regard.attention.soft import PredictedPosition, SamePosition, SoftAttention
 from regard.blocks import RecurrentEncoder
 from regard.blocks.recurrent import BothDirections
 from regard.look.walk.ending import ending_step

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import torch
@@ -56,3 +60,27 @@ ADVICE = (
     "lower train.lr (a third of it is a good try), lengthen train.warmup, or set train.clip = 1.0; "
     'with model.norm = "post" try "pre"'
 )
+
+
+Handler = Callable[[int, FrameType | None], None]
+
+
+@contextmanager
+def stop_requests() -> Iterator[list[str]]:
+    """A list that stays empty until the person asks to stop, then holds the name of the signal."""
+    asked: list[str] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield asked  # only the main thread may install handlers; elsewhere the caller stops the run
+        return
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(signal.Signals(number).name)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

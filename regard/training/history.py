@@ -1,8 +1,11 @@
-"""What a run learned, and when: read from its files, without its model (or torch)."""
+"""Two JSONL files of a run: `log.jsonl`, what was learned (equal for equal seeds), and `clock.jsonl`, how fast."""
 
 from __future__ import annotations
 
 import json
+import math
+import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +13,46 @@ from typing import Any
 
 import numpy as np
 
-from regard.runs import CONFIG, read_run
-from regard.training.log import CLOCK, LOG
-from regard.training.summary import read_progress
+from regard.errors import RegardError
+from regard.files import is_taken, read_json
+from regard.runs import CONFIG, Run, read_run
+
+LOG, CLOCK = "log.jsonl", "clock.jsonl"
+
+
+class RunLog:
+    """Rows are appended; on resume both files are cut back to what the checkpoint had seen."""
+
+    def __init__(self, folder: Path) -> None:
+        self._paths = {name: folder / name for name in (LOG, CLOCK)}
+
+    def write(self, row: dict[str, Any], name: str = LOG) -> None:
+        try:
+            with open(self._paths[name], "a", encoding="utf-8") as file:
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        except OSError as error:
+            raise RegardError(f"cannot write {self._paths[name]}: {error.strerror or error}") from error
+
+    def sizes(self) -> dict[str, int]:
+        """How long the files are, once they are safely on disk."""
+        try:
+            for path in self._paths.values():
+                with open(path, "ab") as file:
+                    os.fsync(file.fileno())
+        except OSError as error:
+            raise RegardError(f"cannot write {path}: {error.strerror or error}") from error
+        return {name: path.stat().st_size for name, path in self._paths.items()}
+
+    def cut_back(self, sizes: dict[str, int]) -> None:
+        for name, path in self._paths.items():
+            if path.exists():
+                os.truncate(path, min(sizes.get(name, 0), path.stat().st_size))  # truncating never lengthens
+
+    def rows(self) -> list[dict[str, Any]]:
+        path = self._paths[LOG]
+        if not path.exists():
+            return []
+        return [json.loads(line) for line in path.read_bytes().splitlines()]  # bytes: only a line feed ends a row
 
 
 @dataclass(frozen=True)
@@ -81,3 +121,97 @@ def _seconds(step: int, clock: Sequence[tuple[int, float]]) -> float:
 
 def _rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+
+
+RESTORE = "the checkpoint is not whole, restore it from where you copied it"
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """One run, as a list of runs shows it."""
+
+    folder: str
+    task: str
+    data: tuple[str, ...] = ()  # names of the training files
+    languages: tuple[str, str] | None = None
+    parameters: int | None = None
+    steps: int = 0
+    seconds: float = 0.0  # of training
+    state: str = ""  # "running", "can be resumed", "finished" or "damaged"
+    reason: str = ""  # why it finished ("steps", "time", "patience"), or what is damaged
+    metric: str = ""  # the one by which the best weights are chosen
+    best: float | None = None
+    age: float = 0.0  # seconds since it last did something
+
+
+def summarise(run: Run) -> RunSummary:
+    """What is known of a run; a damaged one is said to be so."""
+    folder, task, age = str(run.folder), run.folder.parent.name, time.time() - run.modified()
+    try:
+        config: Any = read_run(run.folder)["config"]
+        progress, metrics = read_progress(run.folder), _metrics(run.best)
+        metric = str(config["train"]["select"])
+        languages = config["data"].get("languages")
+        return RunSummary(
+            folder,
+            str(config["task"]),
+            tuple(config["data"]["train"]),
+            (str(languages[0]), str(languages[1])) if languages else None,
+            _parameters(run.best / "model.safetensors"),
+            progress.get("step", 0),
+            progress.get("seconds", 0.0),
+            _state(run.folder, progress),
+            progress.get("finished", ""),
+            metric,
+            metrics.get(metric),
+            age,
+        )
+    except RegardError as error:
+        return RunSummary(folder, task, state="damaged", reason=str(error), age=age)
+    except (KeyError, TypeError, AttributeError) as error:
+        return RunSummary(folder, task, state="damaged", reason=f"run.json or state.json lacks {error}", age=age)
+
+
+def read_progress(folder: Path) -> dict[str, Any]:
+    """Where the last checkpoint of a run was; empty if there is none yet."""
+    checkpoints = folder / "checkpoints"
+    if not (checkpoints / "latest.json").exists():
+        return {}
+    name = value_of(checkpoints / "latest.json", "checkpoint")
+    progress = value_of(checkpoints / str(name) / "state.json", "progress")
+    if not isinstance(progress, dict):
+        raise RegardError(f"{checkpoints / str(name) / 'state.json'} does not say how far the run came; {RESTORE}")
+    return progress
+
+
+def value_of(file: Path, key: str) -> Any:
+    """Read a key of a checkpoint's file; an error a person can act on if it is not there."""
+    values = read_json(file)
+    if not isinstance(values, dict) or key not in values:
+        raise RegardError(f"{file} has no {key}; {RESTORE}")
+    return values[key]
+
+
+def _state(folder: Path, progress: dict[str, Any]) -> str:
+    if is_taken(folder):  # whoever trains in it holds its lock
+        return "running"
+    return "finished" if progress.get("finished") else "can be resumed"
+
+
+def _metrics(bundle: Path) -> dict[str, Any]:
+    path = bundle / "metrics.json"
+    metrics: dict[str, Any] = read_json(path) if path.exists() else {}
+    return metrics
+
+
+def _parameters(path: Path) -> int | None:
+    """Counted from the header of the weights; they themselves are not read."""
+    if not path.exists():
+        return None
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
+    except SafetensorError as error:
+        raise RegardError(f"{path} is not whole ({error})") from error

@@ -18,18 +18,22 @@ from regard.files import clear_leftovers
 from regard.models.loss import Loss
 from regard.noise import noise
 from regard.tensors import weights_of, write_tensors
-from regard.training.averages import MovingAverage, mean_of, weights_in_place
 from regard.training.config import TrainConfig
 from regard.training.events import Checkpoint, End, Note, Tell, Validated, Working
-from regard.training.guard import ADVICE, check_update, locate
-from regard.training.interrupt import stop_requests
-from regard.training.log import CLOCK, RunLog
-from regard.training.optimiser import clip_gradient, make_optimiser, set_rate
-from regard.training.precision import autocast
-from regard.training.probe import Stopwatch, peak_memory
-from regard.training.schedule import learning_rate
+from regard.training.guard import ADVICE, check_update, locate, stop_requests
+from regard.training.history import CLOCK, RunLog
+from regard.training.optimiser import autocast, clip_gradient, learning_rate, make_optimiser, set_rate
 from regard.training.show import Show
-from regard.training.state import Learner, Progress, load_checkpoint, save_checkpoint
+from regard.training.state import (
+    Learner,
+    MovingAverage,
+    Progress,
+    load_checkpoint,
+    mean_of,
+    save_checkpoint,
+    weights_in_place,
+)
+from regard.training.stopwatch import Stopwatch, peak_memory
 from regard.training.validation import Choice, Validation, choose
 
 COUNT = "count."  # before the name of a part of the loss: over how many items its sum goes

@@ -1,16 +1,88 @@
-"""Adam with decoupled weight decay (Kingma & Ba 2015; Loshchilov & Hutter 2019) or Muon, and its state as named tensors."""
+"""bf16 autocast where the hardware multiplies it faster than float32; elsewhere nothing changes."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from regard.errors import UsageError
 from regard.training.config import TrainConfig
-from regard.training.depth import depths_of, freeze, rate_scales
 from regard.training.muon import Muon, hidden_matrices, parts_of
+
+
+def has_fast_bf16(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return device.type == "cpu" and bool(torch.cpu._is_avx512_bf16_supported())
+
+
+def autocast(precision: str, device: torch.device) -> AbstractContextManager[object]:
+    """`auto` is bf16 on hardware that has it; `bf16` forces it (slow elsewhere); `float32` never."""
+    if precision == "bf16" or (precision == "auto" and has_fast_bf16(device)):
+        return torch.autocast(device.type, dtype=torch.bfloat16)
+    return nullcontext()
+
+
+def learning_rate(step: int, config: TrainConfig, width: int) -> float:
+    """The rate of update `step`.
+
+    noam: lr · D^-0.5 · min(step^-0.5, step · warmup^-1.5) (Vaswani et al. 2017, eq. 3), where lr is a factor.
+    The others rise linearly to lr during the warm-up, then
+    inverse_sqrt: lr · √(warmup / step);  cosine and linear: down to lr · last at the last step;  constant: lr.
+    """
+    warmup = max(1, config.warmup)
+    if config.schedule == "noam":
+        return config.lr * width**-0.5 * min(step**-0.5, step * warmup**-1.5)
+    if step < warmup:
+        return config.lr * step / warmup
+    if config.schedule == "inverse_sqrt":
+        return config.lr * math.sqrt(warmup / step)
+    progress = min(1.0, (step - warmup) / max(1, config.steps - warmup))
+    if config.schedule == "cosine":
+        return config.lr * (config.last + (1 - config.last) * 0.5 * (1 + math.cos(math.pi * progress)))
+    return config.lr * (config.last + (1 - config.last) * (1 - progress)) if config.schedule == "linear" else config.lr
+
+
+def depths_of(model: nn.Module, config: TrainConfig) -> dict[str, int]:
+    """The depth of each parameter by its name; all alike where the configuration does not tell them apart.
+
+    A model tells them in `depths()`: 0 for embeddings, 1 for the first block, the most for what is above the last one.
+    """
+    names = [name for name, _ in model.named_parameters()]
+    if config.layer_decay == 1.0 and config.freeze == 0:
+        return dict.fromkeys(names, 0)
+    if not hasattr(model, "depths"):
+        raise UsageError(
+            f"train.layer_decay and train.freeze need a model that tells how deep its layers are, and "
+            f"{type(model).__name__} does not; leave them at 1.0 and 0"
+        )
+    depths: dict[str, int] = model.depths()  # type: ignore[operator]
+    return {name: depths[name] for name in names}
+
+
+def freeze(model: nn.Module, depths: dict[str, int], below: int) -> None:
+    """Parameters whose depth is less than `below` stay as they are, and cost neither gradients nor memory for them."""
+    deepest = max(depths.values(), default=0)
+    if below > deepest:
+        raise UsageError(
+            f"train.freeze = {below} leaves nothing to train: the deepest parameters have depth {deepest}; "
+            f"set train.freeze to {deepest} or less"
+        )
+    for name, parameter in model.named_parameters():
+        if depths[name] < below:
+            parameter.requires_grad_(False)
+
+
+def rate_scales(depths: dict[str, int], decay: float) -> dict[str, float]:
+    """By what each parameter's learning rate is multiplied."""
+    deepest = max(depths.values(), default=0)
+    return {name: decay ** (deepest - depth) for name, depth in depths.items()}
+
 
 MOMENTS = ("exp_avg", "exp_avg_sq", "step", "momentum")
 

@@ -14,7 +14,7 @@ from regard.errors import RegardError
 from regard.training.config import TrainConfig
 from regard.training.events import silent
 from regard.training.loop import Job, Trainer
-from regard.training.probe import duration
+from regard.training.stopwatch import duration
 
 AIM = 0.95  # of the time that is planned for; the rest is for a machine that is slower later than now
 MOST_VALIDATIONS, LEAST_VALIDATIONS = 12, 3  # where the configuration leaves their number open

@@ -34,7 +34,7 @@ from regard.training.events import (
     Validated,
     Working,
 )
-from regard.training.probe import duration, roughly
+from regard.training.stopwatch import duration, roughly
 
 ROWS = 12  # validations that stay in view
 SAMPLE_LINES = 4  # of a sample that is shown

@@ -16,7 +16,7 @@ from regard.tensors import weights_of
 from regard.tokens import TextTokenizer
 from regard.training.config import TrainConfig
 from regard.training.events import Progress
-from regard.training.log import LOG
+from regard.training.history import LOG
 from regard.training.loop import Job, train
 from regard.training.show import Show
 from regard.training.validation import Validation

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from regard.blocks.batch_norm import BatchNorm
+from regard.blocks.norm import BatchNorm
 from regard.data.batch import AnswerBatch, CaptionBatch, PictureBatch
 from regard.data.batch import pad as padded
-from regard.data.pictures.format import PictureFormat
+from regard.data.pictures.config import PictureFormat
 from regard.tokens import PAD, TextTokenizer, as_arrays
 from regard.verify.subject import EXTRA, ROWS, NotApplicable, Subject
 

@@ -13,8 +13,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from regard.data.batch import LabelBatch, MaskedBatch, PairBatch, TextBatch, text_batch
-from regard.data.batches import Batches, TokenPairs
-from regard.data.label_batches import LabelBatches
+from regard.data.batches import Batches, LabelBatches, TokenPairs
 from regard.data.masking import MaskedBatches
 from regard.data.stream import TokenStream, Windows
 from regard.models.config import BertConfig

@@ -1,13 +1,10 @@
 """Attention that does not cost T²: each kernel as its paper has it, behind one interface."""
 
-from regard.attention.kernels.bigbird import BigBird
 from regard.attention.kernels.kernel import Can, Kernel, KernelState, Setting, lengths_of
-from regard.attention.kernels.linear import Linear
+from regard.attention.kernels.linear import Linear, Performer
 from regard.attention.kernels.linformer import Linformer
-from regard.attention.kernels.performer import Performer
 from regard.attention.kernels.reformer import Reformer
-from regard.attention.kernels.strided import Strided
-from regard.attention.kernels.window import SlidingWindow
+from regard.attention.kernels.sparse import BigBird, SlidingWindow, Strided
 
 KERNELS: dict[str, type[Kernel]] = {
     "window": SlidingWindow,

@@ -1,24 +1,139 @@
-"""Attention over a sparse set of pairs, by parts: each part is a regular set of pairs that large products can compute.
+"""Which pairs a sparse attention computes: parts, the spans of queries that they are computed in, and their layout.
 
-    S_p = Q K_pᵀ on the pairs of part p,   P = softmax([S_1 .. S_n]),   O = Σ_p P_p V_p
-    dP_p = dO V_pᵀ,   dS = P ∘ (dP − rowsum(P ∘ dP)),   dQ = Σ_p dS_p K_p,   dK = Σ_p dS_pᵀ Q,   dV = Σ_p P_pᵀ dO
-
-The parts of one attention have no pair in common, so one softmax over all of them counts each pair once. The gradient
-is written out: each of its products is one of the three that a part gives. Rows are computed in spans of queries whose
-scores stay in the processor's cache; what is kept for the gradient is P, on the pairs only.
+A part is a regular set of pairs, such as a band, and knows three products over them; a span is some queries of one row
+with all their parts; a layout makes spans of a row. `block_sparse.attend_parts` computes attention from these alone.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from regard.attention.kernels.layout import NEVER, Layout, Span
+NEVER = -1e30  # the score of a pair that is closed; finite, so that a query that sees nothing is no NaN
+SCORES = 1 << 19  # of a span, 2 MB: smaller spans are slowed by their number, larger ones by memory
+
+
+@dataclass(frozen=True)
+class Span:
+    """Queries first .. last - 1 of a row, and the parts that hold their pairs.
+
+    The row has `places` positions, of which `length` are real; `margin` empty ones stand before its first key.
+    """
+
+    first: int
+    last: int
+    parts: tuple[Part, ...]
+    places: int
+    length: int
+    margin: int
+
+    @property
+    def queries(self) -> slice:
+        return slice(self.first, self.last)
+
+    @property
+    def keys(self) -> slice:
+        """Where the row's positions stand on the keys' side."""
+        return slice(self.margin, self.margin + self.places)
+
+    def products(self, x: Tensor, y: Tensor, *, closed: bool = False) -> Tensor:
+        """x · y of all pairs, or their scores: (M, K)."""
+        pieces = [part.products(x, y, self) for part in self.parts]
+        if closed:
+            for part, piece in zip(self.parts, pieces, strict=True):
+                part.close(piece, self)
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1)
+
+    def mix(self, weights: Tensor, y: Tensor) -> Tensor:
+        """The sum of each query's y, weighted by (M, K): (M, E)."""
+        out, *more = (part.mix(piece, y, self) for part, piece in self._split(weights))
+        for piece in more:
+            out += piece
+        return out
+
+    def spread(self, weights: Tensor, x: Tensor, d: Tensor) -> None:
+        """Each query's x, weighted by (M, K), is added to its keys' d."""
+        for part, piece in self._split(weights):
+            part.spread(piece, x, d, self)
+
+    def _split(self, weights: Tensor) -> Iterator[tuple[Part, Tensor]]:
+        widths = [part.width(self) for part in self.parts]
+        return zip(self.parts, weights.split(widths, dim=1), strict=True)
+
+
+class Part(ABC):
+    """A regular set of pairs: each query of a span has K keys. x are vectors of the span's M queries, (M, E).
+
+    y and d are the keys' side of the whole row, with what is empty before and behind: (.., E).
+    """
+
+    @abstractmethod
+    def width(self, span: Span) -> int:
+        """K."""
+
+    @abstractmethod
+    def products(self, x: Tensor, y: Tensor, span: Span) -> Tensor:
+        """x · y of each pair: (M, K), in memory of its own."""
+
+    @abstractmethod
+    def close(self, scores: Tensor, span: Span) -> None:
+        """Add `NEVER` to the scores (M, K) of pairs that may not be seen."""
+
+    @abstractmethod
+    def mix(self, weights: Tensor, y: Tensor, span: Span) -> Tensor:
+        """The sum of each query's y, weighted by (M, K): (M, E)."""
+
+    @abstractmethod
+    def spread(self, weights: Tensor, x: Tensor, d: Tensor, span: Span) -> None:
+        """`mix` transposed: each query's x, weighted, is added to its keys' d."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The parts of one attention, and how sequences are laid out for them."""
+
+    parts: tuple[Part, ...]
+    block: int  # spans are whole blocks
+    before: int = 0  # empty positions before the first key
+    behind: int = 0  # and behind the last
+    everything: tuple[Part, ...] = ()  # what the first `whole` queries have instead
+    whole: int = 0
+
+    def filled(self, places: int) -> int:
+        """So many positions, filled up to whole blocks."""
+        return self.whole + max(0, -(-(places - self.whole) // self.block)) * self.block
+
+    def pairs(self, places: int) -> int:
+        """How many are computed for so many positions."""
+        return sum((span.last - span.first) * _width(span) for span in self.spans(places, places))
+
+    def spans(self, places: int, length: int) -> Iterator[Span]:
+        """The spans of a row of so many positions."""
+        places = self.filled(places)
+        for start, end, parts, block in (
+            (0, self.whole, self.everything, 1),
+            (self.whole, places, self.parts, self.block),
+        ):
+            all_of_it = Span(start, end, parts, places, length, self.before)
+            step = max(1, SCORES // max(1, _width(all_of_it) * block)) * block
+            for first in range(start, end, step):
+                yield Span(first, min(first + step, end), parts, places, length, self.before)
+
+
+def _width(span: Span) -> int:
+    return sum(part.width(span) for part in span.parts)
+
+
+def never(closed: Tensor, like: Tensor) -> Tensor:
+    """What is added to scores of the type of `like`: `NEVER` where `closed`."""
+    return torch.zeros(closed.shape, dtype=like.dtype, device=like.device).masked_fill_(closed, NEVER)
 
 
 def attend_parts(q: Tensor, k: Tensor, v: Tensor, layout: Layout, lengths: Tensor | None = None) -> Tensor:

@@ -1,7 +1,4 @@
-"""Linear attention (Katharopoulos et al. 2020): φ(q)·φ(k) in place of exp(q·k), so that sums over keys are made once.
-
-`Linear` has the paper's φ(x) = elu(x) + 1 (eq. 7). All that does not depend on φ is `ByFeatures`; `Performer` has another.
-"""
+"""Linear attention (Katharopoulos et al. 2020) and Performer (Choromanski et al. 2021): φ(q)·φ(k) in place of exp(q·k)."""
 
 from __future__ import annotations
 
@@ -12,11 +9,20 @@ import torch
 from torch import Tensor
 
 from regard.attention.attend import masked_softmax
-from regard.attention.kernels.features import Elu, Features
+from regard.attention.kernels.features import (
+    Elu,
+    Exponentials,
+    Features,
+    Past,
+    attend_all,
+    attend_before,
+    directions,
+    go_on,
+    usual_count,
+)
 from regard.attention.kernels.kernel import Can, Kernel, Setting
-from regard.attention.kernels.prefix import attend_before, go_on
-from regard.attention.kernels.sums import Past, attend_all
 from regard.attention.masks import Causal, Lengths, Mask
+from regard.noise import step_of_training
 
 
 @dataclass
@@ -102,3 +108,30 @@ def _wide(x: Tensor) -> Tensor:
 
 def _flat(x: Tensor) -> Tensor:
     return _wide(x).flatten(0, 1)  # (B * H, T, E)
+
+
+class Performer(ByFeatures):
+    """`features`: M, 0 for the paper's order of E ln E. `redraw`: after how many steps of training, 0 for never.
+
+    Directions are a function of the block's seed and of `draw`, a number that is saved with the weights.
+    """
+
+    name = "performer"
+    draw: Tensor
+
+    def __init__(self, setting: Setting, features: int = 0, redraw: int = 1000) -> None:
+        super().__init__(setting)
+        self.count, self.redraw = features or usual_count(setting.head_width), redraw
+        self.register_buffer("draw", torch.zeros((), dtype=torch.int64))
+        self._drawn: dict[tuple[int, torch.dtype, torch.device], Features] = {}
+
+    def features(self, like: Tensor) -> Features:
+        step = step_of_training()
+        if self.training and self.redraw and step is not None:
+            self.draw.fill_(step // self.redraw)
+        key = (int(self.draw), like.dtype, like.device)
+        if key not in self._drawn:
+            drawn = directions(self.count, self.setting.head_width, self.setting.seed, key[0])
+            self._drawn = {known: kept for known, kept in self._drawn.items() if known[0] == key[0]}
+            self._drawn[key] = Exponentials(drawn.to(like))
+        return self._drawn[key]

@@ -14,8 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.pictures.augment_config import AugmentConfig
-from regard.data.pictures.format import PictureFormat
+from regard.data.pictures.config import AugmentConfig, PictureFormat
 
 AREAS = (0.02, 0.33)  # of a picture that is erased: s_l is the paper's, s_h a little below its 0.4
 ASPECTS = (0.3, 1 / 0.3)  # height / width of the rectangle (r_1, r_2)

@@ -18,8 +18,7 @@ from regard.data.batch import AnswerBatch, CaptionBatch, PictureBatch, pad
 from regard.data.batches import padding_of, plan_by_length
 from regard.data.pictures.augment import augment as augmented
 from regard.data.pictures.augment import mixup, normalise
-from regard.data.pictures.augment_config import AugmentConfig
-from regard.data.pictures.format import PictureFormat
+from regard.data.pictures.config import AugmentConfig, PictureFormat
 from regard.errors import RegardError, UsageError
 
 Rows = Sequence[int] | np.ndarray

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from regard.data.lines import read_lines, suffix_of
-from regard.data.pictures.suffixes import is_picture
+from regard.data.pictures.config import is_picture
 from regard.data.rows import as_label, as_text, csv_rows, tsv_rows
 from regard.errors import RegardError, UsageError, nearest
 

@@ -14,8 +14,8 @@ from PIL import PngImagePlugin
 
 from regard.data.lines import opened, read_lines
 from regard.data.pictures.captions import CaptionSet, LeftOut, QuestionSet, read_captions, read_questions
+from regard.data.pictures.config import is_picture
 from regard.data.pictures.decode import quiet
-from regard.data.pictures.suffixes import is_picture
 from regard.errors import RegardError, UsageError
 from regard.files import read_json
 

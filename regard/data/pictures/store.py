@@ -21,9 +21,8 @@ from typing import IO
 import numpy as np
 
 from regard.data.pictures.captions import LeftOut
-from regard.data.pictures.decode import PictureError, read_picture
-from regard.data.pictures.fit import border_colour, fit_picture
-from regard.data.pictures.format import PictureFormat
+from regard.data.pictures.config import PictureFormat
+from regard.data.pictures.decode import PictureError, border_colour, fit_picture, read_picture
 from regard.data.pictures.sets import PictureSet
 from regard.errors import RegardError
 from regard.files import writing

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from torch import Tensor, nn
 
 from regard.attention import MultiHead, Role
-from regard.blocks import Around, Block, FeedForward, initialise, make_norm
-from regard.data.pictures.format import PictureFormat
+from regard.blocks import Around, Block, FeedForward, Stack, initialise, make_norm
+from regard.blocks.recurrent import Recurrent
+from regard.data.pictures.config import PictureFormat
 from regard.embed import TokenEmbedding, embedding_table, positions
 from regard.embed.patches import grid_positions
 from regard.errors import RegardError
@@ -17,9 +20,10 @@ from regard.models.configs.pictures import (
     ShowAndTellConfig,
     ShowAttendTellConfig,
 )
-from regard.models.memory import Memory
+from regard.models.encoder_decoder import Memory
 from regard.models.pictures.encoder import PictureEncoder, View
-from regard.models.recurrent import RecurrentModel
+from regard.models.recurrent import RecurrentModel, RecurrentState
+from regard.models.transformer import TransformerDecoder
 from regard.noise import dropout
 
 
@@ -108,3 +112,59 @@ class RecurrentCaptioner(RecurrentModel):
     def places(self, view: View) -> Tensor:
         """What of a view the decoder gets to know: (B, P, K)."""
         return view.places
+
+
+class ShowAndTell(RecurrentCaptioner):
+    """The decoder sees the picture only through its first state."""
+
+    config: ShowAndTellConfig
+
+    def __init__(
+        self, config: ShowAndTellConfig, format: PictureFormat, vocabulary: int, smoothing: float = 0.0
+    ) -> None:
+        super().__init__(config, vocabulary, smoothing)
+        self.decoder = Recurrent("lstm", config.width, config.hidden, 1, config.dropout)
+        self.readout = nn.Linear(config.hidden, config.width, bias=False)
+        self.finish_with(format)
+
+    def places(self, view: View) -> Tensor:
+        """The whole picture as one place."""
+        return view.vector[:, None]  # (B, 1, K)
+
+    def begin(self, memory: Memory) -> RecurrentState:
+        picture = memory.vectors[:, 0]  # (B, D)
+        _, layers = self.decoder.step(self.decoder.gates(picture), self.decoder.zeros(len(picture)))
+        return RecurrentState(layers)
+
+    def read(self, y: Tensor, state: RecurrentState) -> Tensor:
+        h, _ = self.decoder(y, state.layers)  # (B, T, hidden)
+        return self._vectors(h)
+
+    def advance(self, y: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        h, layers = self.decoder.step(self.decoder.gates(y.flatten(0, 1)), state.layers)  # (B * W, hidden)
+        return self._vectors(h.view(*y.shape[:2], -1)), replace(state, layers=layers)
+
+    def _vectors(self, h: Tensor) -> Tensor:
+        out = self.readout(h)  # (B, T, D)
+        return dropout(out, self.config.dropout) if self.training else out
+
+
+class CaptionTransformer(TransformerDecoder):
+    """Words and places both know where they are: sinusoids, of places for row and column."""
+
+    config: CaptionTransformerConfig
+
+    def __init__(
+        self, config: CaptionTransformerConfig, format: PictureFormat, vocabulary: int, smoothing: float = 0.0
+    ) -> None:
+        super().__init__(config, 0, vocabulary, smoothing)
+        width, rate = config.width, config.dropout
+        self.target = TokenEmbedding(embedding_table(vocabulary, width), positions("sinusoidal", width, 256), rate)
+        self.decoder = Stack(looking_block(config, "causal") for _ in range(config.layers))
+        self.decoder_norm = nn.LayerNorm(width)
+        self.finish(self.target.table)
+        self.encoder = encoder_of(config.encoder, format)
+        self.projection = placed_projection(self.encoder, config)
+
+    def encode(self, pixels: Tensor) -> Memory:
+        return Memory(self.projection(view_of(self.encoder, pixels).places), None, "grid")

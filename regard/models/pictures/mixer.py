@@ -1,18 +1,18 @@
-"""MLP-Mixer (Tolstikhin et al. 2021, eq. 1): networks of two layers mix places, then channels; no attention.
-
-U = X + W2 GELU(W1 norm(X))          over places: every channel is a vector of P numbers, all channels share the weights
-Y = U + (W4 GELU(W3 norm(U)ᵀ))ᵀ      over channels: every place is a vector of D numbers, all places share the weights
-"""
+"""MLP-Mixer (Tolstikhin et al. 2021) and ConvMixer (Trockman & Kolter 2022): patches mixed without attention."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import gelu
 
 from regard.blocks import Around, FeedForward, initialise
-from regard.data.pictures.format import PictureFormat
+from regard.blocks.convolution import Convolution
+from regard.blocks.norm import BatchNorm
+from regard.data.pictures.config import PictureFormat
 from regard.embed.patches import PatchEmbedding
-from regard.models.config import MixerConfig
+from regard.models.config import ConvMixerConfig, MixerConfig
+from regard.models.pictures.convolutional import Convolutional
 from regard.models.pictures.encoder import PictureEncoder, View
 
 EPSILON = 1e-6  # of the norms, as in the authors' code
@@ -63,3 +63,44 @@ class Mixer(PictureEncoder):
         """
         blocks = [block for block in self.blocks if isinstance(block, MixerBlock)]
         return [block.places.down.weight @ block.places.up.weight for block in blocks]
+
+
+class Mixed(nn.Module):
+    """norm(GELU(convolution(x))). The bias stands before the GELU, so the norm does not take it away."""
+
+    def __init__(self, convolution: Convolution) -> None:
+        super().__init__()
+        self.convolution, self.norm = convolution, BatchNorm(convolution.out_channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(gelu(self.convolution(x)))
+
+
+class ConvMixerBlock(nn.Module):
+    """(B, D, H, W) -> (B, D, H, W)."""
+
+    def __init__(self, width: int, kernel: int) -> None:
+        super().__init__()
+        self.depthwise = Mixed(Convolution(width, width, kernel, groups=width, bias=True))
+        self.pointwise = Mixed(Convolution(width, width, 1, bias=True))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.pointwise(x + self.depthwise(x))
+
+
+class ConvMixer(Convolutional):
+    """Pictures -> a grid of patches, as fine at the end as at the beginning."""
+
+    def __init__(self, config: ConvMixerConfig, format: PictureFormat) -> None:
+        super().__init__(format)
+        self.config, self.width = config, config.width
+        self.patches, self.norm = PatchEmbedding(format, config.patch, config.width), BatchNorm(config.width)
+        self.grid = self.patches.grid
+        self.blocks = nn.ModuleList(ConvMixerBlock(config.width, config.kernel) for _ in range(config.layers))
+
+    def features(self, pixels: Tensor) -> Tensor:
+        patches = gelu(self.patches(pixels))  # (B, P, D)
+        x = self.norm(patches.mT.unflatten(-1, self.grid))  # (B, D, rows, columns), with channels last
+        for block in self.blocks:
+            x = block(x)
+        return x  # (B, D, rows, columns)

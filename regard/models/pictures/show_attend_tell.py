@@ -29,12 +29,11 @@ from regard.attention.changes import best_only
 from regard.attention.scores import Additive
 from regard.blocks.recurrent import LayerStates, Recurrent
 from regard.data.batch import CaptionBatch, PairBatch
-from regard.data.pictures.format import PictureFormat
+from regard.data.pictures.config import PictureFormat
 from regard.models.classifier import real_places
 from regard.models.configs.pictures import ShowAttendTellConfig
-from regard.models.loss import Loss, Part
-from regard.models.memory import Memory
-from regard.models.output import target_log_probabilities
+from regard.models.encoder_decoder import Memory
+from regard.models.loss import Loss, Part, target_log_probabilities
 from regard.models.pictures.captioner import RecurrentCaptioner
 from regard.models.recurrent import RecurrentState
 from regard.noise import dropout

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from regard.data.pictures.format import PictureFormat
+from regard.data.pictures.config import PictureFormat
 from regard.models.config import EncoderConfig
-from regard.models.pictures.convmixer import ConvMixer
-from regard.models.pictures.convnet import ConvNet
-from regard.models.pictures.efficientnet import EfficientNetLite0
+from regard.models.pictures.convolutional import ConvNet, EfficientNetLite0, ResNet
 from regard.models.pictures.encoder import PictureEncoder
-from regard.models.pictures.mixer import Mixer
-from regard.models.pictures.resnet import ResNet
+from regard.models.pictures.mixer import ConvMixer, Mixer
 from regard.models.pictures.vit import ViT
 
 ENCODERS: dict[str, Any] = {

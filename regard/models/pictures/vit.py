@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from regard.attention import AttentionCall, Seen
 from regard.blocks import Around, Block, FeedForward, Stack, initialise, make_norm
-from regard.data.pictures.format import PictureFormat
+from regard.data.pictures.config import PictureFormat
 from regard.embed.patches import PatchEmbedding, grid_positions, resize_positions
 from regard.errors import UsageError
 from regard.models.attention import make_attention

@@ -20,7 +20,7 @@ from functools import cache
 from itertools import chain
 from typing import TypeVar
 
-from regard.data.date_forms import FIRST_YEAR, LAST_YEAR, LOCALES, Form, forms_of
+from regard.data.builtin.date_forms import FIRST_YEAR, LAST_YEAR, LOCALES, Form, forms_of
 from regard.errors import UsageError, nearest
 
 LANGUAGES: tuple[str, ...] = tuple(LOCALES)

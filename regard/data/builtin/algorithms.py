@@ -1,15 +1,4 @@
-"""Built-in pairs of texts that need memory: copying, and associative recall.
-
-    builtin/copy      hqzab          ->  hqzab    one to 20 random letters (Graves et al. 2014, section 4.1)
-    builtin/recall    a 3 k 7 q 1 k  ->  7        one to 10 letters with a digit each, then one of them again
-                                                  (Ba et al. 2016, section 4.1)
-
-A number is the most letters or keys, as in builtin/copy/40; behind a split it is exactly so many: builtin/copy/test/80,
-builtin/recall/10/test/20. Lengths are equally likely. Recall of more than 26 keys has keys of two letters.
-
-A hash of the source divides train, valid and test, about 80, 10 and 10%. Where a length has fewer than a thousand
-sources (one or two letters, one key), each split draws from all of them, so these repeat, and validation says how many.
-"""
+"""Built-in pairs of texts with one right answer: sums (Shen et al. 2023), copying, and associative recall."""
 
 from __future__ import annotations
 
@@ -22,14 +11,57 @@ from string import ascii_lowercase as LETTERS
 from regard.data.held_out import hash_of
 from regard.errors import UsageError
 
-MOST = {"copy": 20, "recall": 10}  # letters and keys, where nothing else is said
+FORMS = ("addition", "addition-reversed", "addition-padded", "addition-reversed-padded")
+MOST_DIGITS = 8  # digits, where nothing else is said
+LONGEST = 4000  # digits that Python makes a number of
+
+
+def addition_pairs(
+    form: str, split: str, count: int, most: int = MOST_DIGITS, length: int | None = None, seed: int = 1
+) -> list[Pair]:
+    """`count` sums of numbers with up to `most` digits, or exactly `length`; the same ones in all forms."""
+    if max(most, length or 0) > LONGEST:
+        raise UsageError(f"builtin/{form}: numbers have {LONGEST:,} digits at most, not {max(most, length or 0):,}")
+    draw = random.Random(f"regard addition {split} {most} {length} {seed}")
+    wide = max(most, length or 0) if "padded" in form else 0
+    backwards = "reversed" in form
+    pairs = []
+    for _ in range(count):
+        digits = [length or 1 + below(most, draw) for _ in range(2)]
+        first, second = _of_split(split, digits, draw)
+        total = _written(first + second, wide + 1 if wide else 0, backwards)
+        pairs.append((f"{_written(first, wide, backwards)}+{_written(second, wide, backwards)}", total))
+    return pairs
+
+
+def _of_split(split: str, digits: list[int], draw: random.Random) -> list[int]:
+    """Two numbers with so many digits that belong to the split."""
+    numbers = [_number(count, draw) for count in digits]
+    possible = 10 ** sum(digits)  # to the order of magnitude
+    while possible > FEW and split_of("{}+{}".format(*sorted(numbers))) != split:
+        numbers = [_number(count, draw) for count in digits]
+    return numbers
+
+
+def _number(digits: int, draw: random.Random) -> int:
+    """Digit by digit, for a random number has no more than 53 bits; only 0 itself begins with 0."""
+    first = below(10, draw) if digits == 1 else 1 + below(9, draw)
+    return int("".join(map(str, [first, *(below(10, draw) for _ in range(digits - 1))])))
+
+
+def _written(number: int, wide: int, backwards: bool) -> str:
+    text = str(number).zfill(wide)
+    return text[::-1] if backwards else text
+
+
+MOST_LETTERS = {"copy": 20, "recall": 10}  # letters and keys, where nothing else is said
 FEW = 1000  # so many sources of a length are too few to be divided
 
 Pair = tuple[str, str]
 
 
 def copy_pairs(
-    split: str, count: int, most: int = MOST["copy"], length: int | None = None, seed: int = 1
+    split: str, count: int, most: int = MOST_LETTERS["copy"], length: int | None = None, seed: int = 1
 ) -> list[Pair]:
     """`count` texts of one to `most` letters, or of exactly `length`; a larger count goes on where a smaller ended."""
     draw = random.Random(f"regard copy {split} {most} {length} {seed}")
@@ -42,7 +74,7 @@ def copy_pairs(
 
 
 def recall_pairs(
-    split: str, count: int, most: int = MOST["recall"], length: int | None = None, seed: int = 1
+    split: str, count: int, most: int = MOST_LETTERS["recall"], length: int | None = None, seed: int = 1
 ) -> list[Pair]:
     """`count` lists of one to `most` keys with their values, or of exactly `length`, each with a question."""
     keys = _keys(most)

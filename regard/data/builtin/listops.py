@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from regard.data.copying import split_of
+from regard.data.builtin.algorithms import split_of
 from regard.data.labelled_files import Labelled
 from regard.errors import UsageError
 

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 if TYPE_CHECKING:
-    from regard.attention.foreign_watch import Watch
+    from regard.attention.foreign.watch import Watch
 
 _OURS = ("regard.", "torch.nn.modules.")
 _ATTENTIVE = (nn.MultiheadAttention, nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder)
@@ -73,7 +73,7 @@ def watching() -> Iterator[Watch]:
 
     One watch is enough for blocks within blocks; it stays until the last of them ends.
     """
-    from regard.attention.foreign_watch import Watch  # it needs the recorder and the changes, which need this file
+    from regard.attention.foreign.watch import Watch  # it needs the recorder and the changes, which need this file
 
     _HERE.blocks = getattr(_HERE, "blocks", 0) + 1
     if _HERE.blocks == 1:
