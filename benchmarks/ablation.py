@@ -18,13 +18,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from regard.compare.conditions import conditions
 from regard.config import merge
 from regard.data.pairs import read_pairs
 from regard.errors import RegardError
-from regard.tasks.conditions import conditions
 from regard.tasks.config import run_config
-from regard.tasks.evaluate import evaluate
 from regard.tasks.run import start_run
+from regard.tasks.translate.evaluate import evaluate
 from regard.training.history import read_history
 
 BASE: dict[str, Any] = {

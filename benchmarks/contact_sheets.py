@@ -28,8 +28,8 @@ from regard.data.builtin.scenes import scenes
 from regard.data.pictures.captions import read_captions, read_questions
 from regard.data.pictures.decode import read_picture
 from regard.look.pictures import PictureMap
-from regard.tasks.answer import AnswerUser
-from regard.tasks.caption import Captioner
+from regard.tasks.answer.predictor import AnswerUser
+from regard.tasks.caption.predictor import Captioner
 from regard.tasks.config import run_config
 from regard.tasks.run import start_run
 

@@ -19,12 +19,11 @@ from typing import Any
 
 import torch
 
+from regard.compare.conditions import conditions
 from regard.config import merge
-from regard.tasks.conditions import conditions
+from regard.tasks.budget import fit
+from regard.tasks.classify.evaluate import evaluate_labels, read_labelled_test
 from regard.tasks.config import data_folder, run_config
-from regard.tasks.contenders import Contender
-from regard.tasks.contest import fit
-from regard.tasks.evaluate_labels import evaluate_labels, read_labelled_test
 from regard.tasks.run import start_run
 from regard.training.config import seconds
 
@@ -111,9 +110,7 @@ def train(data: str, rung: str, rate: float, budget: float, folder: Path) -> Any
         return start_run(run_config(what, merge(over, {"data": {"train": [str(file)]}, "train": once})), folder=folder)
     config = run_config(what, over)
     say = lambda text: print(text, file=sys.stderr, flush=True)  # noqa: E731
-    config = fit(
-        Contender(f"{data} {rung} {rate}", what, config, data_folder(what)), budget, folder.with_name("m"), "cpu", say
-    )
+    config = fit(f"{data} {rung} {rate}", config, data_folder(what), budget, folder.with_name("m"), "cpu", say)
     return start_run(config, beside=data_folder(what), folder=folder)
 
 

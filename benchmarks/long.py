@@ -18,11 +18,11 @@ from typing import Any
 
 import torch
 
+from regard.compare.conditions import conditions
 from regard.config import merge
 from regard.runs import CONFIG
-from regard.tasks.conditions import conditions
+from regard.tasks.classify.evaluate import evaluate_labels, read_labelled_test
 from regard.tasks.config import data_folder, run_config
-from regard.tasks.evaluate_labels import evaluate_labels, read_labelled_test
 from regard.tasks.run import resume_run, start_run
 from regard.training.show import Show
 

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 import numpy as np
 from torch import nn
 
+from regard.bench.scout import peak_memory
 from regard.data.batch import label_batch, text_batch
 from regard.models.config import BertConfig, LlamaConfig
 from regard.models.table import build
-from regard.tasks.bench_memory import peak_memory
 
 SIZES = {"layers": 2, "width": 256, "heads": 4, "feed_forward": 512, "dropout": 0.0}
 VOCABULARY = 256

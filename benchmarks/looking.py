@@ -22,19 +22,18 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from regard.attention import Remove, intervene
+from regard.compare.conditions import conditions
 from regard.files import write_bytes, write_json
+from regard.inspect.faithfulness import faithfulness
+from regard.inspect.formation import formation_of
+from regard.inspect.heads import heads_of, induction
+from regard.inspect.probes import Probes
 from regard.look.figure import DPI, render
 from regard.look.series import COLORS, tidy
-from regard.tasks.conditions import conditions
 from regard.tasks.config import run_config
-from regard.tasks.faithful import faithfulness
-from regard.tasks.formation import formation_of
-from regard.tasks.heads import heads_of
-from regard.tasks.heads_data import material_of
-from regard.tasks.induction import induction
-from regard.tasks.probes import Probes
+from regard.tasks.material import material_of
 from regard.tasks.run import start_run
-from regard.tasks.trained import load_model
+from regard.tasks.table import load_model
 
 
 def main(words: Sequence[str] | None = None) -> None:

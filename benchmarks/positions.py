@@ -19,14 +19,14 @@ from typing import Any
 
 import torch
 
+from regard.bench.extrapolate import extrapolate
+from regard.compare.conditions import conditions
 from regard.config import merge
 from regard.evaluate.translation import exact_match
 from regard.runs import CONFIG
-from regard.tasks.conditions import conditions
 from regard.tasks.config import data_folder, run_config
-from regard.tasks.evaluate import read_test_set
-from regard.tasks.extrapolate import extrapolate
 from regard.tasks.run import resume_run, start_run
+from regard.tasks.translate.evaluate import read_test_set
 from regard.training.show import Show
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs" / "long"

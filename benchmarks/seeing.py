@@ -22,12 +22,11 @@ import numpy as np
 import torch
 from PIL import Image
 
+from regard.compare.conditions import conditions
 from regard.config import merge
 from regard.data.builtin.scenes import area_share, scenes, share_on
-from regard.tasks.conditions import conditions
+from regard.tasks.budget import fit
 from regard.tasks.config import data_folder, run_config
-from regard.tasks.contenders import Contender
-from regard.tasks.contest import fit
 from regard.tasks.evaluate_pictures import evaluate_answers, evaluate_captions, evaluate_pictures
 from regard.tasks.run import start_run
 from regard.tasks.see import as_pixels, see
@@ -156,8 +155,8 @@ def measured(name: str, row: str, budget: float, folder: Path, tiny: Path | None
     beside = data_folder(what)
     shutil.rmtree(folder, ignore_errors=True)
     if tiny is None:
-        contender, trial = Contender(f"{name} {row}", what, config, beside), folder.with_name(f"{folder.name}-m")
-        config = fit(contender, budget, trial, "cpu", say)
+        trial = folder.with_name(f"{folder.name}-m")
+        config = fit(f"{name} {row}", config, beside, budget, trial, "cpu", say)
     result = start_run(config, beside=beside, folder=folder)
     user = result.load()
     size = sum(p.numel() for p in user.model.parameters() if p.requires_grad)

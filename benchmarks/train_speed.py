@@ -30,7 +30,7 @@ from regard.data.pairs import load_pairs
 from regard.models.table import build_model
 from regard.noise import noise
 from regard.tasks.config import TranslateConfig, run_config
-from regard.tasks.learn_translate import encode
+from regard.tasks.translate.recipe import encode
 from regard.tokens import PAD, TokenizerPair
 from regard.training.optimiser import make_optimiser, set_rate
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from regard.attention import Pin, Remove, Temperature, attend, intervene, record
     from regard.errors import RegardError, UsageError
+    from regard.inspect.faithfulness import faithfulness
+    from regard.inspect.formation import formation_of
+    from regard.inspect.heads import heads_of
+    from regard.inspect.walk import walk
     from regard.tasks import load, train
-    from regard.tasks.faithful import faithfulness
-    from regard.tasks.formation import formation_of
-    from regard.tasks.heads import heads_of
-    from regard.tasks.walk import walk
 
 __version__ = "0.1.0"
 __all__ = [
@@ -44,10 +44,10 @@ _HOME = {
     "train": "regard.tasks",
     "record": "regard.attention",
     "attend": "regard.attention",
-    "faithfulness": "regard.tasks.faithful",
-    "formation_of": "regard.tasks.formation",
-    "heads_of": "regard.tasks.heads",
-    "walk": "regard.tasks.walk",
+    "faithfulness": "regard.inspect.faithfulness",
+    "formation_of": "regard.inspect.formation",
+    "heads_of": "regard.inspect.heads",
+    "walk": "regard.inspect.walk",
     "intervene": "regard.attention",
     "Remove": "regard.attention",
     "Pin": "regard.attention",

@@ -14,19 +14,16 @@ import torch
 
 from regard.attention import Causal, attend_reference
 from regard.attention.kernels import KERNELS, Setting
+from regard.bench import attention as bench
+from regard.bench import scout as bench_child
+from regard.bench.result import AttentionBench, Line, Point, exponent, pays_from
+from regard.bench.scout import Inputs, Scouted, Sizes, Subject, config_of, make_subject, peak_memory, predicted, scout
 from regard.cli import main
 from regard.cli.bench import print_bench, read_quality
 from regard.errors import RegardError, UsageError
 from regard.look.growth import Costs, draw_growth
 from regard.look.patterns import Pattern, draw_patterns, patterns
 from regard.models.configs.attention import KERNEL_KINDS
-from regard.tasks import bench_attention as bench
-from regard.tasks import bench_child
-from regard.tasks.bench_child import Scouted, predicted, scout
-from regard.tasks.bench_growth import exponent, pays_from
-from regard.tasks.bench_memory import peak_memory
-from regard.tasks.bench_result import AttentionBench, Line, Point
-from regard.tasks.bench_subjects import Inputs, Sizes, Subject, config_of, make_subject
 
 SMALL = Sizes(width=24, heads=3, batch=2)
 Captured = pytest.CaptureFixture[str]

@@ -21,7 +21,7 @@ from regard.errors import RegardError
 from regard.files import sha256
 from regard.tasks import load
 from regard.tasks.run import RunResult
-from regard.tasks.translate import Translator
+from regard.tasks.translate.predictor import Translator
 from regard.tensors import read_tensors
 
 

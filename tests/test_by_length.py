@@ -15,8 +15,8 @@ from regard.data.builtin.dates import DatePair
 from regard.errors import UsageError
 from regard.evaluate.by_length import Bucket, buckets, join_pairs, score_bucket, source_lengths
 from regard.look.sentence import SentenceAttention
-from regard.tasks.alignment import alignment_error, alignment_errors
 from regard.tasks.run import RunResult
+from regard.tasks.translate.alignment import alignment_error, alignment_errors
 
 # --- Buckets
 

@@ -18,19 +18,18 @@ from toy_run import Contents
 from regard.bundle import Bundle, BundleConfig, load_bundle
 from regard.config import check
 from regard.data.batch import LabelBatch
+from regard.data.batches import as_row
 from regard.errors import RegardError, UsageError
 from regard.models.classifier import label_parts
 from regard.models.config import KINDS_OF
 from regard.models.pictures.classifier import mixed_parts
 from regard.models.presets import preset
 from regard.models.table import build
-from regard.tasks.classify import TextClassifier
+from regard.tasks.classify.predictor import TextClassifier
 from regard.tasks.config import ClassifyConfig, run_config
-from regard.tasks.learn import prepare
-from regard.tasks.prepared import class_weights
-from regard.tasks.rows import as_row
+from regard.tasks.recipe import class_weights
 from regard.tasks.run import resume_run, start_run
-from regard.tasks.trained import load_model
+from regard.tasks.table import load_model, prepare
 from regard.tokens import BEGIN, END, TokenizerPair, TokensConfig, train_tokenizer
 from regard.training.events import Progress
 from regard.training.show import Show

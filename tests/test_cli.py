@@ -26,7 +26,7 @@ from regard.data.builtin.dates import as_pairs, date_pairs
 from regard.errors import ModelError, RegardError
 from regard.tasks import load, run_config
 from regard.tasks.run import RunResult, start_run
-from regard.tasks.translate import Translator
+from regard.tasks.translate.predictor import Translator
 from regard.verify import Check
 
 SMALL: dict[str, Any] = {

@@ -20,8 +20,7 @@ from regard.cli import main
 from regard.data.builtin.scenes import scenes
 from regard.runs import read_run
 from regard.tasks.config import check_run
-from regard.tasks.learn import prepare
-from regard.tasks.trained import load_model
+from regard.tasks.table import load_model, prepare
 
 SHORT = ["train.steps=3", "train.warmup=1", "train.batch_pictures=8", "data.hold_out=10"]
 ENCODER = ["model.encoder.channels=[4,4,8,8]"]

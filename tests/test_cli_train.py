@@ -20,7 +20,7 @@ from regard.data.builtin.dates import DatePair, as_pairs, date_pairs
 from regard.files import alone_in
 from regard.look.sentence import SentenceAttention
 from regard.tasks import demo
-from regard.tasks.alignment import alignment_error, sure_links
+from regard.tasks.translate.alignment import alignment_error, sure_links
 
 SETTINGS = {
     "model.encoder_layers": 1,

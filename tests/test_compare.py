@@ -22,17 +22,18 @@ import pytest
 import sacrebleu
 import typer
 
-import regard.tasks.compare
+import regard.compare.translation
 from regard.cli import compare as verb
 from regard.cli import main
+from regard.compare import contest
+from regard.compare.contenders import Contender, check_same_data, named_test_set, read_contenders, unique
+from regard.compare.report import summary
 from regard.config import check
 from regard.data import pairs
 from regard.data.builtin.dates import as_pairs, date_pairs
 from regard.errors import RegardError, UsageError
 from regard.models.config import KINDS_OF
-from regard.tasks import contest, load
-from regard.tasks.contenders import Contender, check_same_data, named_test_set, read_contenders, unique
-from regard.tasks.report import summary
+from regard.tasks import load
 from regard.training import pace
 from regard.training.config import TrainConfig
 from regard.training.events import Validated
@@ -133,7 +134,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Compared:
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.chdir(home)
         patch.setattr(pairs, "builtin_pairs", few_test_dates)
-        patch.setattr(regard.tasks.compare, "ALIGNED", 11)
+        patch.setattr(regard.compare.translation, "ALIGNED", 11)
         code = main.run(words)
     assert code == 0, err.getvalue()
     return Compared(home, left, out.getvalue(), err.getvalue())

@@ -15,6 +15,7 @@ from sacrebleu.significance import PairedTest
 
 from regard.bundle import Bundle, BundleConfig, save_bundle
 from regard.cli import main
+from regard.compare.translation import TestSet, compare
 from regard.errors import RegardError, UsageError
 from regard.evaluate import (
     alignment_error_rate,
@@ -28,11 +29,10 @@ from regard.evaluate import bootstrap as bootstrap_module
 from regard.evaluate.by_length import Bucket, score_bucket
 from regard.evaluate.translation import Tokenizing, bleu_tokenizer
 from regard.models.table import build_model
-from regard.tasks.compare import TestSet, compare
 from regard.tasks.config import run_config
-from regard.tasks.evaluate import evaluate
-from regard.tasks.learn_translate import validation
-from regard.tasks.translate import Translator
+from regard.tasks.translate.evaluate import evaluate
+from regard.tasks.translate.predictor import Translator
+from regard.tasks.translate.recipe import validation
 from regard.tokens import TokenizerPair
 
 SENTENCES = 307

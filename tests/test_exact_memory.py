@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from regard.attention import attend_reference
+from regard.bench.scout import peak_memory
 from regard.data.batch import label_batch, text_batch
 from regard.models.config import BertConfig, GPT3Config, LlamaConfig
 from regard.models.table import build
-from regard.tasks.bench_memory import peak_memory
 
 SIZES = {"layers": 2, "width": 32, "heads": 4, "feed_forward": 32, "dropout": 0.0}
 LENGTHS = (512, 2048)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from regard.bench.extrapolate import Extrapolation, extrapolate
 from regard.cli import main
 from regard.cli.bench import losses
 from regard.cli.extrapolate import read_times
@@ -20,9 +21,8 @@ from regard.look.lengths import LengthLine, draw_lengths
 from regard.models.config import LlamaConfig
 from regard.models.gpt import GPT
 from regard.tasks.config import run_config
-from regard.tasks.evaluate_text import evaluate_text
-from regard.tasks.extrapolate import Extrapolation, extrapolate
-from regard.tasks.generate import Generator
+from regard.tasks.generate.evaluate import evaluate_text
+from regard.tasks.generate.predictor import Generator
 from regard.tasks.run import RunResult, start_run
 
 CONTEXT = 12

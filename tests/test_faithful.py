@@ -15,11 +15,10 @@ from regard.bundle import Bundle, BundleConfig
 from regard.data.batch import PairBatch
 from regard.errors import RegardError, UsageError
 from regard.evaluate.faithful import Case, score_maps
+from regard.inspect.faithfulness import COUNTED, MEAN, ONLY, THROUGH, faithfulness, merged
 from regard.models.table import build
 from regard.tasks.config import run_config
-from regard.tasks.faithful import faithfulness, merged
-from regard.tasks.faithful_subjects import COUNTED, MEAN, ONLY, THROUGH
-from regard.tasks.trained import USERS
+from regard.tasks.table import USERS
 from regard.tokens import TokenizerPair, train_tokenizer
 from regard.tokens.config import TokensConfig
 

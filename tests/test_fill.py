@@ -13,7 +13,7 @@ from regard.bundle import Bundle, BundleConfig
 from regard.errors import UsageError
 from regard.models.config import BertConfig
 from regard.models.table import build
-from regard.tasks.fill import Filler
+from regard.tasks.fill.predictor import Filler
 from regard.tokens import MASK, TokenizerPair, TokensConfig, train_tokenizer
 
 TEXTS = [

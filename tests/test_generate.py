@@ -18,7 +18,7 @@ from regard.decode.config import DecodeConfig
 from regard.errors import RegardError, UsageError
 from regard.models.config import GPT2Config, LlamaConfig, LSTMConfig
 from regard.models.table import build
-from regard.tasks.generate import Generator
+from regard.tasks.generate.predictor import Generator
 from regard.tokens import END, SPECIAL, TextTokenizer, TokenizerPair, TokensConfig, train_tokenizer
 
 TEXTS = [

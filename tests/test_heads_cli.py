@@ -17,14 +17,14 @@ from regard.cli import main
 from regard.cli.heads import _narrow
 from regard.errors import UsageError
 from regard.evaluate.ratios import Estimate
+from regard.inspect.heads import heads_of
+from regard.inspect.texts import Material, prepare
 from regard.look.heads_report import Head, HeadReport, LayerRemoved
 from regard.look.roles import measure
 from regard.tasks.config import run_config
-from regard.tasks.heads import heads_of
-from regard.tasks.heads_data import Material, material_of
-from regard.tasks.heads_prepare import prepare
+from regard.tasks.material import material_of
 from regard.tasks.run import RunResult, start_run
-from regard.tasks.trained import load_model
+from regard.tasks.table import load_model
 
 Captured = pytest.CaptureFixture[str]
 LINES = ["the old king walked to the sea", "a grey cat looked at the moon", "the king saw a cat , and the moon"] * 9
@@ -175,7 +175,7 @@ def test_validation_data_that_went_away(tiny_run: RunResult, monkeypatch: pytest
     def gone(*_: Any, **__: Any) -> Any:
         raise UsageError("there is no such file")
 
-    monkeypatch.setattr("regard.tasks.heads_data.load_pairs", gone)
+    monkeypatch.setattr("regard.tasks.material.load_pairs", gone)
     assert "has no texts to look at: there is no such file" in refused(capsys, "heads", str(tiny_run.folder))
 
 

@@ -15,15 +15,11 @@ from regard.attention import Remove
 from regard.bundle import Bundle, BundleConfig
 from regard.errors import UsageError
 from regard.evaluate.ratios import ratios
+from regard.inspect.heads import heads_of, induction, losses_without, repeated, without_each
+from regard.inspect.texts import Material, Texts, prepare, stretches
 from regard.models.table import build
 from regard.tasks.config import run_config
-from regard.tasks.heads import heads_of
-from regard.tasks.heads_data import Material
-from regard.tasks.heads_prepare import prepare, stretches
-from regard.tasks.heads_removed import losses_without, without_each
-from regard.tasks.heads_texts import Texts
-from regard.tasks.induction import induction, repeated
-from regard.tasks.trained import USERS
+from regard.tasks.table import USERS
 from regard.tokens import TokenizerPair, TokensConfig, train_tokenizer
 
 PAIRS = [

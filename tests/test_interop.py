@@ -34,7 +34,7 @@ from torch import Tensor
 
 from regard.bundle import load_bundle, save_bundle
 from regard.interop import export_folder, import_folder
-from regard.tasks.generate import Generator
+from regard.tasks.generate.predictor import Generator
 
 
 def stepped(model: Any, ids: Tensor, read: int) -> Tensor:

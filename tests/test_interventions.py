@@ -602,7 +602,7 @@ def test_softness_is_a_temperature_of_looks_at_the_source_and_the_innermost_hold
 def test_heads_are_removed_on_the_command_line(
     tiny_run: RunResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from regard.tasks.translate import Translator
+    from regard.tasks.translate.predictor import Translator
 
     def run(*words: str) -> tuple[int, str, str]:
         code = main.run(

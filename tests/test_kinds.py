@@ -24,10 +24,9 @@ from regard.models.presets import PRESETS, preset
 from regard.models.table import FAMILIES, TASKS, build, build_model
 from regard.noise import noise
 from regard.tasks.config import run_config
-from regard.tasks.learn import prepare
 from regard.tasks.run import RunResult, start_run
-from regard.tasks.trained import USERS
-from regard.tasks.translate import Translator
+from regard.tasks.table import USERS, prepare
+from regard.tasks.translate.predictor import Translator
 from regard.tokens import TokenizerPair, TokensConfig, train_tokenizer
 from regard.training.config import TrainConfig
 from regard.training.loop import Job, Trainer, Validation, train

@@ -20,9 +20,9 @@ from regard.data.config import LabelledConfig
 from regard.data.labelled import load_labelled, read_labelled
 from regard.data.labelled_files import Labelled, as_tree
 from regard.errors import RegardError, UsageError
-from regard.tasks.classify import TextClassifier
+from regard.tasks.classify.evaluate import evaluate_labels, read_labelled_test
+from regard.tasks.classify.predictor import TextClassifier
 from regard.tasks.config import run_config
-from regard.tasks.evaluate_labels import evaluate_labels, read_labelled_test
 from regard.tasks.run import start_run
 from regard.tokens import TextTokenizer, train_tokenizer
 from regard.tokens.config import TokensConfig

@@ -19,6 +19,8 @@ from regard.bundle import Bundle, BundleConfig
 from regard.cli import main
 from regard.decode.config import DecodeConfig
 from regard.errors import UsageError
+from regard.inspect.looking import View, attention_of, look_at
+from regard.inspect.walk import walk
 from regard.look import AttentionMap, SentenceAttention, map_of, sentence_of
 from regard.look.all_heads import AllHeads
 from regard.look.layers import MixingMatrices
@@ -26,12 +28,10 @@ from regard.look.row_text import RowTexts
 from regard.look.words import WeighedText
 from regard.models.config import GPT2Config
 from regard.models.table import build
-from regard.tasks.caption import chosen_heads
-from regard.tasks.generate import Generator
-from regard.tasks.looking import View, attention_of, look_at
+from regard.tasks.caption.predictor import chosen_heads
+from regard.tasks.generate.predictor import Generator
 from regard.tasks.run import RunResult
-from regard.tasks.translate import Translator
-from regard.tasks.walk import walk
+from regard.tasks.translate.predictor import Translator
 from regard.tokens import TokenizerPair, TokensConfig, train_tokenizer
 
 TEXT, DATE = "3 May 1999", "1999-05-03"

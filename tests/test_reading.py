@@ -16,13 +16,13 @@ from regard.attention import Pin, Remove, Seen, Temperature, intervene
 from regard.bundle import Bundle
 from regard.decode.config import DecodeConfig
 from regard.errors import UsageError
-from regard.tasks.caption import Captioner
-from regard.tasks.classify import TextClassifier
-from regard.tasks.effective import effective_attention
-from regard.tasks.fill import Filler
-from regard.tasks.generate import Generator
-from regard.tasks.reading import Reading, read_ids, read_text
-from regard.tasks.translate import Translator
+from regard.inspect.looking import effective_attention
+from regard.inspect.reading import Reading, read_ids, read_text
+from regard.tasks.caption.predictor import Captioner
+from regard.tasks.classify.predictor import TextClassifier
+from regard.tasks.fill.predictor import Filler
+from regard.tasks.generate.predictor import Generator
+from regard.tasks.translate.predictor import Translator
 from regard.tokens import BEGIN, END
 
 SOURCE, TARGET = "two dogs sleep under a bike", "ekib a rednu"

@@ -18,7 +18,7 @@ from regard.attention.kernels.sparse import SlidingWindow, WindowState
 from regard.decode.config import DecodeConfig
 from regard.decode.ranking import Hypothesis
 from regard.decode.search import generate
-from regard.tasks.trained import USERS
+from regard.tasks.table import USERS
 from regard.tokens import BEGIN, END, PAD, UNKNOWN
 
 WRITERS = [
@@ -241,11 +241,11 @@ def assert_same_rows(seen: Seen, call: AttentionCall, text: int, alone: Seen, si
 @pytest.mark.parametrize("reads", READERS)
 def test_a_recorded_row_knows_which_input_it_was(reads: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Predictors sort by length and read in batches; a recording counted its rows, so that labels and maps were others'."""
-    monkeypatch.setattr("regard.tasks.classify.BATCH_TOKENS", 30)  # several passes for a few texts
-    monkeypatch.setattr("regard.tasks.fill.BATCH", 3)
-    monkeypatch.setattr("regard.tasks.classify_pictures.TOGETHER", 3)
-    monkeypatch.setattr("regard.tasks.answer.TOGETHER", 2)
-    monkeypatch.setattr("regard.tasks.generate.Generator.context", 7)  # longer texts are read in windows
+    monkeypatch.setattr("regard.tasks.classify.predictor.BATCH_TOKENS", 30)  # several passes for a few texts
+    monkeypatch.setattr("regard.tasks.fill.predictor.BATCH", 3)
+    monkeypatch.setattr("regard.tasks.classify_pictures.predictor.TOGETHER", 3)
+    monkeypatch.setattr("regard.tasks.answer.predictor.TOGETHER", 2)
+    monkeypatch.setattr("regard.tasks.generate.predictor.Generator.context", 7)  # longer texts are read in windows
     name, use, inputs = READERS[reads]
     assert_each_is_as_if_alone(name, use, inputs)
 

@@ -17,9 +17,9 @@ from regard.data.pictures.load import held_out, load_captions, load_pictures, lo
 from regard.data.pictures.store import ArrayStore
 from regard.errors import RegardError, UsageError
 from regard.models.pictures.convolutional import EfficientNetLite0
+from regard.tasks.caption.features import features_of
 from regard.tasks.config import ClassifyPicturesConfig, run_config
 from regard.tasks.evaluate_pictures import evaluate_answers, evaluate_captions, evaluate_pictures
-from regard.tasks.features import features_of
 from regard.tasks.run import RunResult, resume_run, start_run
 from regard.tasks.see import see
 from regard.tensors import weights_of, write_tensors

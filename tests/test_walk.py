@@ -18,12 +18,12 @@ from torch.nn.functional import layer_norm, linear, scaled_dot_product_attention
 from regard.attention import AttentionCall, Causal, Lengths, Window
 from regard.bundle import Bundle, BundleConfig
 from regard.errors import UsageError
+from regard.inspect.walk import query_place, walk
+from regard.inspect.walk_pass import reasons_of
 from regard.look.walk import Walk
 from regard.models.table import build
 from regard.tasks.config import run_config
-from regard.tasks.trained import USERS
-from regard.tasks.walk import query_place, walk
-from regard.tasks.walk_masks import reasons_of
+from regard.tasks.table import USERS
 from regard.tokens import TokenizerPair, TokensConfig, train_tokenizer
 
 TEXTS = ["the old man saw a grey cat at night", "die alte katze sah am abend einen mann"]

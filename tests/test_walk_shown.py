@@ -16,6 +16,7 @@ from test_walk import LLAMA, OTHER, PAIR, TEXT, check_lines, user_of
 
 from regard.cli import main
 from regard.errors import RegardError, UsageError
+from regard.inspect.walk import walk
 from regard.look.colors import Color
 from regard.look.contrast import contrast, ink_on, luminance
 from regard.look.walk import Line, Numbers, Step, Walk
@@ -24,7 +25,6 @@ from regard.look.walk.shades import signed
 from regard.look.walk.table import figure as picture
 from regard.look.walk.toy import toy_walk
 from regard.tasks.run import RunResult
-from regard.tasks.walk import walk
 
 Captured = pytest.CaptureFixture[str]
 E1, E2 = math.exp(-1), math.exp(-2)

@@ -12,9 +12,9 @@ from test_walk import OTHER, TEXT, agree, check_lines, rows_of, user_of
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, linear, softmax
 
+from regard.inspect.reading import read_text
+from regard.inspect.walk import walk
 from regard.look.walk import Walk
-from regard.tasks.reading import read_text
-from regard.tasks.walk import walk
 
 SMALL = {"width": 6, "hidden": 10, "dropout": 0.0}
 SCORES = ("additive", "dot", "scaled-dot", "general", "cosine", "location")

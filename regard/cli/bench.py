@@ -18,9 +18,9 @@ from regard.cli.output import print_json, print_table, results, say
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
-    from regard.tasks.bench_attention import Tell
-    from regard.tasks.bench_result import AttentionBench, Line
-    from regard.tasks.extrapolate import Extrapolation
+    from regard.bench.attention import Tell
+    from regard.bench.extrapolate import Extrapolation
+    from regard.bench.result import AttentionBench, Line
 
 bench = typer.Typer(
     rich_markup_mode=None,
@@ -88,7 +88,7 @@ def attention(
         f"measuring {', '.join(names)} at {len(sizes)} lengths up to {max(sizes):,}: first memory, each in a process of "
         f"its own, then time, {rounds} rounds and one to warm up; a pass over {limit:g} s (--limit) is skipped"
     )
-    from regard.tasks.bench_attention import Sizes, bench_attention
+    from regard.bench.attention import Sizes, bench_attention
 
     same = Sizes(width, heads, batch, causal, backward, tables)
     trained = losses(runs, max(sizes)) if runs else []
@@ -109,8 +109,7 @@ def attention(
 
 def losses(runs: list[str], longest: int) -> list[Extrapolation]:
     """Of trained models on their validation text: windows of their training, and doubled up to the longest."""
-    from regard.tasks.extrapolate import extrapolate
-    from regard.tasks.trained_on import trained_context
+    from regard.bench.extrapolate import extrapolate, trained_context
 
     context = min(trained_context(run) for run in runs)
     times = [2**n for n in range(32) if context * 2**n <= longest] or [1]
@@ -247,7 +246,7 @@ def _of(count: int, what: str) -> str:
 
 
 def print_bench(found: AttentionBench) -> None:
-    from regard.tasks.bench_growth import exponent
+    from regard.bench.result import exponent
 
     lengths = shown_lengths(sorted({length for line in found.lines for length in line.time()}))
     longest = lengths[-1]

@@ -29,10 +29,10 @@ from regard.cli.output import print_json, print_table, progress, results, say
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
+    from regard.compare.contenders import Contender
+    from regard.compare.tasks import OtherReport
+    from regard.compare.translation import Entry, Report, TestSet
     from regard.data.labelled import Labelled
-    from regard.tasks.compare import Entry, Report, TestSet
-    from regard.tasks.compare_others import OtherReport
-    from regard.tasks.contenders import Contender
 
 
 def compare(
@@ -106,7 +106,7 @@ def compare(
         raise UsageError("a comparison needs two models or more: regard compare RUN RUN --on test.tsv")
     check_tokenizer(tokenize)
     check_device(device)
-    from regard.tasks.contenders import check_same_data, named_test_set, read_contenders
+    from regard.compare.contenders import check_same_data, named_test_set, read_contenders
 
     tables = given(train=data or None, valid=valid or None)
     over = given(preset=preset, data=tables or None)
@@ -148,13 +148,13 @@ def compare_translators(
     folders: dict[str, Path], test: TestSet, place: Path | None, as_json: bool, **options: Any
 ) -> None:
     """Translate the test set with each of them, write the report, then print it."""
-    from regard.tasks.compare import compare as report_of
+    from regard.compare.translation import compare as report_of
 
     with progress("translating") as advance:
         report = report_of(folders, test, progress=advance, **options)
     written = []
     if place is not None:
-        from regard.tasks.report import write_report
+        from regard.compare.report import write_report
 
         written = write_report(report, place)  # before anything is printed: a reader that leaves early loses nothing
     print_json(report.data()) if as_json else print_report(report)
@@ -164,7 +164,7 @@ def compare_translators(
 
 def one_task(contenders: list[Contender]) -> str:
     """What all of them do."""
-    from regard.tasks.contenders import task_of_contender
+    from regard.compare.contenders import task_of_contender
 
     tasks = {each.word: task_of_contender(each) for each in contenders}
     if len(set(tasks.values())) > 1:
@@ -210,7 +210,7 @@ def read_other_test(
     task: str, contenders: list[Contender], names: tuple[str, ...], columns: dict[str, Any]
 ) -> list[Labelled]:
     """The test set of any task but translation, read and checked before anything is trained."""
-    from regard.tasks.compare_others import read_test
+    from regard.compare.tasks import read_test
 
     notes: list[str] = []
     texts = read_test(task, contenders, names, columns, notes)
@@ -223,12 +223,12 @@ def read_test_set(
     contenders: list[Contender], names: tuple[str, ...], join: list[int], columns: dict[str, Any]
 ) -> TestSet:
     """What they are tested on, read before anything is trained, so that a wrong name costs nothing."""
+    from regard.compare.translation import TestSet
     from regard.data.config import PairsConfig
     from regard.data.pairs import read_pairs
     from regard.evaluate.by_length import join_pairs
-    from regard.tasks.compare import TestSet
-    from regard.tasks.evaluate import has_one_answer
-    from regard.tasks.evaluate import read_test_set as read_for_run
+    from regard.tasks.translate.evaluate import has_one_answer
+    from regard.tasks.translate.evaluate import read_test_set as read_for_run
 
     first, notes = contenders[0], list[str]()
     if first.config is None:
@@ -246,8 +246,8 @@ def read_test_set(
 
 def check_lengths(contenders: list[Contender], test: TestSet) -> None:
     """Each can read the test set, and its sentences joined: this is told now, and not when all are trained."""
+    from regard.compare.contest import check_reach
     from regard.evaluate.by_length import join_pairs
-    from regard.tasks.contest import check_reach
 
     texts = {"the test sentences": [source for source, _ in test.pairs]}
     texts |= {f"{count} of them joined": [source for source, _ in join_pairs(test.pairs, count)] for count in test.join}
@@ -264,7 +264,7 @@ def train_all(contenders: list[Contender], budget: float | None, place: Path | N
     if budget is None:
         return {each.name: Path(each.word) for each in contenders}
     assert place is not None
-    from regard.tasks import contest
+    from regard.compare import contest
     from regard.training.show import make_show
 
     say(f"comparison: {place}")
@@ -330,8 +330,8 @@ def compare_others(
 
     `texts` are labelled ones to classify; `columns` those that a person named, as keys of the data's configuration.
     """
+    from regard.compare.tasks import compare_classifiers, compare_language_models, compare_seeing
     from regard.files import write_json
-    from regard.tasks.compare_others import compare_classifiers, compare_language_models, compare_seeing
 
     beside = contenders[0].beside
     with progress("testing") as advance:

@@ -19,7 +19,7 @@ from regard.cli.train import start
 if TYPE_CHECKING:
     from regard.data.builtin.dates import DatePair
     from regard.tasks.demo import DemoReport
-    from regard.tasks.translate import Translator
+    from regard.tasks.translate.predictor import Translator
 
 LOOKED_AT = "mardi 3 mars 1998"
 

@@ -32,10 +32,10 @@ from regard.errors import UsageError
 
 if TYPE_CHECKING:
     from regard.evaluate.classification import ClassificationScores
-    from regard.tasks.evaluate import Evaluation
-    from regard.tasks.evaluate_labels import LabelEvaluation
+    from regard.tasks.classify.evaluate import LabelEvaluation
     from regard.tasks.evaluate_pictures import CaptionEvaluation, PictureEvaluation
-    from regard.tasks.evaluate_text import TextEvaluation
+    from regard.tasks.generate.evaluate import TextEvaluation
+    from regard.tasks.translate.evaluate import Evaluation
 
 MOST_LABELS = 30  # that get a row of their own
 MOST_SQUARE = 8  # labels whose confusions are printed as a square; of more, the most frequent ones as lines
@@ -132,8 +132,8 @@ def _translations(
     as_json: bool,
 ) -> None:
     from regard.files import write_text
-    from regard.tasks.evaluate import evaluate as score
-    from regard.tasks.evaluate import has_one_answer, read_test_set
+    from regard.tasks.translate.evaluate import evaluate as score
+    from regard.tasks.translate.evaluate import has_one_answer, read_test_set
 
     notes: list[str] = []
     pairs = read_test_set(on, run, columns, notes)
@@ -182,7 +182,7 @@ def say_notes(notes: Sequence[str], left_out: Sequence[tuple[str, str]] = ()) ->
 def _texts(
     model: Any, run: str, on: list[str], options: dict[str, Any], columns: dict[str, Any], as_json: bool
 ) -> None:
-    from regard.tasks.evaluate_text import evaluate_text, field_of
+    from regard.tasks.generate.evaluate import evaluate_text, field_of
 
     with progress("reading") as advance:
         found = evaluate_text(model, on, progress=advance, **options, **{"field": field_of(run), **columns})
@@ -207,7 +207,7 @@ def _labels(
 ) -> None:
     from regard.files import write_text
     from regard.look.confusion import save_confusion
-    from regard.tasks.evaluate_labels import evaluate_labels, read_labelled_test
+    from regard.tasks.classify.evaluate import evaluate_labels, read_labelled_test
 
     notes: list[str] = []
     texts = read_labelled_test(on, run, columns=columns, notes=notes)

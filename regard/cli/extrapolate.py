@@ -13,8 +13,8 @@ from regard.cli.output import print_json, print_table, progress, results, say
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
+    from regard.bench.extrapolate import AtLength, Extrapolation
     from regard.look.lengths import LengthLine
-    from regard.tasks.extrapolate import AtLength, Extrapolation
 
 COLUMNS = ("model", "positions", "window", "loss", "perplexity", "bits per byte", "at its end")
 AT_ITS_END = (
@@ -64,7 +64,7 @@ def extrapolate(
         f"reading {' '.join(on or ()) or 'the validation text'} with {', '.join(runs)}, in windows of "
         f"{', '.join(f'{factor}×' for factor in factors)} the context of training; each takes about as long as the first"
     )
-    from regard.tasks.extrapolate import extrapolate as measure
+    from regard.bench.extrapolate import extrapolate as measure
 
     with progress("windows read", every=5.0) as advance:
         found = measure(

@@ -14,7 +14,7 @@ from regard.cli.options import AsJson, Device, Model
 from regard.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
-    from regard.tasks.fill import Filled
+    from regard.tasks.fill.predictor import Filled
 
 CHUNK = 32  # texts filled before the first of them is shown
 

@@ -41,7 +41,7 @@ def formation(
     """When a model learned where to look: the attention of a probed text over the steps of its training."""
     check_out(out, SUFFIXES)
     folder, wanted = run or _newest(), _numbers(steps)
-    from regard.tasks.formation import formation_of
+    from regard.inspect.formation import formation_of
 
     found = formation_of(folder, text=text, role=role, layer=layer, head=head, steps=wanted, pieces=pieces)
     if out is not None:

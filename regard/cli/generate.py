@@ -16,7 +16,7 @@ from regard.cli.output import json_line, say
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
-    from regard.tasks.generate import Generated, Generator
+    from regard.tasks.generate.predictor import Generated, Generator
 
 CHUNK = 16  # texts written together
 
@@ -66,7 +66,7 @@ def generate(
     check_model(run, device, "generate", decode=decode)
     asked = _asked(prompts or [""], as_text)
     generator: Generator = load_model(run, device, "generate")
-    from regard.tasks.generate import check_stop
+    from regard.tasks.generate.predictor import check_stop
 
     generator.options(decode)  # what is wrong is told before anything is written
     check_stop(stop or [])

@@ -63,7 +63,7 @@ def heads(
     folder = run or str(newest_of_any(OTHERWISE, "regard heads RUN takes another"))
     check_files(on or ())
     user = load_model(folder, device)
-    from regard.tasks.heads_data import material_of
+    from regard.tasks.material import material_of
 
     material = material_of(user, folder, on or ())
     report = _report(user, material, folder, texts, role, removal, faithful, reference)
@@ -91,8 +91,8 @@ def _report(
 ) -> Any:
     from dataclasses import replace
 
-    from regard.tasks.faithful import check_faithful, faithfulness
-    from regard.tasks.heads import heads_of
+    from regard.inspect.faithfulness import check_faithful, faithfulness
+    from regard.inspect.heads import heads_of
 
     if faithful:
         check_faithful(user)

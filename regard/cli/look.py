@@ -80,7 +80,7 @@ def look(
     elif user.config.pictures is not None:
         shown = user.channels(text) if channels else _in_picture(user, text, question, second, layer, head)
     else:
-        from regard.tasks.looking import View, look_at
+        from regard.inspect.looking import View, look_at
 
         shown = look_at(user, text, second, View(form, role, layer, head, pieces, specials, word))
     if out is not None:
@@ -129,6 +129,6 @@ def beside_exact(user: Any, text: str, second: str | None, layer: int | None, he
     """The maps of a model of text, effective and exact."""
     if second is not None and user.config.task != "classify":
         raise UsageError(f"--second is for classifiers of pairs; this is a model to {user.config.task}")
-    from regard.tasks.effective import effective_attention
+    from regard.inspect.looking import effective_attention
 
     return effective_attention(user, text, second, layer, head)

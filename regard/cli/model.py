@@ -11,7 +11,7 @@ from regard.cli.output import say
 from regard.errors import UsageError, nearest
 
 if TYPE_CHECKING:
-    from regard.tasks.translate import Translator
+    from regard.tasks.translate.predictor import Translator
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 DATA = {
@@ -166,7 +166,7 @@ def load_model(run: str | Path, device: str, task: str | None = None) -> Any:
     """The model of a run's or a bundle's folder, ready to do its task."""
     check_model(run, device, task)
     from regard.runs import bundle_folder
-    from regard.tasks.trained import load_model as load
+    from regard.tasks.table import load_model as load
 
     return load(bundle_folder(run), choose_device(device), task)
 

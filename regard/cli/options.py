@@ -106,8 +106,8 @@ def removing(user: Any, words: Sequence[str]) -> Iterator[None]:
         yield
         return
     from regard.attention import intervene
+    from regard.inspect.reading import read_ids
     from regard.look.layers import check_choice, in_words
-    from regard.tasks.reading import read_ids
 
     changes, empty = [_removal(word) for word in words], read_ids(user, ())
     roles: dict[str, list[int]] = {}

@@ -17,7 +17,7 @@ from regard.cli.output import print_json, say
 from regard.errors import RegardError
 
 if TYPE_CHECKING:
-    from regard.tasks.translate import PairScore
+    from regard.tasks.translate.predictor import PairScore
 
 CHUNK = 512  # pairs scored together
 COLUMNS = ("log_probability", "tokens", "perplexity")
@@ -49,7 +49,7 @@ def score(
     """
     check_files(pairs, task="translate")
     translator = load_translator(run, device)
-    from regard.tasks.evaluate import read_test_set
+    from regard.tasks.translate.evaluate import read_test_set
 
     notes, bad = list[str](), dict[int, RegardError]()
     pairs_ = read_test_set(pairs, run, column_settings("translate", source=source, target=target), notes, bad)

@@ -168,16 +168,16 @@ def start(config: RunConfig, beside: Path, out: Path | None, device: str, budget
 
     folder = out or new_run(config.task.partition("-")[0])
     say(f"run: {folder}")  # before torch is imported, which takes seconds
-    from regard.tasks.contenders import Contender
-    from regard.tasks.contest import MEASURING, fit
+    from regard.tasks.budget import MEASURING, fit
     from regard.tasks.run import start_run
     from regard.training.show import make_show
 
     def work() -> RunResult:
         chosen = choose_device(device)
-        asked = Contender(str(folder), config.task, config, beside)
         place = folder.with_name(folder.name + MEASURING)
-        planned = config if budget is None else fit(asked, budget, place, chosen, say, make_show())
+        planned = config
+        if budget is not None:
+            planned = fit(str(folder), config, beside, budget, place, chosen, say, make_show())
         return start_run(planned, beside=beside, folder=folder, device=chosen, show=make_show())
 
     return watch(work, folder)

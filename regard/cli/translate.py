@@ -15,7 +15,7 @@ from regard.cli.output import json_line, one_line, results, say
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
-    from regard.tasks.translate import Translation, Translator
+    from regard.tasks.translate.predictor import Translation, Translator
 
 CHUNK = 256  # lines translated together
 DRAWN = (".png", ".svg", ".html")  # what no translation is written to
@@ -98,7 +98,7 @@ def translate(
 
 def _map(translator: Translator, found: Translation | None) -> Any:
     """Where the model looked, in words as `regard look` shows it."""
-    from regard.tasks.looking import View, has_pieces, shown
+    from regard.inspect.looking import View, has_pieces, shown
 
     if found is None or found.attention is None:
         return None

@@ -98,6 +98,6 @@ def model_walk(
     run = model or newest_of_any("name one with -m, or see a worked example: regard walk --toy")
     check_model(run, device, role=role, layer=layer, head=head)
     user = load_model(run, device)
-    from regard.tasks.walk import walk
+    from regard.inspect.walk import walk
 
     return walk(user, text, target, role=role, layer=layer, head=head, query=query)

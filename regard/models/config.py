@@ -123,3 +123,8 @@ __all__ = [
     "TranslationConfig",
     "ViTConfig",
 ]
+
+
+def reads_trees(model: ModelConfig) -> bool:
+    """Whether a model's positions are those of a tree that is given with each text."""
+    return isinstance(model, BertConfig) and model.positions == "tree"

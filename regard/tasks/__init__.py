@@ -24,7 +24,7 @@ def load(path: str | PathLike[str], device: str = "cpu") -> Any:
 
     `regard.load("runs/translate/3").translate("...")`
     """
-    from regard.tasks.trained import load_model
+    from regard.tasks.table import load_model
 
     if not isinstance(path, (str, PathLike)):
         given = type(path).__name__
@@ -113,8 +113,7 @@ def _names(part: str, data: Any) -> Any:
 def _under_budget(
     config: RunConfig, budget: str | float, beside: Path | None, place: Path, device: str, show: Any
 ) -> RunConfig:
-    from regard.tasks.contenders import Contender
-    from regard.tasks.contest import MEASURING, fit
+    from regard.tasks.budget import MEASURING, fit
     from regard.tasks.run import data_root, leave_nothing
     from regard.training.config import seconds
 
@@ -122,9 +121,9 @@ def _under_budget(
         span = float(seconds(budget))  # type: ignore[arg-type]
     except ValueError as error:
         raise UsageError(f"budget: {error}") from error
-    asked = Contender(str(place), config.task, config, data_root(config, beside))
     try:
-        return fit(asked, span, place.with_name(place.name + MEASURING), device, show.note, show)
+        trial, root = place.with_name(place.name + MEASURING), data_root(config, beside)
+        return fit(str(place), config, root, span, trial, device, show.note, show)
     except RegardError:
         leave_nothing(place)
         raise

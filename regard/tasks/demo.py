@@ -9,9 +9,9 @@ from typing import Any
 
 from regard.data.builtin.dates import DatePair, as_pairs, date_pairs, split_of
 from regard.evaluate.translation import exact_match
-from regard.tasks.alignment import alignment_error
 from regard.tasks.config import RunConfig, run_config
-from regard.tasks.translate import Translator
+from regard.tasks.translate.alignment import alignment_error
+from regard.tasks.translate.predictor import Translator
 
 # Everything that decides how well the demo learns in its minute (`--max-time`); the rest are the defaults.
 DEMO: dict[str, Any] = {

@@ -18,10 +18,10 @@ from regard.errors import RegardError
 from regard.evaluate.captions import CaptionScores, score_captions
 from regard.evaluate.classification import ClassificationScores, score_labels, top_k_accuracy
 from regard.evaluate.translation import exact_match
-from regard.tasks.answer import AnswerUser
-from regard.tasks.caption import Captioner
-from regard.tasks.classify_pictures import PictureUser
-from regard.tasks.learn_caption import source_of, written
+from regard.tasks.answer.predictor import AnswerUser
+from regard.tasks.caption.predictor import Captioner
+from regard.tasks.caption.recipe import source_of, written
+from regard.tasks.classify_pictures.predictor import PictureUser
 
 TOGETHER = 256
 DRAWN = 1000  # pictures of a built-in test set

@@ -15,10 +15,9 @@ from regard.files import alone_in, is_bare, write_json
 from regard.runs import CONFIG, check_free, new_run, read_run
 from regard.tasks.config import RunConfig, check_run
 from regard.tasks.examples import FILES
-from regard.tasks.learn import prepare
-from regard.tasks.learn_generate import STREAMS
-from regard.tasks.prepared import TOKENS, made_by
-from regard.tasks.trained import load_model, verb_of
+from regard.tasks.generate.recipe import STREAMS
+from regard.tasks.recipe import TOKENS, made_by
+from regard.tasks.table import load_model, prepare, verb_of
 from regard.training.events import Note, Tell
 from regard.training.events import Prepared as Ready
 from regard.training.history import RunLog

@@ -1,0 +1,175 @@
+"""`regard bench attention`: time and memory of kinds of attention over the length, and from where each one pays.
+
+Memory first, each kind in a process of its own, which also finds out what can be afforded. Then time, in this process: at
+each length all kinds in turns, round by round, so that whatever else the machine does meets all of them alike.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.bench.result import AttentionBench, Line, Point
+from regard.bench.scout import AT_ONCE, Inputs, Scouted, Sizes, Subject, config_of, make_subject
+from regard.compare.conditions import conditions
+from regard.errors import RegardError, UsageError
+
+LENGTHS = tuple(128 * 2**n for n in range(8))  # 128 to 16,384
+Tell = Callable[
+    [str, float, float], None
+]  # what is measured, seconds of work done, seconds of work in all (0: unknown)
+
+
+@dataclass
+class _Work:
+    """What has been done of how much, in seconds as the children found them."""
+
+    tell: Tell
+    total: float
+    done: float = field(default=0.0)
+
+    def add(self, what: str, seconds: float) -> None:
+        self.done += seconds
+        self.tell(what, self.done, self.total)
+
+
+def bench_attention(
+    names: Sequence[str],
+    lengths: Sequence[int] = LENGTHS,
+    sizes: Sizes = Sizes(),
+    *,
+    rounds: int = 5,
+    threads: int | None = None,
+    limit: float = 20.0,
+    how: str = "",
+    tell: Tell = lambda what, done, total: None,
+) -> AttentionBench:
+    """Measure; `limit` is the most seconds that one pass of one kind at one length may take."""
+    notes: list[str] = []
+    with _threads(threads) as used:
+        able = _able(names, sizes, lengths, notes)
+        scouted = {name: _scouted(name, sizes, lengths, limit, used, how, notes, tell) for name in able}
+        times = _time_all(scouted, sizes, rounds, tell)
+        found = conditions("cpu").data()
+    lines = [
+        Line(name, _settings(name, sizes), tuple(_point(each, *times[name, each.length]) for each in row))
+        for name, row in scouted.items()
+    ]
+    ways = {each.how for row in scouted.values() for each in row}
+    return AttentionBench(sizes, rounds, tuple(lines), ", ".join(sorted(ways)), found, tuple(notes))
+
+
+def _point(found: Scouted, forward: list[float], both: list[float]) -> Point:
+    return Point(found.length, found.memory, found.inputs, tuple(forward), tuple(both))
+
+
+def _settings(name: str, sizes: Sizes) -> dict[str, Any]:
+    if name in ("exact", "naive"):
+        return {}
+    told = config_of(name, sizes, 1).model_dump(exclude={"kind"})
+    return {**told, "stride": sizes.settings.get(name, {}).get("stride", "√T")} if name == "strided" else told
+
+
+def _able(names: Sequence[str], sizes: Sizes, lengths: Sequence[int], notes: list[str]) -> list[str]:
+    """Those that can do what is asked; the others say in `notes` what they cannot."""
+    able = []
+    for name in dict.fromkeys(names):
+        if name not in ("exact", "naive"):
+            config_of(name, sizes, min(lengths))  # a wrong setting is an error, not a refusal
+        try:
+            make_subject(name, sizes, min(lengths))
+            able.append(name)
+        except UsageError as refusal:
+            notes.append(f"{name} is left out: {refusal}")
+    if not able:
+        raise UsageError("nothing is left to measure: " + "; ".join(notes))
+    return able
+
+
+def _scouted(
+    name: str,
+    sizes: Sizes,
+    lengths: Sequence[int],
+    limit: float,
+    threads: int,
+    how: str,
+    notes: list[str],
+    tell: Tell,
+) -> list[Scouted]:
+    """Each length that can be afforded, measured in a child."""
+    given = {"name": name, "sizes": asdict(sizes), "lengths": list(lengths), "limit": limit, "how": how}
+    found: list[Scouted] = []
+    command = [sys.executable, "-m", "regard.bench.scout", json.dumps({**given, "threads": threads})]
+    paths = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, **AT_ONCE, "PYTHONPATH": paths}
+    tell(f"memory of {name}", 0.0, 0.0)
+    with (
+        tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment) as child,
+    ):
+        assert child.stdout is not None
+        for row in map(json.loads, child.stdout):
+            each = Scouted(**row)
+            if each.skipped:
+                notes.append(f"{name} is not measured from T = {each.length:,} on: {each.skipped}")
+            else:
+                found.append(each)
+                tell(f"memory of {name} at {each.length:,}", 0.0, 0.0)
+        child.wait()
+        errors.seek(0)
+        trouble = errors.read().strip()
+    if child.returncode < 0:  # killed, as the system does where memory ends
+        tried = [length for length in sorted(lengths) if length not in [each.length for each in found]]
+        notes.append(f"{name} is not measured from T = {tried[0]:,} on: its process was killed, likely for its memory")
+    elif child.returncode > 0:
+        raise RegardError(f"measuring {name} failed: {trouble.splitlines()[-1] if trouble else 'no reason was given'}")
+    return found
+
+
+def _time_all(
+    scouted: dict[str, list[Scouted]], sizes: Sizes, rounds: int, tell: Tell
+) -> dict[tuple[str, int], tuple[list[float], list[float]]]:
+    """Seconds of every round, forward and both, by name and length."""
+    costs = {(name, each.length): each.seconds for name, row in scouted.items() for each in row}
+    work = _Work(tell, sum(costs.values()) * (rounds + 1))
+    times: dict[tuple[str, int], tuple[list[float], list[float]]] = {key: ([], []) for key in costs}
+    for length in sorted({length for _, length in costs}):
+        inputs = Inputs.of(sizes, length)
+        subjects = [make_subject(name, sizes, length) for name in scouted if (name, length) in costs]
+        for turn in range(rounds + 1):
+            for subject in subjects:
+                forward, both = times[subject.name, length] if turn else ([], [])  # the first is for warming up
+                _time_once(subject, inputs, sizes.backward, forward, both)
+                work.add(f"time at {length:,}", costs[subject.name, length])
+    return times
+
+
+def _time_once(subject: Subject, inputs: Inputs, backward: bool, forward: list[float], both: list[float]) -> None:
+    started = time.perf_counter()
+    subject.forward(inputs)
+    forward.append(time.perf_counter() - started)
+    if backward:
+        started = time.perf_counter()
+        subject.there_and_back(inputs)
+        both.append(time.perf_counter() - started)
+
+
+@contextmanager
+def _threads(wanted: int | None) -> Iterator[int]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(wanted or before)
+    try:
+        yield wanted or before
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,1 @@
+"""Models beside each other, on one test set and under one budget."""

@@ -1,0 +1,266 @@
+"""Whether a head matters: the loss on data with the head removed (Michel et al. 2019, "Are sixteen heads really better
+than one?", section 3), against that of the whole model on the same texts.
+
+What the head saw becomes zeros; nothing is trained again. A head whose work others can do as well shows a small number
+here, even where it does that work: so whole layers are removed too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from regard.attention import Remove, Role, intervene
+from regard.data.pairs import Pair
+from regard.errors import UsageError, nearest
+from regard.evaluate.alignment import Aligner
+from regard.evaluate.ratios import Estimate, ratios
+from regard.inspect.reading import check_user
+from regard.inspect.texts import ROLES, Material, Texts, prepare, stretches, tokenizer_of
+from regard.look.heads_findings import HeadName, Induction
+from regard.look.heads_report import Head, HeadReport, LayerRemoved
+from regard.look.role_measures import Looked, WordLinks
+from regard.look.roles import Tally, measure
+from regard.tokens.words import Words, is_special, word_label, words_of
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Removals:
+    """The loss of the whole model, in nats for each prediction, and how much each removal changes it."""
+
+    loss: Estimate
+    predictions: int
+    changes: tuple[Estimate, ...]  # in the order of what was removed; above zero is worse
+
+
+def without_each(texts: Texts, removals: Sequence[Sequence[Remove]], progress: Progress | None = None) -> Removals:
+    """One pass for each removal, which may be of several heads at once. Differences are paired, text by text."""
+    whole, counts = texts.losses()
+    changes = np.zeros((len(texts), len(removals)))
+    for place, removal in enumerate(removals):
+        changes[:, place] = losses_without(texts, removal) - whole
+        if progress is not None:
+            progress(place + 1, len(removals))
+    loss, *found = ratios(np.column_stack([whole, changes]), counts)
+    return Removals(loss, int(counts.sum()), tuple(found))
+
+
+def losses_without(texts: Texts, removal: Sequence[Remove]) -> np.ndarray:
+    """The loss of each text, summed over its predictions, with these heads removed."""
+    with intervene(texts.user.model, *removal):
+        return texts.losses()[0]
+
+
+def head_removal(head: Any) -> list[Remove]:
+    """Of one head, as a report has it."""
+    return [Remove(head.role, head.layer, head=head.head)]
+
+
+FEW = 500  # pairs, from which an aligner learns little: many words come once
+
+
+def heads_of(
+    user: Any,
+    data: Material | Sequence[Any],
+    *,
+    texts: int = 200,
+    role: Role | None = None,
+    removal: bool = True,
+    name: str = "",
+    progress: Progress | None = None,
+) -> HeadReport:
+    """Of a model to translate, generate, fill or classify.
+
+    data      pairs of texts; running texts; labelled texts, as (text, label); or what `material_of` found
+    texts     the first so many that fit
+    role      only attention in this role: self, causal, cross or pool
+    removal   also measure the loss without each head, and without all heads of each layer
+    """
+    check_user(user, "heads_of")
+    if role is not None and role not in ROLES:
+        raise UsageError(f"no role {role}{nearest(role, ROLES)}")
+    material = data if isinstance(data, Material) else Material(data)
+    read = prepare(user, material, texts)
+    heads, aligner = _roles(read, material, (role,) if role is not None else ROLES)
+    if not heads:
+        raise UsageError(_nothing(user, role))
+    found = _induction(user, read, heads)
+    heads = heads if found is None else [_with_induction(head, found) for head in heads]
+    report = HeadReport(name or user.config.model.kind, user.config.task, read.name, len(read), tuple(heads),
+                        aligner=aligner, induction=found)  # fmt: skip
+    return _with_removals(report, read, progress) if removal else report
+
+
+def _nothing(user: Any, role: str | None) -> str:
+    what = "attention between tokens" if role is None else f"attention in the role {role}"
+    return f"this model ({user.config.model.kind}) has no {what}; regard summary shows what it is made of"
+
+
+def _roles(texts: Texts, material: Material, roles: Sequence[Role]) -> tuple[list[Head], str]:
+    """Every head with what the rules measured, in the order of the model, and what the aligner learned from."""
+    labels, tallies, paths = texts.labels(), dict[tuple[Role, int], Tally](), dict[tuple[Role, int], str]()
+    links, aligner = _links(texts, material) if "cross" in roles and texts.user.config.task == "translate" else ([], "")
+    for each in texts.maps(*roles):
+        key = each.role, each.layer
+        tally = tallies.setdefault(key, Tally(each.role, len(each.weights)))
+        paths[key] = each.path
+        rows, columns = (labels[each.text].get(axis, ("",)) for axis in each.axes)
+        linked = links[each.text] if each.role == "cross" and links else None
+        tally.add(Looked(each.weights, each.allowed, rows, columns, linked))
+    heads = [
+        Head(*key, head, paths[key], tally.measures(head), () if key[0] == "pool" else tally.offsets(head))
+        for key, tally in sorted(tallies.items(), key=lambda item: (ROLES.index(item[0][0]), item[0][1]))
+        for head in range(tally.heads)
+    ]
+    return heads, aligner if any(key[0] == "cross" for key in tallies) else ""
+
+
+def words_in(labels: Sequence[str]) -> tuple[Words, list[str]]:
+    """The words of a text that are no special tokens: their pieces, and what they read as."""
+    words = [word for word in words_of(labels) if not any(is_special(labels[place]) for place in word)]
+    return words, [word_label(labels, word).casefold() for word in words]
+
+
+def _links(texts: Texts, material: Material) -> tuple[list[WordLinks], str]:
+    """The words of each pair and which belong together, as IBM Model 1 says that learned from these and other pairs."""
+    sides = [[words_in(each[axis]) for each in texts.labels()] for axis in ("source", "target")]
+    here = [(source[1], target[1]) for source, target in zip(*sides, strict=True)]
+    aligner = Aligner([*_words_of_pairs(texts.user, material.learned), *here])
+    found = [
+        WordLinks(target[0], source[0], aligner.links(source[1], target[1]))
+        for source, target in zip(*sides, strict=True)
+    ]
+    return found, (
+        f"the share of target words whose most attended source word is the one that IBM Model 1 links it to "
+        f"(both directions agree; learned from {aligner.pairs:,} pairs{', too few to be trusted' * (aligner.pairs < FEW)})."
+    )
+
+
+def _words_of_pairs(user: Any, pairs: Sequence[Pair]) -> list[tuple[list[str], list[str]]]:
+    """Pairs of texts as words, cut as the model's tokenizers cut them."""
+    sides = []
+    for place, axis in enumerate(("source", "target")):
+        tokenizer = tokenizer_of(user, axis)
+        ids = tokenizer.encode_all([pair[place] for pair in pairs])
+        numbers = sorted(set(chain.from_iterable(ids)))
+        known = dict(zip(numbers, tokenizer.labels(numbers), strict=True))
+        sides.append([words_in([known[number] for number in each])[1] for each in ids])
+    return list(zip(*sides, strict=True)) if pairs else []
+
+
+def _induction(user: Any, texts: Texts, heads: Sequence[Head]) -> Induction | None:
+    """On random tokens of the kind that the texts have, where a language model has heads that look back."""
+    if user.config.task != "generate" or not any(head.role == "causal" for head in heads) or user.context < 16:
+        return None
+    return induction(user, np.concatenate([each["text"] for each in texts.ids]))
+
+
+def _with_induction(head: Head, found: Induction) -> Head:
+    score = found.scores.get((head.layer, head.head))
+    if head.role != "causal" or score is None:
+        return head
+    queries = found.sequences * (found.length - 1)
+    return replace(head, measures={**head.measures, "induction": measure("induction", score, found.chance, queries)})
+
+
+def _with_removals(report: HeadReport, texts: Texts, progress: Progress | None) -> HeadReport:
+    """With the loss without each head, and without each layer that has more than one."""
+    layers = list(dict.fromkeys((head.role, head.layer) for head in report.heads if head.head > 0))
+    whole = [[Remove(role, layer)] for role, layer in layers]
+    found = without_each(texts, [*map(head_removal, report.heads), *whole], progress)
+    count = len(report.heads)
+    heads = [replace(head, removal=each) for head, each in zip(report.heads, found.changes, strict=False)]
+    removed = [LayerRemoved(*layer, each) for layer, each in zip(layers, found.changes[count:], strict=True)]
+    return replace(
+        report, heads=tuple(heads), layers=tuple(removed), loss=found.loss, predictions=found.predictions
+    )  # fmt: skip
+
+
+SEQUENCES, LENGTH, DRAWS, SEED = 48, 48, 5, 0
+FREQUENT = 1000  # tokens of real text, at most, of which is drawn
+
+
+def induction(user: Any, stream: np.ndarray | None = None) -> Induction:
+    """Of a language model; `stream` are ids of real text, whose frequent tokens are drawn."""
+    if user.config.task != "generate":
+        raise UsageError(f"induction is asked of language models; the model is one to {user.config.task}")
+    length = min(LENGTH, (user.context - 2) // 2)
+    if length < 4:
+        raise UsageError(f"a model of {user.context} tokens is too short for a text that comes twice")
+    texts = repeated(user, _ordinary(user, stream), length)
+    scores, previous, chance, queries = _looks(texts, length)
+    if not scores:
+        raise UsageError("this model has no attention that looks back")
+    found = {head: measure("induction", score, chance, queries) for head, score in scores.items()}
+    named = tuple(head for head, each in found.items() if each.holds)
+    removed = named or (max(scores, key=lambda head: scores[head]),)
+    first, second, gain = _halves(texts, length)
+    others = [head for head in scores if head not in removed]
+    draw = np.random.default_rng(SEED)
+    random = []
+    for _ in range(DRAWS if others else 0):
+        chosen = draw.choice(len(others), size=min(len(removed), len(others)), replace=False)
+        random.append(_without(texts, length, tuple(others[n] for n in chosen)).value)
+    without = _without(texts, length, removed)
+    return Induction(
+        len(texts), length, scores, previous, chance, first, second, gain, removed, bool(named), without, tuple(random)
+    )
+
+
+def repeated(user: Any, ordinary: np.ndarray, length: int) -> Texts:
+    """Begin token, `length` random tokens, all different if there are enough kinds, and the same again."""
+    draw = np.random.default_rng(SEED)
+    rows = []
+    for _ in range(SEQUENCES):
+        once = draw.choice(ordinary, size=length, replace=len(ordinary) < length)
+        rows.append(np.array([user.tokenizer.specials.begin, *once, *once]))
+    return stretches(user, rows, "random tokens, twice")
+
+
+def _ordinary(user: Any, stream: np.ndarray | None) -> np.ndarray:
+    """Ids that stand for text; of real text, the most frequent."""
+    special = sorted(user.tokenizer.specials.all)
+    if stream is None or not len(stream):
+        return np.setdiff1d(np.arange(user.tokenizer.size), special)
+    ids, counts = np.unique(np.asarray(stream), return_counts=True)
+    order = ids[np.argsort(-counts, kind="stable")]
+    return order[~np.isin(order, special)][:FREQUENT].astype(np.int64)
+
+
+def _looks(texts: Texts, length: int) -> tuple[dict[HeadName, float], dict[HeadName, float], float, int]:
+    """Of each head, the mean weight from a token of the second half to the one behind its first occurrence, and on the
+    token before; what an even map gives the first of these, and over how many queries.
+    """
+    queries = np.arange(length + 1, 2 * length)  # of the second half, but for the last, which predicts nothing
+    sums: dict[HeadName, np.ndarray] = {}
+    chance = count = 0.0
+    for each in texts.maps("causal"):
+        behind = each.weights[:, queries, queries - length + 1].sum(axis=1)  # (H,)
+        before = each.weights[:, queries, queries - 1].sum(axis=1)
+        for head, both in enumerate(np.stack([behind, before], axis=1)):
+            sums[each.layer, head] = sums.get((each.layer, head), np.zeros(2)) + both
+        chance += float((1 / each.allowed[queries].sum(axis=1)).sum())
+        count += len(queries)
+    total = len(texts) * len(queries)
+    scores = {head: float(both[0]) / total for head, both in sorted(sums.items())}
+    previous = {head: float(both[1]) / total for head, both in sorted(sums.items())}
+    return scores, previous, chance / max(1.0, count), total
+
+
+def _halves(texts: Texts, length: int) -> tuple[Estimate, Estimate, Estimate]:
+    """The loss of the first half and of the second, a token, and the difference; the first token of each is left out."""
+    losses = np.stack(texts.prediction_losses())  # (sequences, 2 * length)
+    first, second = losses[:, 1:length].sum(axis=1), losses[:, length + 1 :].sum(axis=1)
+    found = ratios(np.stack([first, second, first - second], axis=1), np.full(len(losses), length - 1.0))
+    return found[0], found[1], found[2]
+
+
+def _without(texts: Texts, length: int, heads: tuple[HeadName, ...]) -> Estimate:
+    with intervene(texts.user.model, *(Remove("causal", layer, head=head) for layer, head in heads)):
+        return _halves(texts, length)[2]

@@ -1,0 +1,123 @@
+"""What a person asks to see of a text in a model of any task: which attention, of which layer and head, in which form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+import torch
+
+from regard.attention import AttentionCall, Seen
+from regard.errors import UsageError, nearest
+from regard.inspect.reading import Reading, read_text
+from regard.look import AttentionMap, SentenceAttention, sentence_of
+from regard.look.effective import EffectiveAttention, effective
+from regard.look.merging import rows_into_words
+from regard.look.row_text import RowTexts
+
+Form = Literal["map", "grid", "lines", "words", "rollout"]
+FORMS: tuple[str, ...] = get_args(Form)
+ROLES = ("cross", "self", "causal", "pool")
+LETTERS = ("character", "byte")  # kinds of tokens that are shown as they are: their words have no pieces
+
+
+@dataclass(frozen=True)
+class View:
+    """How a text is looked at. None is what suits the model."""
+
+    form: str | None = None  # map, grid, lines, words, rollout
+    role: str | None = None  # cross, self, causal
+    layer: int | None = None
+    head: int | None = None
+    pieces: bool = False  # pieces of words stay apart
+    specials: bool = True  # show <s>, </s> and the like
+    word: str | None = None  # of the form words: whose look, by number or by text
+
+    def __post_init__(self) -> None:
+        if self.form is not None and self.form not in FORMS:
+            raise UsageError(f"nothing is shown as {self.form}{nearest(self.form, FORMS)}")
+        if self.role is not None and self.role not in ROLES:
+            raise UsageError(f"no role {self.role}{nearest(self.role, ROLES)}")
+        if self.word is not None and self.form != "words":
+            raise UsageError("--word names whose look is shown in colours: add --as words")
+        if self.form in ("grid", "rollout") and (self.layer is not None or self.head is not None):
+            raise UsageError(f"--as {self.form} is of all layers and heads; leave out --layer and --head")
+
+
+def look_at(user: Any, text: str, second: str | None = None, view: View | None = None) -> Any:
+    """What `regard look` shows: an object with `save`, and for most forms a picture in the terminal."""
+    view = view or View()
+    task = user.config.task
+    if second is not None and task not in ("classify", "translate"):
+        raise UsageError(f"--second is for classifiers of pairs, and for translations; this is a model to {task}")
+    if task == "classify" and view == View(view.form) and view.form in (None, "words"):
+        return user.look(text, second)
+    if task == "classify" and view.form is None:
+        raise UsageError(
+            "a classifier shows what each word counted for the label; leave out --layer and --head (and --role, --pieces, "
+            "--hide-special), or look at its attention: --as map"
+        )
+    return shown(attention_of(user, text, second).of(view.role), view, has_pieces(user))
+
+
+def attention_of(user: Any, text: str, second: str | None = None) -> SentenceAttention:
+    """All attentions of one pass. `second` is the translation (None: the model's own), or the other text of a pair."""
+    if user.config.task == "translate" and second is None:
+        found: SentenceAttention = user.translate(text, attention=True).attention
+        return found
+    if user.config.task == "generate":
+        of_text: SentenceAttention = user.attention(text)
+        return of_text
+    reading = read_text(user, text, second)
+    seen = reading.look()
+    found = sentence_of(seen, reading.role if seen.only(reading.role) else None)
+    return replace(found, notes=(*found.notes, *reading.notes))
+
+
+def shown(found: SentenceAttention, view: View, pieces: bool) -> Any:
+    """One attention as the view says; `pieces`: its tokens are pieces of words."""
+    form, joins = view.form or "map", pieces and not view.pieces
+    if form == "words":
+        return _words(found, view, joins)
+    whole = (
+        found.grid() if form == "grid" else found.rollout() if form == "rollout" else found.map(view.layer, view.head)
+    )
+    whole = whole.words() if joins else whole
+    whole = whole if view.specials else whole.hide()
+    return whole.lines() if form == "lines" and isinstance(whole, AttentionMap) else whole
+
+
+def _words(found: SentenceAttention, view: View, joins: bool) -> Any:
+    """Rows of words, columns of pieces: the text is written from its pieces, and each word of it has one colour."""
+    map = found.map(view.layer, view.head)
+    map = map if view.specials else map.hide()
+    texts = RowTexts(rows_into_words(map) if joins else map, joins)
+    return texts if view.word is None else texts.row(view.word)
+
+
+def has_pieces(user: Any) -> bool:
+    """Whether tokens may be pieces of words."""
+    return user.config.tokens.kind not in LETTERS
+
+
+def effective_attention(
+    user: Any, text: str, second: str | None = None, layer: int | None = None, head: int | None = None
+) -> EffectiveAttention:
+    """Of a model to generate, fill, classify or translate."""
+    reading = read_text(user, text, second)
+    seen = reading.look()
+    calls = _chosen(reading, seen)
+    with torch.inference_mode():
+        layers = tuple(effective(call) for call in calls)
+    rows, columns = seen.labelled(calls[0]) if calls else ((), ())
+    return EffectiveAttention(columns, rows, layers, layer, head)
+
+
+def _chosen(reading: Reading, seen: Seen) -> list[AttentionCall]:
+    """Of a translation's three attentions, the one with a kernel; where none or several have one, the look at the source."""
+    if reading.user.config.task != "translate":
+        return seen.only(reading.role)
+    with_kernels = [
+        role for role in ("cross", "self", "causal") if any(callable(each.told) for each in seen.only(role))
+    ]
+    return seen.only((with_kernels or ["cross"])[0])

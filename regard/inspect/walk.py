@@ -1,0 +1,155 @@
+"""The walk of a trained model: one query of one head of one layer, from the model's own vectors and weights.
+
+    found = walk(user, "A man rides a bike.", layer=2, head=1, query="bike")
+    found["weights"]
+    found.save("walk.html")
+
+The model runs twice: once to see what there is to choose from, once to take the vectors that enter the chosen layer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from regard.attention import AttentionCall, MultiHead, Seen
+from regard.attention.soft import SoftAttention
+from regard.errors import UsageError
+from regard.inspect.reading import Reading, check_user, read_text
+from regard.inspect.walk_heads import heads_walk
+from regard.inspect.walk_soft import soft_walk
+from regard.look.effective import NAMES
+from regard.look.layers import check_choice
+from regard.look.walk.steps import Walk
+from regard.look.walk.sums import quoted
+from regard.tokens.words import is_special, word_label, words_of
+
+ROLES = ("cross", "causal", "self", "pool")
+KINDS = {**NAMES, "pool": "attention of a learned query"}
+
+
+def walk(
+    user: Any,
+    text: str,
+    second: str | None = None,
+    *,
+    role: str | None = None,
+    layer: int | None = None,
+    head: int | None = None,
+    query: int | str | None = None,
+) -> Walk:
+    """Of a model of text: the walk of one query.
+
+    second   the translation (None: the model's own), or the other text of a classifier of pairs
+    role     cross, causal, self or pool; None: what the family is looked at for
+    layer    from 0; None: the last
+    head     from 0; None: the one whose row is sharpest
+    query    a number from 0, or a word of the text; None: the last word
+    """
+    check_user(user, "walk")
+    if not text.strip():
+        raise UsageError('the text is empty; type one, as in: regard walk "A man rides a bike."')
+    if second is not None and user.config.task not in ("translate", "classify"):
+        raise UsageError(f"a second text is for translations and pairs; this is a model to {user.config.task}")
+    reading = read_text(user, text, second)
+    seen = reading.look(only=ROLES)
+    call = _call(seen, reading, role, layer)
+    axes = seen.axes(call)
+    rows = _labels(reading, axes[0], call.q.size(-2))
+    place = query_place(rows, query)
+    number = _head(call, place, head)
+    owner = user.model.get_submodule(call.path)
+    if isinstance(owner, MultiHead):
+        keys = _labels(reading, axes[1], call.k.size(-2))
+        steps, differences = heads_walk(reading, call, owner, rows, keys, place, number, axes)
+    elif isinstance(owner, SoftAttention):
+        keys = _labels(reading, axes[1], call.k.size(-2))
+        steps, differences = soft_walk(reading, call, owner, rows, keys, place)
+    else:
+        raise UsageError(_nothing_to_walk(user))
+    about: dict[str, Any] = {
+        "role": call.role,
+        "layer": call.layer,
+        "head": number,
+        "query": place,
+        "token": rows[place],
+    }
+    about |= {"path": call.path, "queries": list(rows), "keys": list(keys), "task": user.config.task}
+    summary = " ".join([_summary(seen, call, number), *(f"Only {note}." for note in reading.notes)])
+    return Walk(_title(call, rows[place]), summary, steps, about, differences)
+
+
+def query_place(labels: tuple[str, ...], query: int | str | None) -> int:
+    """The row of a query: a number, a word (its last piece), or the last word of all."""
+    if query is None:
+        real = [place for place, label in enumerate(labels) if not is_special(label)]
+        return real[-1] if real else len(labels) - 1
+    number = _number(query)
+    if number is not None and -len(labels) <= number < len(labels):
+        return number % len(labels)
+    wanted = str(query).strip()
+    words = {word_label(labels, word): word[-1] for word in reversed(words_of(labels))}
+    pieces = {label.strip(): place for place, label in reversed(list(enumerate(labels)))}
+    small = {word.lower(): place for word, place in words.items()}
+    for known, word in ((words, wanted), (pieces, wanted), (small, wanted.lower())):
+        if word in known:
+            return known[word]
+    there = ", ".join(f"{place} {word}" for word, place in sorted(words.items(), key=lambda each: each[1]))
+    raise UsageError(f"no query {query}; it is a number from 0 to {len(labels) - 1} or a word of: {there}")
+
+
+def _number(query: int | str) -> int | None:
+    try:
+        return int(query)
+    except ValueError:
+        return None
+
+
+def _call(seen: Seen, reading: Reading, role: str | None, layer: int | None) -> AttentionCall:
+    """The attention that a person means."""
+    there = [each for each in ROLES if seen.only(each)]
+    if not there:
+        raise UsageError(_nothing_to_walk(reading.user))
+    wanted = role or (reading.role if reading.role in there else there[0])
+    if wanted not in there:
+        raise UsageError(f"this model has no {wanted} attention; choose --role {' or '.join(there)}")
+    calls = seen.only(wanted)
+    number = len(calls) - 1 if layer is None else layer
+    sizes = {each: [call.heads for call in seen.only(each)] for each in there}
+    check_choice(number, None, sizes.pop(wanted), KINDS[wanted], sizes)
+    return calls[number]
+
+
+def _head(call: AttentionCall, place: int, head: int | None) -> int:
+    if head is None:
+        return int(call.weights()[0, :, place].amax(dim=-1).argmax())
+    if not 0 <= head < call.heads:
+        raise UsageError(f"no head {head}; layer {call.layer} has {call.heads}, numbered from 0 to {call.heads - 1}")
+    return head
+
+
+def _labels(reading: Reading, axis: str, count: int) -> tuple[str, ...]:
+    return tuple(reading.labels[axis][:count]) if axis in reading.labels else (axis,) * count
+
+
+def _nothing_to_walk(user: Any) -> str:
+    kind = getattr(user.config.model, "kind", "model")
+    return (
+        f"there is no query, key and value to walk through in a {kind}; train one with attention heads, or see the steps "
+        "without a model: regard walk --toy"
+    )
+
+
+def _title(call: AttentionCall, label: str) -> str:
+    if call.role == "cross":
+        return f"Where the model looks before it writes {quoted(label)}"
+    return "Where the label comes from" if call.role == "pool" else f"Where {quoted(label)} looks"
+
+
+def _summary(seen: Seen, call: AttentionCall, head: int) -> str:
+    layers, kind = len(seen.only(call.role)), KINDS[call.role]
+    which = (
+        f"layer {call.layer} of {layers}, head {head} of {call.heads}, both counted from 0"
+        if call.heads > 1
+        else "one head"
+    )
+    return f"{kind[:1].upper()}{kind[1:]}, {which} ({call.path}). Every number is the model's own."

@@ -1,0 +1,135 @@
+"""Answer: a picture and a question in, an answer out, and where each word of the question looked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.attention import Seen, channel, record
+from regard.brief import brief, quoted
+from regard.bundle import Bundle, Predictor, load_bundle
+from regard.data.batch import AnswerBatch, pad
+from regard.look.pictures import PictureMap
+from regard.runs import bundle_folder
+from regard.tasks.caption.predictor import chosen_heads, word_panels
+from regard.tasks.see import Picture, SeenPicture, as_pixels, see
+from regard.tokens import PAD, TextTokenizer
+
+TOGETHER = 64
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A question about a picture, and what the model answers."""
+
+    picture: str
+    question: str
+    answer: str
+    probability: float
+    probabilities: dict[str, float]  # of every answer, the likeliest first
+
+    def __str__(self) -> str:
+        return self.answer
+
+    def __repr__(self) -> str:
+        return brief(self, quoted(self.picture), quoted(self.question), repr(self.answer), probability=self.probability)
+
+
+class AnswerUser(Predictor):
+    """A trained model that answers questions about pictures, ready to use."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        assert bundle.config.pictures is not None
+        self.bundle, self.config = bundle, bundle.config
+        self.model: Any = bundle.model
+        self.tokenizer, self.labels = bundle.tokenizer, bundle.config.labels
+        self.format, self.longest = bundle.config.pictures, bundle.config.reads(64)
+
+    @classmethod
+    def load(cls, path: str | Path, device: str = "cpu") -> AnswerUser:
+        """From a bundle's folder or a run's."""
+        return cls(load_bundle(bundle_folder(path), device))
+
+    def answer(
+        self,
+        picture: Picture,
+        question: str | Sequence[str],
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Any:
+        """The answer to a question about a picture, or to several."""
+        asked = [question] if isinstance(question, str) else list(question)
+        seen = see(picture, self.format)
+        pixels = as_pixels([seen], self.format, self.device)
+        out: list[Answered] = []
+        for start in range(0, len(asked), TOGETHER):
+            part = asked[start : start + TOGETHER]
+            shares = self.probabilities(pixels.expand(len(part), -1, -1, -1), part, start)
+            out += [self._one(seen.name, text, row) for text, row in zip(part, shares, strict=True)]
+            if progress is not None:
+                progress(len(out), len(asked))
+        return out[0] if isinstance(question, str) else out
+
+    @torch.inference_mode()
+    def probabilities(self, pixels: Tensor, questions: Sequence[str], first: int = 0) -> np.ndarray:
+        """Of every answer to each question about its picture: (N, answers). `first`: the place of the first of them."""
+        batch = self._batch(pixels, questions)
+
+        def tokens(row: int) -> channel.Tokens:
+            return {"target": self.tokenizer.labels(batch.ids[row, : batch.lengths[row]].tolist())}
+
+        with channel.reading(range(first, first + len(questions)), tokens):
+            found: np.ndarray = self.model.logits(batch).double().softmax(dim=-1).cpu().numpy()
+        return found
+
+    def look(self, picture: Picture, question: str, layer: int | None = None, head: int | None = None) -> PictureMap:
+        """A contact sheet: each word of the question with where it looked."""
+        seen = see(picture, self.format)
+        found = self.answer(picture, question)
+        weights, how = chosen_heads(self.weights(seen, question), layer, head)  # (S, P)
+        words = self._words(question)
+        grid = self.model.encoder.grid
+        return PictureMap(
+            picture=seen.original,
+            boxes=seen.place,
+            grid=grid,
+            panels=word_panels(words, weights, grid),
+            title=how,
+            caption=f"{question} {found.answer} ({found.probability:.0%})",
+            colored=True,
+        )
+
+    @torch.inference_mode()
+    def weights(self, seen: SeenPicture, question: str) -> list[np.ndarray]:
+        """Where each word of a question looked: of each layer (H, S, P)."""
+        calls: Seen
+        with record(self.model) as calls:
+            self.model.logits(self._batch(as_pixels([seen], self.format, self.device), [question]))
+        return [call.weights()[0].double().cpu().numpy() for call in calls.only("cross")]
+
+    def _words(self, question: str) -> list[str]:
+        """What each token of a question is called; one that stands for a word which is not known, with that word."""
+        ids = encode_question(self.tokenizer, question, self.longest)
+        unknown = iter(self.tokenizer.unknown_in(question))
+        names = zip(ids.tolist(), self.tokenizer.labels(ids), strict=True)
+        return [f"{name} {next(unknown)}" if i == self.tokenizer.specials.unknown else name for i, name in names]
+
+    def _batch(self, pixels: Tensor, questions: Sequence[str]) -> AnswerBatch:
+        ids, lengths = pad([encode_question(self.tokenizer, text, self.longest) for text in questions], PAD)
+        labels = torch.zeros(len(questions), dtype=torch.long)
+        return AnswerBatch(pixels, ids.to(self.device), lengths.to(self.device), labels.to(self.device))
+
+    def _one(self, name: str, question: str, shares: np.ndarray) -> Answered:
+        order = np.argsort(-shares, kind="stable")
+        every = {self.labels[place]: float(shares[place]) for place in order}
+        return Answered(name, question, self.labels[order[0]], float(shares[order[0]]), every)
+
+
+def encode_question(tokenizer: TextTokenizer, text: str, longest: int) -> np.ndarray:
+    """The ids of a question with its end token; of a long one, the first."""
+    return np.array([*tokenizer.encode(text)[: longest - 1], tokenizer.specials.end], dtype=np.int64)

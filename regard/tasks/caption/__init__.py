@@ -1,0 +1,1 @@
+"""Caption: a sentence for each picture."""

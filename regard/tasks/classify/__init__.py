@@ -1,0 +1,1 @@
+"""Classify texts: labels, one for each."""

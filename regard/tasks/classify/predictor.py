@@ -1,0 +1,185 @@
+"""Classify: a text (or a pair) in, its label out, and which words counted for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import torch
+
+from regard.attention import channel, record
+from regard.brief import brief, quoted
+from regard.bundle import Bundle, Predictor, load_bundle
+from regard.data.batch import LabelBatch
+from regard.data.batches import LabelBatches, as_row, label_batches, with_trees
+from regard.data.labelled_files import as_tree
+from regard.errors import UsageError
+from regard.look.words import WeighedText
+from regard.runs import bundle_folder
+
+BATCH_TOKENS = 8192
+
+Tree = Sequence[int]  # for each word the place of its head; a root has itself or -1
+
+
+@dataclass(frozen=True)
+class Classified:
+    """A text and what the model makes of it."""
+
+    text: str
+    label: str
+    probability: float
+    probabilities: dict[str, float]  # of every label, the likeliest first
+    second: str | None = None
+
+    def __str__(self) -> str:
+        return self.label
+
+    def __repr__(self) -> str:
+        return brief(self, quoted(self.text), repr(self.label), probability=self.probability)
+
+
+class TextClassifier(Predictor):
+    """A trained classifier, ready to use."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        self.bundle = bundle
+        self.model: Any = bundle.model
+        self.tokenizer, self.config = bundle.tokenizer, bundle.config
+        self.labels = self.config.labels
+        self.longest = self.config.reads(512)
+        self.kind_of_tokens = self.config.tokens.kind if self.config.tokens is not None else "none"
+
+    @classmethod
+    def load(cls, path: str | Path, device: str = "cpu") -> TextClassifier:
+        """From a bundle's folder or a run's."""
+        return cls(load_bundle(bundle_folder(path), device))
+
+    @overload
+    def classify(self, text: str, second: str | None = ..., *, heads: Tree | None = ...) -> Classified: ...
+    @overload
+    def classify(
+        self, text: list[str], second: list[str] | None = ..., *, heads: list[Tree] | None = ...
+    ) -> list[Classified]: ...
+
+    def classify(
+        self,
+        text: str | list[str],
+        second: str | list[str] | None = None,
+        progress: Callable[[int, int], None] | None = None,
+        heads: Any = None,
+    ) -> Classified | list[Classified]:
+        """The label of a text or of several; `second` holds the other half where labels are of pairs, `heads` the head
+        of each word where positions are those of a tree.
+        """
+        texts = [text] if isinstance(text, str) else list(text)
+        others = [second] if isinstance(second, str) else list(second or [None] * len(texts))  # type: ignore[list-item]
+        if len(others) != len(texts):
+            raise UsageError(f"{len(texts)} texts but {len(others)} second texts; give one for each")
+        trees = [heads] if isinstance(text, str) else list(heads or [None] * len(texts))
+        shares = self.probabilities(texts, others, progress, trees)
+        out = [self._one(*each) for each in zip(texts, others, shares, strict=True)]
+        return out[0] if isinstance(text, str) else out
+
+    def check_pair(self, pair: bool) -> None:
+        """Refuse a pair where the model was trained on single texts, and the other way round."""
+        if self.config.pairs is not None and self.config.pairs != pair:
+            raise UsageError(
+                "this model was trained on single texts; leave out the second one"
+                if pair
+                else "this model was trained on pairs of texts; give the second one as well"
+            )
+
+    @torch.inference_mode()
+    def probabilities(
+        self,
+        texts: Sequence[str],
+        others: Sequence[str | None] | None = None,
+        progress: Callable[[int, int], None] | None = None,
+        heads: Sequence[Tree | None] | None = None,
+    ) -> np.ndarray:
+        """Of every label for each text: (texts, labels)."""
+        if not texts:
+            return np.zeros((0, len(self.labels)))
+        batches = self._batches(texts, others or [None] * len(texts), heads or [None] * len(texts))
+        found, done = np.zeros((len(texts), len(self.labels))), 0
+        for rows in batches.plan(0):
+            with channel.reading(rows.tolist(), partial(self._labels, [batches.texts[row] for row in rows])):
+                logits = self.model.logits(batches.take(rows).to(self.device))
+            found[rows] = logits.double().softmax(dim=-1).cpu().numpy()
+            done += len(rows)
+            if progress is not None:
+                progress(done, len(texts))
+        return found
+
+    def _labels(self, ids: Sequence[np.ndarray], row: int) -> channel.Tokens:
+        return {"text": self.tokenizer.labels(ids[row])}
+
+    def look(self, text: str, second: str | None = None, heads: Tree | None = None) -> WeighedText:
+        """How much each piece of a text counted for its label."""
+        found = self.classify(text, second, heads=heads)
+        batch = self._batch(text, second, heads)
+        with torch.inference_mode(), record(self.model) as seen:
+            self.model.logits(batch)
+        counted = self.model.looked(seen, batch.lengths)[0].double().cpu().numpy()  # (S,)
+        spans, weights = self._places(text, second, counted)
+        whole = text if second is None else f"{text}\n{second}"
+        title, caption = self.config.model.kind, f"{found.label} {found.probability:.0%}"
+        weighed = WeighedText(whole, tuple(spans), tuple(weights), title, caption)
+        words = weighed.merged()
+        several = sum(start < end for start, end in words.spans) > 1  # of a single word, its pieces are shown
+        return words if several and self.kind_of_tokens not in ("character", "byte") else weighed
+
+    def _places(self, text: str, second: str | None, counted: np.ndarray) -> tuple[list[tuple[int, int]], list[float]]:
+        """Where the pieces that were read stand in the text, and what each counted; those of one letter are one."""
+        ids, segments = as_row(self.tokenizer, text, second, self.longest)
+        first = self.tokenizer.spans(text)[: len(ids) - 2]
+        spans: list[tuple[int, int]] = [(0, 0), *first]
+        if second is not None:
+            shift = len(text) + 1
+            read = int((segments == 0).sum()) - 2  # of the first text
+            spans = [(0, 0), *self.tokenizer.spans(text)[:read], (len(text), len(text))]
+            spans += [(a + shift, b + shift) for a, b in self.tokenizer.spans(second)][: len(ids) - len(spans) - 1]
+        spans.append((spans[-1][1], spans[-1][1]))
+        found: list[tuple[int, int]] = []
+        weights: list[float] = []
+        for (start, end), weight in zip(spans, counted.tolist(), strict=True):
+            if found and start < end and start < found[-1][1]:
+                found[-1], weights[-1] = (found[-1][0], max(end, found[-1][1])), weights[-1] + weight
+            else:
+                found.append((start, end))
+                weights.append(weight)
+        return found, weights
+
+    def _one(self, text: str, second: str | None, shares: np.ndarray) -> Classified:
+        order = np.argsort(-shares, kind="stable")
+        every = {self.labels[place]: float(shares[place]) for place in order}
+        return Classified(text, self.labels[order[0]], float(shares[order[0]]), every, second)
+
+    def _batches(
+        self, texts: Sequence[str], others: Sequence[str | None], heads: Sequence[Tree | None]
+    ) -> LabelBatches:
+        rows = [as_row(self.tokenizer, *both, self.longest) for both in zip(texts, others, strict=True)]
+        batches = label_batches(rows, np.zeros(len(rows), dtype=np.int64), self.tokenizer, BATCH_TOKENS, seed=0)
+        trees = [_checked(*each) for each in zip(texts, others, heads, strict=True)]
+        for other in others:
+            self.check_pair(other is not None)
+        return with_trees(batches, texts, trees, self.tokenizer)
+
+    def _batch(self, text: str, second: str | None, heads: Tree | None) -> LabelBatch:
+        return self._batches([text], [second], [heads]).take([0]).to(self.device)
+
+
+def _checked(text: str, second: str | None, heads: Tree | None) -> tuple[int, ...] | None:
+    if heads is None:
+        return None
+    if second is not None:
+        raise UsageError("heads are the tree of one text, and here are two; leave out the one or the other")
+    try:
+        return as_tree(list(heads), len(text.split()))
+    except ValueError as error:
+        raise UsageError(f"heads of {text[:40]!r}: {error}") from error

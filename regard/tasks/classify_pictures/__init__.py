@@ -1,0 +1,1 @@
+"""Classify pictures: labels, one for each."""

@@ -1,0 +1,1 @@
+"""Fill: masked language models of any text."""

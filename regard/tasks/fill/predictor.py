@@ -1,0 +1,125 @@
+"""Fill: a text with gaps in, what may stand in each of them out; and one vector for each text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from regard.attention import channel
+from regard.brief import brief, quoted
+from regard.bundle import Bundle, Predictor, load_bundle
+from regard.data.batch import pad
+from regard.errors import UsageError
+from regard.inspect.reading import read_text
+from regard.look import SentenceAttention, sentence_of
+from regard.runs import bundle_folder
+from regard.tokens import MASK
+
+BATCH = 32  # texts read together
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What may stand in a gap."""
+
+    token: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A text with its gaps, the likeliest guesses for each, and the text with the best guess in every gap."""
+
+    source: str
+    text: str
+    gaps: tuple[tuple[Guess, ...], ...]
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return brief(self, quoted(self.text))
+
+
+class Filler(Predictor):
+    """A trained model that fills gaps, ready to use."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        self.bundle = bundle
+        self.model: Any = bundle.model
+        self.tokenizer, self.config = bundle.tokenizer, bundle.config
+        self.longest = int(self.config.model.max_length)  # type: ignore[union-attr]
+
+    @classmethod
+    def load(cls, path: str | Path, device: str = "cpu") -> Filler:
+        """From a bundle's folder or a run's."""
+        return cls(load_bundle(bundle_folder(path), device))
+
+    @torch.inference_mode()
+    def fill(self, text: str, top: int = 5) -> Filled:
+        """Guess what stands at every [MASK] of a text; each gap is one token, guessed with the others still open."""
+        self.check_head()
+        mask, whole = self.tokenizer.specials.mask, self.tokenizer.encode_gaps(text)
+        if mask is None or mask not in whole:
+            raise UsageError(f'the text has no gap; mark one: regard fill "Paris is the {MASK} of France"')
+        ids = self._framed(whole)
+        gaps = [place for place, token in enumerate(ids) if token == mask]
+        if len(gaps) < whole.count(mask):
+            raise UsageError(
+                f"a gap lies beyond the {self.longest} tokens that this model reads (the text has {len(whole) + 2}); "
+                "shorten the text"
+            )
+        vectors = self._vectors([ids]).vectors[0, gaps]  # (gaps, D)
+        scores = self.model.gaps(vectors)[:, : self.tokenizer.size]
+        scores[:, sorted(self.tokenizer.specials.all)] = -torch.inf
+        values, best = scores.softmax(dim=-1).topk(min(top, scores.size(-1)))
+        guesses = [
+            tuple(Guess(label, float(value)) for label, value in zip(self.tokenizer.labels(row), shares, strict=True))
+            for row, shares in zip(best.tolist(), values, strict=True)
+        ]
+        filled = list(ids)
+        for place, row in zip(gaps, best.tolist(), strict=True):
+            filled[place] = row[0]
+        return Filled(text, self.tokenizer.decode(filled), tuple(guesses))
+
+    def check_head(self) -> None:
+        """Refuse to fill where the model only gives vectors."""
+        if self.model.head is None:
+            raise UsageError("this model gives vectors only, it has no head that fills gaps; try: regard vectors")
+
+    @torch.inference_mode()
+    def vectors(self, texts: Sequence[str], pooling: Literal["cls", "mean"] | None = None) -> np.ndarray:
+        """One vector of length 1 for each text, (texts, D): close vectors are of texts that mean alike."""
+        how: str = pooling or self.config.model.pooling  # type: ignore[union-attr]
+        ids = [self._framed(self.tokenizer.encode(text)) for text in texts]
+        order = sorted(range(len(ids)), key=lambda place: -len(ids[place]))
+        found = np.zeros((len(texts), self.config.model.width))
+        for start in range(0, len(order), BATCH):
+            group = order[start : start + BATCH]
+            found[group] = self._pooled([ids[place] for place in group], how, group)
+        return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
+
+    def attention(self, text: str) -> SentenceAttention:
+        """Where each token of a text looked, in every layer and head."""
+        return sentence_of(read_text(self, text).look(), "self")
+
+    def _framed(self, ids: list[int]) -> list[int]:
+        special = self.tokenizer.specials
+        return [special.begin, *ids[: self.longest - 2], special.end]
+
+    def _vectors(self, ids: Sequence[Sequence[int]], texts: Sequence[int] = (0,)) -> Any:
+        """`texts`: which of those that a person gave they are."""
+        padded, lengths = pad([np.array(each) for each in ids], self.tokenizer.specials.pad)
+        with channel.reading(texts, lambda row: {"text": self.tokenizer.labels(ids[row])}):
+            return self.model.encoder(padded.to(self.device), lengths.to(self.device))
+
+    def _pooled(self, ids: list[list[int]], how: str, texts: Sequence[int]) -> np.ndarray:
+        vectors = self._vectors(ids, texts).vectors.double().cpu()  # (B, S, D)
+        if how == "cls":
+            return vectors[:, 0].numpy()
+        return np.stack([row[: len(each)].mean(dim=0).numpy() for row, each in zip(vectors, ids, strict=True)])

@@ -1,0 +1,1 @@
+"""Generate: language models of any text."""

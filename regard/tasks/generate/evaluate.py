@@ -1,0 +1,99 @@
+"""Score a language model, or one that fills gaps, on text it has not seen: loss, perplexity, bits for each byte."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from regard.data.documents import read_documents
+from regard.data.masking import masked_batches
+from regard.data.stream import TokenStream, evaluation_batches
+from regard.errors import UsageError
+from regard.runs import CONFIG, read_run
+from regard.tasks.fill.predictor import Filler
+from regard.tasks.generate.predictor import Generator
+
+ROWS = 16  # windows scored together
+
+
+@dataclass(frozen=True)
+class TextEvaluation:
+    """What a model thinks of a text. `loss` is in nats for each token that was counted."""
+
+    loss: float
+    perplexity: float
+    bits_per_byte: float | None  # of all the text; a model that fills gaps guesses only some of it
+    tokens: int
+    seconds: float
+    notes: tuple[str, ...] = ()
+    left_out: tuple[tuple[str, str], ...] = ()  # each file that is no text, and why
+
+    def data(self) -> dict[str, Any]:
+        named = [{"name": name, "why": why} for name, why in self.left_out]
+        return {**asdict(self), "notes": list(self.notes), "left_out": named}
+
+
+def field_of(run: str | Path) -> str:
+    """The key of JSON Lines under which a run's texts stood in training; "text" where a bundle does not say."""
+    if not (Path(run) / CONFIG).exists():
+        return "text"
+    config: Any = read_run(run)["config"]
+    return str(config.get("data", {}).get("field", "text"))
+
+
+@torch.inference_mode()
+def evaluate_text(
+    model: Generator | Filler,
+    names: Sequence[str],
+    *,
+    context: int | None = None,
+    overlap: int = 0,
+    field: str = "text",
+    progress: Callable[[int, int], None] | None = None,
+) -> TextEvaluation:
+    """The whole text once: documents one after the other, as in training.
+
+    A language model reads windows of `context` tokens; with `overlap`, each begins with so many that only give context.
+    """
+    documents = read_documents(names, None, field)
+    texts = documents.texts
+    batches = _masked(model, texts) if isinstance(model, Filler) else _windows(model, texts, context, overlap)
+    total = count = done = 0.0
+    started = time.perf_counter()
+    for batch in batches:
+        part = model.model(batch.to(model.device)).parts["nll"]
+        total, count, done = total + float(part.sum), count + part.count, done + 1
+        if progress is not None:
+            progress(int(done), 0)
+    size = sum(len(text.encode()) for text in texts)
+    bits = None if isinstance(model, Filler) else total / math.log(2) / size
+    loss = total / count
+    seconds = time.perf_counter() - started
+    left = documents.notes, documents.left_out
+    return TextEvaluation(loss, math.exp(min(50.0, loss)), bits, int(count), seconds, *left)
+
+
+def _windows(model: Generator, texts: list[str], context: int | None, overlap: int) -> Any:
+    special = model.tokenizer.specials
+    ids = [np.array([special.begin, *each, special.end]) for each in model.tokenizer.encode_all(texts)]
+    longest = model.config.model.longest
+    if context is not None and longest is not None and context > longest:
+        raise UsageError(f"--context {context} is more than the {longest} positions of the model")
+    stream = TokenStream(np.concatenate(ids), model.config.vocabulary[0])
+    return evaluation_batches(stream, context or model.context, ROWS, overlap)
+
+
+def _masked(model: Filler, texts: list[str]) -> Any:
+    """Gaps are drawn with a fixed seed, so that the same text always has the same."""
+    if model.model.head is None:
+        raise UsageError("this model gives vectors only, it has no head that fills gaps")
+    longest = model.longest
+    batches = masked_batches(model.tokenizer, texts, length=longest, batch_tokens=max(4096, longest), seed=0)
+    return (batches.get(0, index) for index in range(batches.count(0)))

@@ -1,0 +1,1 @@
+"""Translate: pairs of texts."""

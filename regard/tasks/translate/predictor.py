@@ -1,0 +1,229 @@
+"""Translate: text in, text out, with the same path for files, standard input and Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import torch
+
+from regard.attention import channel, softness
+from regard.brief import brief, quoted
+from regard.bundle import Bundle, Predictor, load_bundle
+from regard.config import check
+from regard.data.batch import pad
+from regard.data.batches import TokenPairs
+from regard.data.lines import LONGEST_LINE
+from regard.decode.config import DecodeConfig
+from regard.decode.ranking import Hypothesis, groups
+from regard.decode.search import generate
+from regard.errors import RegardError
+from regard.inspect.reading import read_ids
+from regard.look import SentenceAttention, sentence_of
+from regard.models.loss import target_log_probabilities
+from regard.runs import bundle_folder
+from regard.tokens import BEGIN, END, PAD, UNKNOWN, as_arrays
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One translation. `score` ranks (length penalty included), `log_probability` is the model's own."""
+
+    source: str
+    text: str
+    score: float
+    log_probability: float
+    ids: tuple[int, ...]
+    tokens: tuple[str, ...]  # what each id reads as
+    token_log_probabilities: tuple[float, ...]  # one for each token, then that of the end
+    alternatives: tuple[Translation, ...] = ()
+    attention: SentenceAttention | None = None
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return brief(self, quoted(self.text), score=self.score)
+
+
+@dataclass(frozen=True)
+class PairScore:
+    """What a model thinks of a given translation."""
+
+    source: str
+    target: str
+    log_probability: float
+    tokens: int  # end included
+
+    @property
+    def perplexity(self) -> float:
+        return float(torch.tensor(-self.log_probability / self.tokens).exp())
+
+
+class Translator(Predictor):
+    """A trained translation model, ready to use."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        self.bundle = bundle
+        self.model: Any = bundle.model
+        self.tokenizers, self.config = bundle.tokenizers, bundle.config
+
+    @classmethod
+    def load(cls, path: str | Path, device: str = "cpu") -> Translator:
+        """From a bundle's folder or a run's."""
+        return cls(load_bundle(bundle_folder(path), device))
+
+    @overload
+    def translate(self, text: str, *, attention: bool = ..., **options: Any) -> Translation: ...
+    @overload
+    def translate(self, text: Sequence[str], *, attention: bool = ..., **options: Any) -> list[Translation]: ...
+
+    def translate(
+        self,
+        text: str | Sequence[str],
+        *,
+        attention: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+        places: Sequence[int] | None = None,
+        **options: Any,
+    ) -> Translation | list[Translation]:
+        """Translate a text, or several; `options` are those of decoding (beam, n_best, sample, seed, ...).
+
+        `places` are those of the texts in a longer input that comes in parts: samples depend on the place.
+        """
+        texts = [text] if isinstance(text, str) else list(text)
+        decode = self.options(options)
+        found = self._search(texts, decode, progress, range(len(texts)) if places is None else places)
+        out = [self._translation(source, hypotheses) for source, hypotheses in zip(texts, found, strict=True)]
+        if attention:
+            out = [replace(each, attention=self.attention(each.source, each.ids, decode.softness)) for each in out]
+        return out[0] if isinstance(text, str) else out
+
+    def options(self, over: dict[str, Any]) -> DecodeConfig:
+        """The bundle's own decoding options, laid over by the given ones."""
+        return check(DecodeConfig, {**self.config.decode.model_dump(), **over}, "decode")
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> list[PairScore]:
+        """The log-probability of each given translation (teacher-forced)."""
+        tokens = self.encode(pairs)
+        scores: list[PairScore | None] = [None] * len(pairs)
+        read, predicted = tokens.lengths()
+        for group in groups([int(max(a, b)) for a, b in zip(read, predicted, strict=True)], self.config.decode):
+            for place, values in zip(group, self._log_probabilities(tokens, group), strict=True):
+                scores[place] = PairScore(*pairs[place], float(values.double().sum()), len(values))
+        return [score for score in scores if score is not None]
+
+    def encode(self, pairs: Sequence[tuple[str, str]]) -> TokenPairs:
+        sources = self.tokenizers.source.encode_all([check_text(pair[0]) for pair in pairs])
+        targets = self.tokenizers.target.encode_all([check_text(pair[1]) for pair in pairs])
+        tokens = TokenPairs(as_arrays(sources, begin=False), as_arrays(targets, begin=True), PAD)
+        for side, lengths in enumerate(tokens.lengths()):
+            self._check_reach([pair[side] for pair in pairs], lengths)
+        return tokens
+
+    def _check_reach(self, texts: Sequence[str], lengths: Sequence[int] | np.ndarray) -> None:
+        """Refuse what is longer, end token included, than the model reads."""
+        longest = self.model.longest
+        for text, length in zip(texts, lengths, strict=True):
+            if longest is not None and length > longest:
+                raise RegardError(
+                    f"a text of {length} tokens, end included, is longer than the {longest} that this model reads; "
+                    f"split it into sentences: {text[:40]!r}"
+                )
+
+    def attention(self, source: str, ids: Sequence[int], soft: float = 1.0) -> SentenceAttention:
+        """Where the model looked while it wrote `ids`: one teacher-forced pass, equal to the steps of decoding."""
+        with _softness(soft):
+            seen = read_ids(self, self.tokenizers.source.encode(source), ids).look()
+        return sentence_of(seen, "cross")
+
+    def _search(
+        self,
+        texts: Sequence[str],
+        options: DecodeConfig,
+        progress: Callable[[int, int], None] | None,
+        places: Sequence[int],
+    ) -> list[list[Hypothesis]]:
+        ids = as_arrays(self.tokenizers.source.encode_all([check_text(text) for text in texts]), begin=False)
+        self._check_reach(texts, [len(each) for each in ids])
+        found: list[list[Hypothesis]] = [[] for _ in texts]
+        done = 0
+        for group in groups([len(sequence) for sequence in ids], options):
+            source, lengths = pad([ids[place] for place in group], PAD)
+            with _softness(options.softness), self._reading(group, ids):
+                results = generate(
+                    self.model,
+                    (source.to(self.device), lengths.to(self.device)),
+                    torch.full((len(group), 1), BEGIN, device=self.device),
+                    end=END,
+                    limits=[options.limit_for(int(length)) for length in lengths],
+                    options=options,
+                    forbidden=(PAD, BEGIN, UNKNOWN),
+                    streams=[places[row] for row in group],
+                )
+            for place, hypotheses in zip(group, results, strict=True):
+                found[place] = hypotheses
+            done += len(group)
+            if progress is not None:
+                progress(done, len(texts))
+        return found
+
+    def _translation(self, source: str, hypotheses: list[Hypothesis]) -> Translation:
+        each = [self._one(source, hypothesis) for hypothesis in hypotheses]
+        best = each[0]
+        return best if len(each) == 1 else replace(best, alternatives=tuple(each[1:]))
+
+    def _one(self, source: str, hypothesis: Hypothesis) -> Translation:
+        tokenizer = self.tokenizers.target
+        return Translation(
+            source,
+            tokenizer.decode(hypothesis.ids) if source.strip() else "",
+            hypothesis.score,
+            hypothesis.log_probability,
+            hypothesis.ids,
+            tuple(tokenizer.labels(hypothesis.ids)),
+            hypothesis.token_log_probabilities,
+        )
+
+    def _reading(
+        self, group: Sequence[int], sources: Sequence[np.ndarray], targets: Sequence[np.ndarray] = ()
+    ) -> AbstractContextManager[None]:
+        """Tell whoever records which of the texts a batch holds, and their tokens."""
+        reads, writes = self.tokenizers.source, self.tokenizers.target
+
+        def tokens(row: int) -> channel.Tokens:
+            known = {"source": reads.labels(sources[group[row]])}
+            if not len(targets):
+                return known
+            target = targets[group[row]]
+            return {**known, "target": writes.labels(target[1:]), "prefix": writes.labels(target[:-1])}
+
+        return channel.reading(group, tokens, spell=writes.labels)
+
+    @torch.inference_mode()
+    def _log_probabilities(self, tokens: TokenPairs, group: Sequence[int]) -> list[torch.Tensor]:
+        batch = tokens.take(group).to(self.device)
+        with self._reading(group, tokens.sources, tokens.targets):
+            hidden = self.model.hidden(batch)  # (B, T, D)
+        lengths = batch.target_lengths.tolist()
+        return [
+            target_log_probabilities(hidden[row, :length], self.model.output.weight, batch.target[row, 1 : length + 1])
+            for row, length in enumerate(lengths)
+        ]
+
+
+def _softness(value: float) -> AbstractContextManager[None]:
+    """Of the looks at the source, as `decode.softness` says it: a temperature, or 0 for the best position only."""
+    return softness(temperature=value or 1.0, hard=value == 0)
+
+
+def check_text(text: str) -> str:
+    if len(text) > LONGEST_LINE:
+        raise RegardError(
+            f"a text of {len(text):,} characters is over the limit of {LONGEST_LINE:,}; split it into sentences"
+        )
+    return text
