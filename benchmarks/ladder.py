@@ -111,7 +111,7 @@ def train(data: str, rung: str, rate: float, budget: float, folder: Path) -> Any
     config = run_config(what, over)
     say = lambda text: print(text, file=sys.stderr, flush=True)  # noqa: E731
     config = fit(f"{data} {rung} {rate}", config, data_folder(what), budget, folder.with_name("m"), "cpu", say)
-    return start_run(config, beside=data_folder(what), folder=folder)
+    return start_run(config, data_root=data_folder(what), folder=folder)
 
 
 if __name__ == "__main__":

@@ -91,7 +91,7 @@ def measured(task: str, kernel: str, folder: Path, more: dict[str, Any] | None =
     if (folder / CONFIG).exists():
         result = resume_run(folder, show=Show())
     else:
-        result = start_run(config, beside=data_folder(what), folder=folder, show=Show())
+        result = start_run(config, data_root=data_folder(what), folder=folder, show=Show())
     worked = time.process_time() - before
     user, progress = result.load(), result.outcome.progress
     return {

@@ -109,7 +109,7 @@ def trained(file: str, over: dict[str, Any], folder: Path) -> Any:
     if (folder / CONFIG).exists():
         return resume_run(folder, show=Show())
     what = str(CONFIGS / file)
-    return start_run(run_config(what, over), beside=data_folder(what), folder=folder, show=Show())
+    return start_run(run_config(what, over), data_root=data_folder(what), folder=folder, show=Show())
 
 
 def reach(row: str, folder: Path, more: dict[str, Any] | None = None) -> dict[str, Any]:

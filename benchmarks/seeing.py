@@ -152,12 +152,12 @@ def measured(name: str, row: str, budget: float, folder: Path, tiny: Path | None
     what = table["config"]
     config = run_config(what, table["rows"][row] if tiny is None else merge(table["rows"][row], ONCE))
     say = lambda text: print(text, file=sys.stderr, flush=True)  # noqa: E731
-    beside = data_folder(what)
+    data_root = data_folder(what)
     shutil.rmtree(folder, ignore_errors=True)
     if tiny is None:
         trial = folder.with_name(f"{folder.name}-m")
-        config = fit(f"{name} {row}", config, beside, budget, trial, "cpu", say)
-    result = start_run(config, beside=beside, folder=folder)
+        config = fit(f"{name} {row}", config, data_root, budget, trial, "cpu", say)
+    result = start_run(config, data_root=data_root, folder=folder)
     user = result.load()
     size = sum(p.numel() for p in user.model.parameters() if p.requires_grad)
     progress = result.outcome.progress

@@ -229,11 +229,11 @@ def _models(annotation: Any) -> list[type[BaseModel]]:
     return [choice for choice in choices if isinstance(choice, type) and issubclass(choice, BaseModel)]
 
 
-def find_file(name: str, beside: Path | None = None) -> Path:
+def find_file(name: str, data_root: Path | None = None) -> Path:
     """A data file as a person names it: from here, from beside the configuration, or from the `REGARD_DATA` folder."""
     places = [Path(name).expanduser()]
-    if beside is not None:
-        places.append(beside / name)
+    if data_root is not None:
+        places.append(data_root / name)
     if os.environ.get("REGARD_DATA"):
         places.append(Path(os.environ["REGARD_DATA"]) / name)
     for place in places:

@@ -177,7 +177,7 @@ def test_an_unknown_builtin_set() -> None:
 def test_a_file_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REGARD_DATA", raising=False)
     with pytest.raises(RegardError) as caught:
-        find_file("t.tsv", beside=tmp_path)
+        find_file("t.tsv", data_root=tmp_path)
     assert str(caught.value) == (
         f"there is no t.tsv (looked at t.tsv, {tmp_path}/t.tsv); REGARD_DATA may name the folder of the data"
     )
@@ -189,10 +189,10 @@ def test_the_folder_of_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("REGARD_DATA", str(tmp_path / "data"))
     with pytest.raises(RegardError, match=r"there is no t\.tsv \(looked at t\.tsv, .*beside/t\.tsv, .*data/t\.tsv\)$"):
-        find_file("t.tsv", beside=tmp_path / "beside")
+        find_file("t.tsv", data_root=tmp_path / "beside")
     for place in ("data", "beside", "here"):  # the nearer wins
         write(tmp_path / place, "t.tsv", f"a\t{place}\n")
-        found = find_file("t.tsv", beside=tmp_path / "beside")
+        found = find_file("t.tsv", data_root=tmp_path / "beside")
         assert found.read_text() == f"a\t{place}\n"
     assert read_pairs(["t.tsv"], FIELDS) == [("a", "here")]
 

@@ -264,13 +264,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with texts and two runs of four updates, `fill` and `generate`; not to be written to."""
     folder = corpus(tmp_path_factory.mktemp("trained"))
     for task in ("fill", "generate"):
-        start_run(run_config(task, settings(task)), folder=folder / task, beside=folder)
+        start_run(run_config(task, settings(task)), folder=folder / task, data_root=folder)
     return folder
 
 
 def tuned(trained: Path, out: Path, task: str, **train: Any) -> Any:
     config = run_config("classify", settings("classify", start=str(trained / task), train=train))
-    return start_run(config, folder=out, beside=trained)
+    return start_run(config, folder=out, data_root=trained)
 
 
 def pairs_of(classifier: dict[str, torch.Tensor], body: dict[str, torch.Tensor], task: str) -> list[tuple[str, str]]:
@@ -284,7 +284,7 @@ def pairs_of(classifier: dict[str, torch.Tensor], body: dict[str, torch.Tensor],
 def test_before_the_first_update_the_body_is_the_trained_one(trained: Path, tmp_path: Path, task: str) -> None:
     config = run_config("classify", settings("classify", start=str(trained / task)))
     assert config.model.kind == {"fill": "bert", "generate": "gpt2"}[task] and config.model.width == 12
-    prepared = prepare(config, tmp_path, beside=trained, resume=False)
+    prepared = prepare(config, tmp_path, data_root=trained, resume=False)
     now = dict(prepared.job.model.named_parameters())
     body = dict(load_bundle(trained / task / "best").model.named_parameters())
     names = pairs_of(now, body, task)
@@ -338,13 +338,13 @@ def test_what_a_run_can_start_from(trained: Path, tmp_path: Path) -> None:
         run_config("classify", {"start": str(tmp_path)})
     over = settings("classify", start=str(trained / "fill"), model={"width": 18})
     with pytest.raises(RegardError, match=r"of the trained model is .*, but here it is"):
-        start_run(run_config("classify", over), folder=tmp_path / "run", beside=trained)
+        start_run(run_config("classify", over), folder=tmp_path / "run", data_root=trained)
     assert not (tmp_path / "run").exists()
 
 
 def test_a_model_goes_on_from_its_own_kind(trained: Path, tmp_path: Path) -> None:
     config = run_config("generate", settings("generate", start=str(trained / "generate"), train={"lr": 1e-9}))
-    run = start_run(config, folder=tmp_path / "run", beside=trained)
+    run = start_run(config, folder=tmp_path / "run", data_root=trained)
     now = dict(load_bundle(run.best).model.named_parameters())
     for name, value in load_bundle(trained / "generate" / "best").model.named_parameters():
         assert torch.allclose(now[name], value, atol=1e-6), name
@@ -374,7 +374,7 @@ def test_a_resumed_run_is_equal_to_the_bit(trained: Path, tmp_path: Path, task: 
     start = {"start": str(trained / "fill")} if task == "classify" else {}
     config = run_config(task, settings(task, **start))
     for name, show in (("whole", Show()), ("run", Interrupts(3))):
-        outcome = start_run(config, folder=tmp_path / name, beside=trained, show=show).outcome
+        outcome = start_run(config, folder=tmp_path / name, data_root=trained, show=show).outcome
     assert (outcome.reason, outcome.progress.step) == ("interrupted", 3)
     assert resume_run(tmp_path / "run").outcome.reason == "steps"
     assert Contents.of(tmp_path / "whole").unlike(Contents.of(tmp_path / "run")) == []

@@ -250,7 +250,7 @@ def test_samples_of_a_validation_name_their_picture(folder: Path, tmp_path: Path
     shown = {}
     for task in ("classify", "caption", "answer"):
         config = check_run(read_run(f"runs/{task}/1")["config"], task)  # type: ignore[arg-type]
-        job = prepare(config, tmp_path / task, beside=folder, resume=False).job
+        job = prepare(config, tmp_path / task, data_root=folder, resume=False).job
         with torch.no_grad():
             shown[task] = [source for source, _, _ in job.validate(job.model).samples]
     assert len(shown["classify"]) == 2 and set(shown["classify"]) <= files
@@ -261,7 +261,7 @@ def test_samples_of_a_validation_name_their_picture(folder: Path, tmp_path: Path
 def test_classes_of_pictures_have_weights(folder: Path, tmp_path: Path) -> None:
     values = json.loads(json.dumps(read_run("runs/classify/1")["config"]))
     values["train"]["class_weights"] = {"ring": 3.0, "cross": 0.5}
-    job = prepare(check_run(values, "classify"), tmp_path / "run", beside=folder, resume=False).job
+    job = prepare(check_run(values, "classify"), tmp_path / "run", data_root=folder, resume=False).job
     model: Any = job.model
     batches: Any = job.batches
     names = sorted(path.name for path in (folder / "shapes").iterdir())

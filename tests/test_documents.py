@@ -36,7 +36,7 @@ def test_a_file_is_one_document_with_plain_line_ends(tmp_path: Path) -> None:
 
 def test_names_are_looked_for_beside_the_configuration(tmp_path: Path) -> None:
     write(tmp_path / "here.txt", "text")
-    assert read_documents(["here.txt"], beside=tmp_path).texts == ["text"]
+    assert read_documents(["here.txt"], data_root=tmp_path).texts == ["text"]
     with pytest.raises(RegardError, match=r"there is no here\.txt"):
         read_documents(["here.txt"])
 

@@ -50,7 +50,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "samples": 0,
         }
         settings["model"] |= {"positions": kind, "max_length": 2 * CONTEXT}
-        start_run(run_config("generate", settings), folder=here / kind, beside=here)
+        start_run(run_config("generate", settings), folder=here / kind, data_root=here)
     return here
 
 

@@ -46,7 +46,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "classify": {"data": {"train": ["mood.tsv"], "valid": ["mood.tsv"]}, "model": {"kind": "bert", **sizes}},
     }
     for task, settings in runs.items():
-        start_run(run_config(task, {**settings, "train": train}), folder=here / "runs" / task / "1", beside=here)
+        start_run(run_config(task, {**settings, "train": train}), folder=here / "runs" / task / "1", data_root=here)
     return here
 
 

@@ -180,7 +180,7 @@ def test_a_table_of_positions_ends_no_run(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     values = {**LEARNED, "data": {**LEARNED["data"], "train": [str(tmp_path / "pairs.tsv")]}}
-    prepared = prepare(run_config("translate", values), tmp_path / "run", beside=None, resume=False)
+    prepared = prepare(run_config("translate", values), tmp_path / "run", data_root=None, resume=False)
     told = "\n".join(prepared.notes)
     assert "the model reads 17 tokens (model.max_length), fewer than data.max_length 40" in told
     dropped = [int(n) for n in re.findall(r"dropped (\d+) of \d+ \w+ pairs: \d+ with a side over 17 tokens", told)]
@@ -204,7 +204,7 @@ def test_no_pair_that_the_model_can_read_is_told_before_training(tmp_path: Path)
     with pytest.raises(
         RegardError, match=r"no training pair is left: .*a side over 17 tokens; raise .*model\.max_length"
     ):
-        prepare(run_config("translate", values), tmp_path / "run", beside=None, resume=False)
+        prepare(run_config("translate", values), tmp_path / "run", data_root=None, resume=False)
 
 
 @pytest.mark.parametrize(("longest", "kind", "expected"), [(None, "gpt2", 31), (20, "gpt2", 20), (40, "gpt2", 31)])

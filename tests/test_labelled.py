@@ -84,7 +84,7 @@ def test_a_folder_for_each_label(tmp_path: Path) -> None:
         write(tmp_path / name, text)
     write(tmp_path / "README.txt", "not one of them")
     wanted = [Labelled("c", "neg"), Labelled("a", "pos"), Labelled("b", "pos")]
-    assert read_labelled([tmp_path.name], beside=tmp_path.parent) == wanted
+    assert read_labelled([tmp_path.name], data_root=tmp_path.parent) == wanted
     (tmp_path / "empty" / "x").mkdir(parents=True)
     with pytest.raises(RegardError, match="should hold a folder for each label"):
         read_labelled([str(tmp_path / "empty")])

@@ -51,7 +51,7 @@ def prepared(task: str, folder: Path, probes: Any = 2, resume: bool = False, **t
         given["data"] |= {"hold_out": 5} if task == "translate" else {"context": 32}
     values = {**given, **tables}
     folder.mkdir(exist_ok=True)
-    return prepare(run_config(task, values), folder, beside=folder.parent, resume=resume)
+    return prepare(run_config(task, values), folder, data_root=folder.parent, resume=resume)
 
 
 @pytest.fixture(autouse=True)

@@ -274,7 +274,7 @@ def language(folder: Path, *, resume: bool = False) -> Job:
         "tokens": {"kind": "character"},
         "model": {"width": 16, "heads": 2},
     }
-    return prepare(run_config("generate", over), folder / "run", beside=folder, resume=resume).job
+    return prepare(run_config("generate", over), folder / "run", data_root=folder, resume=resume).job
 
 
 def test_token_streams_follow_the_text(tmp_path: Path) -> None:
@@ -308,7 +308,7 @@ def test_changed_words_about_the_same_pictures_are_refused(tmp_path: Path, task:
         rows = [{"image": f"{number}.png", **words} for number in range(6)]
         (tmp_path / "about.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
         over = {"data": {"train": "about.jsonl", "hold_out": 2}, "tokens": {"min_count": 1}, "model": SEEING[task]}
-        job = prepare(run_config(task, over), tmp_path / "run", beside=tmp_path, resume=False).job
+        job = prepare(run_config(task, over), tmp_path / "run", data_root=tmp_path, resume=False).job
         found.append(job.fingerprint)
     assert found[0] == found[1]
     assert [name for name in found[0] if found[0][name] != found[2][name]] == [key, "the validation data"]

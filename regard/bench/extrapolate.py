@@ -47,8 +47,8 @@ def _validation_texts(run: str | Path) -> list[str]:
     folder = _folder(run)
     if folder is None:
         raise UsageError(f"{run} is no run, so its validation text is not known; name a text with --on")
-    beside = read_run(folder).get("beside")
-    return load_texts(_config(folder).data, None if beside is None else Path(str(beside)))[1]
+    data_root = read_run(folder).get("beside")
+    return load_texts(_config(folder).data, None if data_root is None else Path(str(data_root)))[1]
 
 
 def _folder(run: str | Path) -> Path | None:

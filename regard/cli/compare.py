@@ -123,8 +123,8 @@ def compare(
     )
     names = named_test_set(contenders, on or [])
     for each in contenders:
-        check_files(each.files, each.beside)
-    check_files(names, contenders[0].beside, task)
+        check_files(each.files, each.data_root)
+    check_files(names, contenders[0].data_root, task)
     device = choose_device(device)
     test = read_test_set(contenders, names, join or [], columns) if task == "translate" else None
     texts = [] if test is not None else read_other_test(task, contenders, names, columns)
@@ -236,7 +236,7 @@ def read_test_set(
     else:
         data = first.config.data
         assert isinstance(data, PairsConfig)
-        pairs = read_pairs(names, data.fields, first.beside, data.languages, notes)
+        pairs = read_pairs(names, data.fields, first.data_root, data.languages, notes)
     for note in notes:
         say(note)
     for count in join:
@@ -333,17 +333,19 @@ def compare_others(
     from regard.compare.tasks import compare_classifiers, compare_language_models, compare_seeing
     from regard.files import write_json
 
-    beside = contenders[0].beside
+    data_root = contenders[0].data_root
     with progress("testing") as advance:
         if task == "classify":
             report = compare_classifiers(
                 folders, texts, on=on, sentence=sentence, budget=budget, device=device, progress=advance
             )
         elif task in UNITS:
-            report = compare_seeing(task, folders, on=on, beside=beside, budget=budget, device=device, progress=advance)
+            report = compare_seeing(
+                task, folders, on=on, data_root=data_root, budget=budget, device=device, progress=advance
+            )
         else:
             report = compare_language_models(
-                folders, on=on, beside=beside, budget=budget, device=device, progress=advance, **columns
+                folders, on=on, data_root=data_root, budget=budget, device=device, progress=advance, **columns
             )
     for note in report.notes:
         say(note)

@@ -130,7 +130,7 @@ def check_out(out: Path | None, suffixes: Sequence[str] = MAPS) -> None:
         raise UsageError(f"cannot tell how to write {out.name}; use {', '.join(suffixes)}")
 
 
-def check_files(names: Sequence[str], beside: Path | None = None, task: str = "") -> None:
+def check_files(names: Sequence[str], data_root: Path | None = None, task: str = "") -> None:
     """Files of data that are there, and of pairs not too many; built-in ones are made as they are read."""
     from regard.config import find_file
 
@@ -138,7 +138,7 @@ def check_files(names: Sequence[str], beside: Path | None = None, task: str = ""
         raise UsageError(f"name one file of pairs or two parallel files, not {len(names)}")
     for name in names:
         if not name.startswith("builtin/"):
-            find_file(name, beside)
+            find_file(name, data_root)
 
 
 # --- The model itself

@@ -144,14 +144,14 @@ def train(
         tables = _data(data, valid, languages) | (column_settings(task_named(what), **columns) if columns else {})
         over = given(preset=preset, train=given(**changes, seed=seed), data=tables, start=origin)
         over |= given(model=None if model is None else {"kind": model})
-        config, beside = run_config(what, over, settings, say), data_folder(what) or Path.cwd()
+        config, data_root = run_config(what, over, settings, say), data_folder(what) or Path.cwd()
         seconds = _seconds(budget, steps, max_time)
-        check_start(config, beside, out, device)
-        result = start(config, beside, out, device, seconds)
+        check_start(config, data_root, out, device)
+        result = start(config, data_root, out, device, seconds)
     print_json(summary(result)) if as_json else print_summary(result)
 
 
-def check_start(config: RunConfig, beside: Path, out: Path | None, device: str) -> None:
+def check_start(config: RunConfig, data_root: Path, out: Path | None, device: str) -> None:
     """Check, before torch is imported, that there is such a device, that the folder is free and the data there."""
     from regard.runs import check_free
 
@@ -159,10 +159,10 @@ def check_start(config: RunConfig, beside: Path, out: Path | None, device: str) 
     if out is not None:
         check_free(out)
     data: Any = config.data
-    check_files((*data.train, *data.valid, *getattr(data, "test", ())), beside)
+    check_files((*data.train, *data.valid, *getattr(data, "test", ())), data_root)
 
 
-def start(config: RunConfig, beside: Path, out: Path | None, device: str, budget: float | None = None) -> RunResult:
+def start(config: RunConfig, data_root: Path, out: Path | None, device: str, budget: float | None = None) -> RunResult:
     """A new run, shown while it learns; with a budget, as long as that."""
     from regard.runs import new_run
 
@@ -177,8 +177,8 @@ def start(config: RunConfig, beside: Path, out: Path | None, device: str, budget
         place = folder.with_name(folder.name + MEASURING)
         planned = config
         if budget is not None:
-            planned = fit(str(folder), config, beside, budget, place, chosen, say, make_show())
-        return start_run(planned, beside=beside, folder=folder, device=chosen, show=make_show())
+            planned = fit(str(folder), config, data_root, budget, place, chosen, say, make_show())
+        return start_run(planned, data_root=data_root, folder=folder, device=chosen, show=make_show())
 
     return watch(work, folder)
 

@@ -61,7 +61,7 @@ class Contender:
     name: str  # unlike every other
     word: str  # as the person typed it
     config: RunConfig | None = None
-    beside: Path | None = None  # where its data files are looked for
+    data_root: Path | None = None  # where its data files are looked for
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -142,11 +142,11 @@ def _data_value(contender: Contender, key: str) -> Any:
     value: Any = getattr(contender.config.data, key, None)
     if key not in ("train", "valid", "test") or value is None:
         return value
-    return tuple(name if name.startswith("builtin/") else str(_place(name, contender.beside)) for name in value)
+    return tuple(name if name.startswith("builtin/") else str(_place(name, contender.data_root)) for name in value)
 
 
-def _place(name: str, beside: Path | None) -> Path:
-    return find_file(name, beside).resolve()
+def _place(name: str, data_root: Path | None) -> Path:
+    return find_file(name, data_root).resolve()
 
 
 def _shown(value: Any) -> str:

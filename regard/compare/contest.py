@@ -48,7 +48,7 @@ def _reading(contender: Contender) -> tuple[int | None, Callable[[Sequence[str]]
         return read_config(folder).model.longest, tokenizers.source.encode_all
     assert isinstance(contender.config, TranslateConfig)
     longest = contender.config.model.longest
-    train = [] if longest is None else load_pairs(contender.config.data, contender.beside).train
+    train = [] if longest is None else load_pairs(contender.config.data, contender.data_root).train
     tokens = contender.config.tokens
 
     def encode(texts: Sequence[str]) -> Sequence[Sequence[int]]:
@@ -87,9 +87,9 @@ def _train_one(
     assert contender.config is not None
     if not (folder / CONFIG).exists():
         config = fit(
-            contender.name, contender.config, contender.beside, budget, out / MEASURING, device, say, make_show()
+            contender.name, contender.config, contender.data_root, budget, out / MEASURING, device, say, make_show()
         )
-        result = start_run(config, beside=contender.beside, folder=folder, device=device, show=make_show())
+        result = start_run(config, data_root=contender.data_root, folder=folder, device=device, show=make_show())
     else:
         check_same_run(contender.config, folder, budget)
         progress = read_progress(folder)

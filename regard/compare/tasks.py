@@ -48,12 +48,12 @@ def read_test(
         texts = _test_texts(first, on, columns, notes)
         wanted = {each.label for each in texts}
     elif task == "classify-pictures":
-        wanted = set(read_pictures(on, first.beside, DRAWN).names)
+        wanted = set(read_pictures(on, first.data_root, DRAWN).names)
     elif task in ("caption", "answer"):
         wanted = _test_answers(task, first, on)
     else:
         data: Any = None if first.config is None else first.config.data
-        read_documents(on, first.beside, columns.get("field") or (data.field if data else field_of(first.word)))
+        read_documents(on, first.data_root, columns.get("field") or (data.field if data else field_of(first.word)))
     for contender in contenders if wanted else ():
         known = _labels(task, contender)
         unknown = sorted(wanted - known)
@@ -70,10 +70,10 @@ def _test_texts(
 ) -> list[Labelled]:
     """Labelled texts, laid out as those of training."""
     if first.config is None:
-        return read_labelled_test(on, first.word, first.beside, columns=columns, notes=notes)
+        return read_labelled_test(on, first.word, first.data_root, columns=columns, notes=notes)
     values = {key: value for key, value in first.config.data.model_dump().items() if key in KEYS}
     values |= {} if getattr(first.config.model, "positions", None) == "tree" else {"heads": ""}
-    return read_labelled(on, beside=first.beside, notes=notes, **values | dict(columns))
+    return read_labelled(on, data_root=first.data_root, notes=notes, **values | dict(columns))
 
 
 def _test_answers(task: str, first: Contender, on: Sequence[str]) -> set[str]:
@@ -82,7 +82,7 @@ def _test_answers(task: str, first: Contender, on: Sequence[str]) -> set[str]:
         if on[0] not in SEEDS:
             raise UsageError(f"no built-in pictures {on[0]}; there are {', '.join(SEEDS)}")
         return set()
-    file = find_file(on[0], first.beside)
+    file = find_file(on[0], first.data_root)
     if task == "caption":
         read_captions(file)
         return set()
@@ -95,12 +95,12 @@ def _labels(task: str, contender: Contender) -> set[str]:
         return set(read_config(bundle_folder(contender.word)).labels)
     data: Any = contender.config.data
     if task == "classify":
-        return set(load_labelled(data, contender.beside).labels)
+        return set(load_labelled(data, contender.data_root).labels)
     if task == "classify-pictures":
-        return set(read_pictures(data.train, contender.beside, DRAWN).names)
+        return set(read_pictures(data.train, contender.data_root, DRAWN).names)
     if data.train[0].startswith(SHAPES):
         return {answer for scene in scenes(DRAWN, SEEDS[data.train[0]]).questions for _, answer in scene}
-    return set(read_questions(find_file(data.train[0], contender.beside)).answers)
+    return set(read_questions(find_file(data.train[0], contender.data_root)).answers)
 
 
 # --- Each model on the test set
@@ -201,7 +201,7 @@ def compare_language_models(
     folders: dict[str, Path],
     *,
     on: Sequence[str],
-    beside: Path | None = None,
+    data_root: Path | None = None,
     field: str | None = None,
     budget: float | None = None,
     device: str = "cpu",
@@ -212,7 +212,7 @@ def compare_language_models(
     `field` is the key of JSON Lines; without it, that of the first model's training.
     """
     entries, count, notes = [], 0, tuple[str, ...]()
-    files = [name if name.startswith("builtin/") else str(find_file(name, beside)) for name in on]
+    files = [name if name.startswith("builtin/") else str(find_file(name, data_root)) for name in on]
     key = field or field_of(next(iter(folders.values())))
     for name, folder in folders.items():
         model = load_model(folder, device)
@@ -241,7 +241,7 @@ def compare_seeing(
     folders: dict[str, Path],
     *,
     on: Sequence[str],
-    beside: Path | None = None,
+    data_root: Path | None = None,
     budget: float | None = None,
     device: str = "cpu",
     progress: Progress | None = None,
@@ -252,7 +252,7 @@ def compare_seeing(
     count, notes = 0, tuple[str, ...]()
     for name, folder in folders.items():
         model = load_model(folder, device)
-        scores, interval, right, seconds, count, notes = _seen(task, model, on, beside, progress)
+        scores, interval, right, seconds, count, notes = _seen(task, model, on, data_root, progress)
         p_value = None if first is None or right is None else mcnemar(first, right)
         first = right if first is None else first
         size = sum(p.numel() for p in model.model.parameters())
@@ -263,15 +263,15 @@ def compare_seeing(
 
 
 def _seen(
-    task: str, model: Any, on: Sequence[str], beside: Path | None, progress: Progress | None
+    task: str, model: Any, on: Sequence[str], data_root: Path | None, progress: Progress | None
 ) -> tuple[dict[str, float], tuple[float, float], list[bool] | None, float, int, tuple[str, ...]]:
     """Scores, interval of the first, which items are right (captions: None), seconds, how many items, what was left out."""
     if task == "caption":
-        written = evaluate_captions(model, on, beside)
+        written = evaluate_captions(model, on, data_root)
         found = written.scores
         scores = {"BLEU-4": found.bleu4, "CIDEr-D": 100 * found.cider_d, "ROUGE-L": found.rouge_l}
         return scores, found.bleu4_interval, None, written.seconds, len(written.outputs), written.notes
-    told = (evaluate_answers if task == "answer" else evaluate_pictures)(model, on, beside, progress=progress)
+    told = (evaluate_answers if task == "answer" else evaluate_pictures)(model, on, data_root, progress=progress)
     scores = {"accuracy": told.scores.accuracy, "macro F1": told.scores.macro_f1}
     right = [bool(same) for same in told.predicted == told.wanted]
     return scores, (told.scores.low, told.scores.high), right, told.seconds, len(right), told.notes

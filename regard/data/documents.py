@@ -32,7 +32,7 @@ class _NotText(RegardError):
 
 
 def read_documents(
-    names: Sequence[str], beside: Path | None = None, field: str = "text", builtin_size: int = 4_000_000
+    names: Sequence[str], data_root: Path | None = None, field: str = "text", builtin_size: int = 4_000_000
 ) -> Documents:
     """Every document of what is named: a file is one, a row of JSONL is one, a folder has those of its files."""
     texts: list[str] = []
@@ -43,7 +43,7 @@ def read_documents(
             texts += python_documents(builtin_size)
         elif name.startswith("builtin/"):
             raise UsageError(f"there is no text {name}; the built-in text is {BUILTIN}")
-        elif (path := find_file(name, beside)).is_dir():
+        elif (path := find_file(name, data_root)).is_dir():
             texts += _folder(path, field, notes, left_out)
         else:
             texts += _file(path, field)

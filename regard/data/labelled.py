@@ -31,24 +31,24 @@ class LabelledSets:
     notes: tuple[str, ...]
 
 
-def load_labelled(config: LabelledConfig, beside: Path | None = None) -> LabelledSets:
+def load_labelled(config: LabelledConfig, data_root: Path | None = None) -> LabelledSets:
     """Training and validation texts as the configuration names them."""
     notes: list[str] = []
     builtin = len(config.train) == 1 and _is_whole(config.train[0])
     train_names = _with_split(config.train, "train")
     valid_names = _with_split(config.train if builtin and not config.valid else config.valid, "valid")
-    train = without_empty(_read(train_names, config, beside, notes), "training", notes)
+    train = without_empty(_read(train_names, config, data_root, notes), "training", notes)
     known = frozenset(each.label for each in train)
     if config.train == (BUILTIN,):
         notes.append(f"{BUILTIN}: left out {left_out():,} names that two languages spell alike")
     if valid_names:
-        valid = without_empty(_read(valid_names, config, beside, notes, known), "validation", notes)
+        valid = without_empty(_read(valid_names, config, data_root, notes, known), "validation", notes)
         notes += _overlap(train, valid, "validation")
     else:
         train, valid = _hold_out(train, config.hold_out)
         notes.append(f"no validation set: held out {len(valid):,} of {len(train) + len(valid):,} texts (by their hash)")
     if config.test:
-        notes += _overlap(train, _read(config.test, config, beside, notes, known), "test")
+        notes += _overlap(train, _read(config.test, config, data_root, notes, known), "test")
     return LabelledSets(train, valid, _labels(train, valid, valid_names), tuple(notes))
 
 
@@ -62,7 +62,7 @@ def read_labelled(
     label_first: bool = False,
     encoding: str = "utf-8",
     builtin_size: int = 20_000,
-    beside: Path | None = None,
+    data_root: Path | None = None,
     known: Collection[str] = frozenset(),
     notes: list[str] | None = None,
 ) -> list[Labelled]:
@@ -79,7 +79,7 @@ def read_labelled(
             found += builtin_listops(name, builtin_size)
         elif name.startswith("builtin/"):
             raise UsageError(f"there are no labelled texts {name}; the built-in ones are {BUILTIN} and {LISTOPS}")
-        elif (path := find_file(name, beside)).is_dir():
+        elif (path := find_file(name, data_root)).is_dir():
             found += read_folders(path)
         else:
             found += read_file(path, keys, known or {each.label for each in found}, notes)
@@ -133,7 +133,7 @@ def _is_whole(name: str) -> bool:
 def _read(
     names: Sequence[str],
     config: LabelledConfig,
-    beside: Path | None,
+    data_root: Path | None,
     notes: list[str],
     known: Collection[str] = frozenset(),
 ) -> list[Labelled]:
@@ -146,7 +146,7 @@ def _read(
         label_first=config.label_first,
         encoding=config.encoding,
         builtin_size=config.builtin_size,
-        beside=beside,
+        data_root=data_root,
         known=known,
         notes=notes,
     )

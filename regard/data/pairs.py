@@ -61,11 +61,11 @@ class PairSets:
     notes: tuple[str, ...]
 
 
-def load_pairs(config: PairsConfig, beside: Path | None = None) -> PairSets:
+def load_pairs(config: PairsConfig, data_root: Path | None = None) -> PairSets:
     """Training and validation pairs as the configuration names them."""
     notes: list[str] = []
     name = whole_builtin(config.train)
-    read = partial(read_pairs, fields=config.fields, beside=beside, languages=config.languages, notes=notes)
+    read = partial(read_pairs, fields=config.fields, data_root=data_root, languages=config.languages, notes=notes)
     train = read(config.train) if name is None else builtin_pairs("train", config.builtin_size, name)
     train = without_empty(train, "training", notes)
     if name is not None and not config.valid:
@@ -107,7 +107,7 @@ def builtin_pairs(split: str, count: int, name: str = BUILTIN) -> list[Pair]:
 def read_pairs(
     names: Sequence[str],
     fields: tuple[str, str] = FIELDS,
-    beside: Path | None = None,
+    data_root: Path | None = None,
     languages: tuple[str, str] | None = None,
     notes: list[str] | None = None,
     bad: Bad | None = None,
@@ -122,7 +122,7 @@ def read_pairs(
         if _is_dates(names[0]):
             return builtin_pairs(names[0].removeprefix(BUILTIN).strip("/") or "test", 1000)
         return builtin_pairs(_generated(names[0]).split or "test", 1000, names[0])
-    paths = [find_file(name, beside) for name in names]
+    paths = [find_file(name, data_root) for name in names]
     if len(paths) == 2:
         return _parallel(paths[0], paths[1], bad)
     if suffix_of(paths[0]) in FORMATS:

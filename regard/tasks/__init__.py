@@ -69,14 +69,14 @@ def train(
     given = {part: list(table[part]) for part in FILES if part in table and is_examples(table[part])}
     config = run_config(what, _over(tables, preset, {"steps": steps, "max_time": max_time}, table))
     examples = {part: rows_of(config.task, value) for part, value in given.items()}
-    place, beside = make_place(config.task, folder), data_folder(what)
+    place, data_root = make_place(config.task, folder), data_folder(what)
     if examples:
         names = {part: (keep(place, part, rows),) for part, rows in examples.items()}
         config = config.model_copy(update={"data": config.data.model_copy(update=names)})
     show = show or (Show() if quiet else make_show())
     if budget is not None:
-        config = _under_budget(config, budget, beside, place, device, show)
-    return begin_run(config, place, beside=beside, device=device, show=show, on_event=on_event)
+        config = _under_budget(config, budget, data_root, place, device, show)
+    return begin_run(config, place, data_root=data_root, device=device, show=show, on_event=on_event)
 
 
 def _over(tables: dict[str, Any], preset: str | None, bounds: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
@@ -111,10 +111,10 @@ def _names(part: str, data: Any) -> Any:
 
 
 def _under_budget(
-    config: RunConfig, budget: str | float, beside: Path | None, place: Path, device: str, show: Any
+    config: RunConfig, budget: str | float, data_root: Path | None, place: Path, device: str, show: Any
 ) -> RunConfig:
     from regard.tasks.budget import MEASURING, fit
-    from regard.tasks.run import data_root, leave_nothing
+    from regard.tasks.run import find_data_root, leave_nothing
     from regard.training.config import seconds
 
     try:
@@ -122,7 +122,7 @@ def _under_budget(
     except ValueError as error:
         raise UsageError(f"budget: {error}") from error
     try:
-        trial, root = place.with_name(place.name + MEASURING), data_root(config, beside)
+        trial, root = place.with_name(place.name + MEASURING), find_data_root(config, data_root)
         return fit(str(place), config, root, span, trial, device, show.note, show)
     except RegardError:
         leave_nothing(place)

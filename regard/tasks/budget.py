@@ -23,7 +23,7 @@ Say = Callable[[str], None]
 def fit(
     name: str,
     config: RunConfig,
-    beside: Path | None,
+    data_root: Path | None,
     budget: float,
     place: Path,
     device: str,
@@ -36,7 +36,7 @@ def fit(
     try:
         place.mkdir(parents=True)
         with show or Show() as told:
-            prepared = prepare(config, place, beside=beside, resume=False, device=device, tell=told)
+            prepared = prepare(config, place, data_root=data_root, resume=False, device=device, tell=told)
             told(Working("measuring the speed of updates"))
             pace = measure(prepared.measured(), budget)
     finally:

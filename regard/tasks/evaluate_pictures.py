@@ -68,10 +68,10 @@ def _told(notes: Sequence[str], left_out: Sequence[LeftOut]) -> dict[str, Any]:
 
 
 def evaluate_pictures(
-    user: PictureUser, names: Sequence[str], beside: Path | None = None, progress: Progress = None
+    user: PictureUser, names: Sequence[str], data_root: Path | None = None, progress: Progress = None
 ) -> PictureEvaluation:
     """Classify the pictures of a test set and compare."""
-    found = renamed(read_pictures(names, beside, DRAWN), user.labels)
+    found = renamed(read_pictures(names, data_root, DRAWN), user.labels)
     part, notes = as_part(found, user.format)
     started, shares = time.perf_counter(), []
     for start in range(0, len(part.rows), TOGETHER):
@@ -88,10 +88,10 @@ def evaluate_pictures(
 
 
 def evaluate_captions(
-    user: Captioner, names: Sequence[str], beside: Path | None = None, **options: Any
+    user: Captioner, names: Sequence[str], data_root: Path | None = None, **options: Any
 ) -> CaptionEvaluation:
     """Caption the pictures of a test set and compare with all captions that people wrote."""
-    part = read_captioned(names, user.format, beside, DRAWN)
+    part = read_captioned(names, user.format, data_root, DRAWN)
     source = source_of(user.model, part.store, user.format)
     started = time.perf_counter()
     outputs = written(user, source, part.rows, **options)
@@ -103,10 +103,10 @@ def evaluate_captions(
 
 
 def evaluate_answers(
-    user: AnswerUser, names: Sequence[str], beside: Path | None = None, progress: Progress = None
+    user: AnswerUser, names: Sequence[str], data_root: Path | None = None, progress: Progress = None
 ) -> PictureEvaluation:
     """Answer the questions of a test set and compare."""
-    asked = read_asked(names, user.format, beside, DRAWN)
+    asked = read_asked(names, user.format, data_root, DRAWN)
     place = {answer: number for number, answer in enumerate(user.labels)}
     unknown = sorted(set(asked.answers) - place.keys())
     if unknown:

@@ -53,25 +53,25 @@ def _own(user: Any, folder: Path) -> tuple[Material, str]:
     """What a run was validated on, or nothing where that cannot be read any more; and then why."""
     values = read_run(folder)
     config = check_run(values["config"], f"{folder}")  # type: ignore[arg-type]
-    beside = None if values.get("beside") is None else Path(str(values["beside"]))
+    data_root = None if values.get("beside") is None else Path(str(values["beside"]))
     try:
-        return _validated(user, config, folder, beside), "it was validated on none"
+        return _validated(user, config, folder, data_root), "it was validated on none"
     except RegardError as error:
         return Material(()), str(error)
 
 
-def _validated(user: Any, config: RunConfig, folder: Path, beside: Path | None) -> Material:
+def _validated(user: Any, config: RunConfig, folder: Path, data_root: Path | None) -> Material:
     name = "its own validation data"
     if isinstance(config, TranslateConfig):
         size = min(LEARNED, config.data.builtin_size)
-        pairs = load_pairs(config.data.model_copy(update={"builtin_size": size}), beside)
+        pairs = load_pairs(config.data.model_copy(update={"builtin_size": size}), data_root)
         return Material(pairs.valid, name, pairs.train[:LEARNED])
     if isinstance(config, ClassifyConfig):
-        return Material(load_labelled(config.data, beside).valid, name)
+        return Material(load_labelled(config.data, data_root).valid, name)
     if isinstance(config, GenerateConfig) and (stream := folder / STREAMS[1]).exists():
         return Material(TokenStream.open(stream).ids, name, context=config.data.context)
     assert isinstance(config, GenerateConfig | FillConfig)
-    return Material(load_texts(config.data, beside)[1], name, context=config.data.context)
+    return Material(load_texts(config.data, data_root)[1], name, context=config.data.context)
 
 
 def _folder(run: str | Path) -> Path | None:

@@ -44,12 +44,12 @@ class Prepared:
         return self.job
 
 
-def note_run(folder: Path, config: RunConfig, beside: Path | None, device: str) -> None:
+def note_run(folder: Path, config: RunConfig, data_root: Path | None, device: str) -> None:
     """Before anything else is made, so that a run killed at any later moment can be resumed.
 
     A run that starts over keeps the configuration that it began with, and so the names that a person gave its data.
     """
-    place, made = None if beside is None else str(beside.absolute()), made_by(config, device)
+    place, made = None if data_root is None else str(data_root.absolute()), made_by(config, device)
     began = read_run(folder)["config"] if (folder / CONFIG).exists() else config.dump()
     write_json(folder / CONFIG, {"config": began, "beside": place, "made": made.model_dump(mode="json")})
 

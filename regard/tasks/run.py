@@ -59,7 +59,7 @@ class RunResult:
 def start_run(
     config: RunConfig,
     *,
-    beside: Path | None = None,
+    data_root: Path | None = None,
     folder: str | Path | None = None,
     device: str = "cpu",
     show: Show | None = None,
@@ -67,7 +67,7 @@ def start_run(
 ) -> RunResult:
     """Train from the start, in `folder` or in the next free `runs/<task>/<number>`."""
     place = make_place(config.task, folder)
-    return begin_run(config, place, beside=beside, device=device, show=show, on_event=on_event)
+    return begin_run(config, place, data_root=data_root, device=device, show=show, on_event=on_event)
 
 
 def make_place(task: str, folder: str | Path | None) -> Path:
@@ -84,13 +84,15 @@ def begin_run(
     config: RunConfig,
     place: Path,
     *,
-    beside: Path | None = None,
+    data_root: Path | None = None,
     device: str = "cpu",
     show: Show | None = None,
     on_event: Tell | None = None,
 ) -> RunResult:
     """Train from the start in a folder that `make_place` gave, where only examples are kept so far."""
-    return _run(config, place, data_root(config, beside), resume=False, device=device, show=_listeners(show, on_event))
+    return _run(
+        config, place, find_data_root(config, data_root), resume=False, device=device, show=_listeners(show, on_event)
+    )
 
 
 def resume_run(
@@ -111,32 +113,34 @@ def resume_run(
         longer = check(type(config.train), {**config.train.model_dump(), **train_over}, "train")
         config = config.model_copy(update={"train": longer})
         write_json(Path(folder) / CONFIG, {**values, "config": config.dump()})  # the next resume knows it too
-    beside = Path(str(values["beside"])) if values.get("beside") else None
+    data_root = Path(str(values["beside"])) if values.get("beside") else None
     started = has_checkpoint(Path(folder) / "checkpoints")
     listeners = _listeners(show, on_event)
-    if beside is not None:
-        config = _anchored(config, Path(folder), beside)
+    if data_root is not None:
+        config = _anchored(config, Path(folder), data_root)
     if started and (other := _made_otherwise(values.get("made"), config, device)):
         listeners(Note(other))
-    return _run(config, Path(folder), beside, resume=started, device=device, show=listeners)
+    return _run(config, Path(folder), data_root, resume=started, device=device, show=listeners)
 
 
-def data_root(config: RunConfig, beside: Path | None) -> Path:
+def find_data_root(config: RunConfig, data_root: Path | None) -> Path:
     """The folder from which the data is named: the one of the configuration, unless the files lie where the person is."""
     here = Path.cwd()
     names = [name for part in DATA for name in getattr(config.data, part, ())]
     files = [name for name in names if not name.startswith("builtin/")]
-    return here if beside is None or (files and all((here / name).exists() for name in files)) else beside.absolute()
+    return (
+        here if data_root is None or (files and all((here / name).exists() for name in files)) else data_root.absolute()
+    )
 
 
-def _anchored(config: RunConfig, folder: Path, beside: Path) -> RunConfig:
+def _anchored(config: RunConfig, folder: Path, data_root: Path) -> RunConfig:
     """The configuration with its data where it was when the run began, not where the person is now; or in the run's folder."""
 
     def place(name: str) -> str:
         own = folder / Path(name).name
         if own.name in FILES.values() and own.exists() and not Path(name).exists():
             return str(own)  # the run was moved
-        return str(beside / name) if (beside / name).exists() else name
+        return str(data_root / name) if (data_root / name).exists() else name
 
     parts = {part: getattr(config.data, part, ()) for part in DATA}
     names = {part: tuple(map(place, found)) for part, found in parts.items() if found}
@@ -159,11 +163,13 @@ def _listeners(show: Show | None, on_event: Tell | None) -> Show:
     return show if on_event is None else Both(show, on_event)
 
 
-def _run(config: RunConfig, folder: Path, beside: Path | None, *, resume: bool, device: str, show: Show) -> RunResult:
+def _run(
+    config: RunConfig, folder: Path, data_root: Path | None, *, resume: bool, device: str, show: Show
+) -> RunResult:
     with alone_in(folder), show:
         began = (folder / CONFIG).exists()
         try:
-            prepared = prepare(config, folder, beside=beside, resume=resume, device=device, tell=show)
+            prepared = prepare(config, folder, data_root=data_root, resume=resume, device=device, tell=show)
         except RegardError:
             if not began:
                 leave_nothing(folder)

@@ -53,7 +53,7 @@ def load_model(path: str | Path, device: str = "cpu", task: str | None = None) -
 
 class Prepare(Protocol):
     def __call__(
-        self, config: RunConfig, folder: Path, /, *, beside: Path | None, resume: bool, device: str, tell: Tell
+        self, config: RunConfig, folder: Path, /, *, data_root: Path | None, resume: bool, device: str, tell: Tell
     ) -> Prepared: ...
 
 
@@ -69,8 +69,8 @@ PREPARE: dict[str, Prepare] = {
 
 
 def prepare(
-    config: RunConfig, folder: Path, *, beside: Path | None, resume: bool, device: str = "cpu", tell: Tell = silent
+    config: RunConfig, folder: Path, *, data_root: Path | None, resume: bool, device: str = "cpu", tell: Tell = silent
 ) -> Prepared:
     """Read the data, make or reload the tokenizer, build the model. Nothing is trained yet."""
     tell(Working("reading the data"))
-    return PREPARE[config.task](config, folder, beside=beside, resume=resume, device=device, tell=tell)
+    return PREPARE[config.task](config, folder, data_root=data_root, resume=resume, device=device, tell=tell)

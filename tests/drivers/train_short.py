@@ -117,7 +117,7 @@ def start_or_resume(folder: Path, show: Show | None = None) -> RunResult:
     if (folder / "run.json").exists():
         return resume_run(folder, show=show)
     shutil.rmtree(folder, ignore_errors=True)  # nothing had begun
-    return start_run(run_config("translate", SETTINGS), folder=folder, beside=folder.parent, show=show)
+    return start_run(run_config("translate", SETTINGS), folder=folder, data_root=folder.parent, show=show)
 
 
 def kills(place: Path) -> dict[str, Any]:

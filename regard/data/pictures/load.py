@@ -55,15 +55,15 @@ class LabelledPictures:
 
 
 def load_pictures(
-    config: PicturesConfig, beside: Path | None = None, progress: Progress | None = None
+    config: PicturesConfig, data_root: Path | None = None, progress: Progress | None = None
 ) -> LabelledPictures:
     """Training and validation pictures with the names of their classes."""
-    found = read_pictures(config.train, beside, size=config.builtin_size)
+    found = read_pictures(config.train, data_root, size=config.builtin_size)
     format = format_for(config, found)
     train, notes = as_part(found, format, progress)
     if config.valid or config.train == (GLYPHS,):
         names = config.valid or (f"{GLYPHS}/valid",)
-        held = read_pictures(names, beside, size=min(config.hold_out, config.builtin_size))
+        held = read_pictures(names, data_root, size=min(config.hold_out, config.builtin_size))
         valid, more = as_part(renamed(held, found.names), format, progress)
     else:
         inside = held_out(train.store, train.rows, config.hold_out)
@@ -74,11 +74,11 @@ def load_pictures(
     return LabelledPictures(train, valid, found.names, format, (*notes, *more))
 
 
-def read_pictures(names: Sequence[str], beside: Path | None, size: int = 1000) -> PictureSet:
+def read_pictures(names: Sequence[str], data_root: Path | None, size: int = 1000) -> PictureSet:
     """A set of labelled pictures by its name or names."""
     if names[0].startswith(GLYPHS):
         return _drawn(names[0], size)
-    places = [find_file(name, beside) for name in names]
+    places = [find_file(name, data_root) for name in names]
     first = places[0]
     if first.is_dir():
         return read_idx_folder(first) if any(first.glob("*-idx3-ubyte*")) else read_picture_folder(first)
@@ -195,16 +195,16 @@ class Asked:
 
 
 def load_captions(
-    config: CaptionsConfig, beside: Path | None = None, progress: Progress | None = None
+    config: CaptionsConfig, data_root: Path | None = None, progress: Progress | None = None
 ) -> tuple[Captioned, Captioned, PictureFormat, tuple[str, ...]]:
     """Training and validation captions, what the pictures are fitted into, and what to tell."""
-    pictures, captions, notes = _captions(config.train, beside, config.builtin_size)
+    pictures, captions, notes = _captions(config.train, data_root, config.builtin_size)
     format = format_for(config, pictures)
     store = open_store(pictures, format, progress=progress)
     train = Captioned(store, np.arange(len(store)), [captions[place] for place in store.kept])
     notes += store.notes
     if config.valid or config.train == (SHAPES,):
-        held, texts, more = _captions(config.valid or (f"{SHAPES}/valid",), beside, _few(config))
+        held, texts, more = _captions(config.valid or (f"{SHAPES}/valid",), data_root, _few(config))
         other = open_store(held, format, progress=progress)
         valid = Captioned(other, np.arange(len(other)), [texts[place] for place in other.kept])
         notes += (*more, *other.notes)
@@ -216,16 +216,16 @@ def load_captions(
 
 
 def load_questions(
-    config: QuestionsConfig, beside: Path | None = None, progress: Progress | None = None
+    config: QuestionsConfig, data_root: Path | None = None, progress: Progress | None = None
 ) -> tuple[Asked, Asked, PictureFormat, tuple[str, ...]]:
     """Training and validation questions, what the pictures are fitted into, and what to tell."""
-    pictures, asked, notes = _questions(config.train, beside, config.builtin_size)
+    pictures, asked, notes = _questions(config.train, data_root, config.builtin_size)
     format = format_for(config, pictures)
     store = open_store(pictures, format, progress=progress)
     train = _of_kept(store, asked)
     notes += store.notes
     if config.valid or config.train == (SHAPES,):
-        held, others, more = _questions(config.valid or (f"{SHAPES}/valid",), beside, _few(config))
+        held, others, more = _questions(config.valid or (f"{SHAPES}/valid",), data_root, _few(config))
         other = open_store(held, format, progress=progress)
         valid = _of_kept(other, others)
         notes += (*more, *other.notes)
@@ -237,18 +237,18 @@ def load_questions(
 
 
 def read_captioned(
-    names: Sequence[str], format: PictureFormat, beside: Path | None = None, size: int = 1000
+    names: Sequence[str], format: PictureFormat, data_root: Path | None = None, size: int = 1000
 ) -> Captioned:
     """A test set of captions, its pictures fitted as a model sees them."""
-    pictures, captions, notes = _captions(names, beside, size)
+    pictures, captions, notes = _captions(names, data_root, size)
     store = open_store(pictures, format)
     kept = [captions[place] for place in store.kept]
     return Captioned(store, np.arange(len(store)), kept, (*notes, *store.notes))
 
 
-def read_asked(names: Sequence[str], format: PictureFormat, beside: Path | None = None, size: int = 1000) -> Asked:
+def read_asked(names: Sequence[str], format: PictureFormat, data_root: Path | None = None, size: int = 1000) -> Asked:
     """A test set of questions, its pictures fitted as a model sees them."""
-    pictures, asked, notes = _questions(names, beside, size)
+    pictures, asked, notes = _questions(names, data_root, size)
     store = open_store(pictures, format)
     return replace(_of_kept(store, asked), notes=(*notes, *store.notes))
 
@@ -257,21 +257,23 @@ Row = tuple[int, str, str]  # the number of a picture, a question, its answer
 
 
 def _captions(
-    names: Sequence[str], beside: Path | None, size: int
+    names: Sequence[str], data_root: Path | None, size: int
 ) -> tuple[PictureSet, list[tuple[str, ...]], tuple[str, ...]]:
     if names[0].startswith(SHAPES):
         drawn = _scenes(size, _seed(names[0]))
         return PictureSet(arrays=drawn.pictures), [(caption,) for caption in drawn.captions], ()
-    found = read_captions(find_file(_one(names), beside))
+    found = read_captions(find_file(_one(names), data_root))
     return PictureSet(paths=found.paths, left_out=found.left_out), list(found.captions), found.notes
 
 
-def _questions(names: Sequence[str], beside: Path | None, size: int) -> tuple[PictureSet, list[Row], tuple[str, ...]]:
+def _questions(
+    names: Sequence[str], data_root: Path | None, size: int
+) -> tuple[PictureSet, list[Row], tuple[str, ...]]:
     if names[0].startswith(SHAPES):
         drawn = _scenes(size, _seed(names[0]))
         rows = [(place, *each) for place, questions in enumerate(drawn.questions) for each in questions]
         return PictureSet(arrays=drawn.pictures), rows, ()
-    found = read_questions(find_file(_one(names), beside))
+    found = read_questions(find_file(_one(names), data_root))
     rows = list(zip(found.pictures.tolist(), found.questions, found.answers, strict=True))
     return PictureSet(paths=found.paths, left_out=found.left_out), rows, found.notes
 

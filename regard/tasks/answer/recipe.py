@@ -31,20 +31,20 @@ SHOWN = 2  # validation questions shown to the person
 
 
 def prepare_answer(
-    config: RunConfig, folder: Path, *, beside: Path | None, resume: bool, device: str = "cpu", tell: Tell = silent
+    config: RunConfig, folder: Path, *, data_root: Path | None, resume: bool, device: str = "cpu", tell: Tell = silent
 ) -> Prepared:
     """Read pictures and questions, make or reload the tokenizer, build the model. Nothing is trained yet."""
     assert isinstance(config, AnswerConfig) and isinstance(config.model, AnswererConfig)
-    train, valid, format, notes = load_questions(config.data, beside, counting(tell, "reading pictures"))
+    train, valid, format, notes = load_questions(config.data, data_root, counting(tell, "reading pictures"))
     if not resume:
-        note_run(folder, config, beside, device)
+        note_run(folder, config, data_root, device)
     tokenizer = make_tokenizer(config, folder, train.questions, resume=resume, tell=tell)
     answers = tuple(sorted(set(train.answers)))
     valid, unknown = known_answers(valid, answers)
     torch.manual_seed(config.train.seed)
     model: Any = build(
         "answer",
-        with_path(config.model, beside),
+        with_path(config.model, data_root),
         (tokenizer.size,),
         labels=len(answers),
         pictures=format,

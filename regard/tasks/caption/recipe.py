@@ -32,19 +32,23 @@ from regard.training.validation import Validation, interval_error, share_error
 
 
 def prepare_caption(
-    config: RunConfig, folder: Path, *, beside: Path | None, resume: bool, device: str = "cpu", tell: Tell = silent
+    config: RunConfig, folder: Path, *, data_root: Path | None, resume: bool, device: str = "cpu", tell: Tell = silent
 ) -> Prepared:
     """Read pictures and captions, make or reload the tokenizer, build the model. Nothing is trained yet."""
     assert isinstance(config, CaptionConfig) and isinstance(config.model, CaptionerConfig)
-    train, valid, format, notes = load_captions(config.data, beside, counting(tell, "reading pictures"))
+    train, valid, format, notes = load_captions(config.data, data_root, counting(tell, "reading pictures"))
     if not resume:
-        note_run(folder, config, beside, device)
+        note_run(folder, config, data_root, device)
     tokenizer = make_tokenizer(
         config, folder, [text for each in train.captions for text in each], resume=resume, tell=tell
     )
     torch.manual_seed(config.train.seed)
     model: Any = build(
-        "caption", with_path(config.model, beside), (tokenizer.size,), pictures=format, smoothing=config.train.smoothing
+        "caption",
+        with_path(config.model, data_root),
+        (tokenizer.size,),
+        pictures=format,
+        smoothing=config.train.smoothing,
     )
     bundle = BundleConfig(
         task="caption",
@@ -77,11 +81,11 @@ def prepare_caption(
     return Prepared(job, (*notes, f"{counts}, {tokenizer.size:,} words"))
 
 
-def with_path(model: Any, beside: Path | None) -> Any:
+def with_path(model: Any, data_root: Path | None) -> Any:
     """The model's configuration with the file of its encoder's weights, found as all data is."""
     if model.encoder.kind != "efficientnet-lite0" or not model.encoder.weights:
         return model
-    weights = str(find_file(model.encoder.weights, beside))
+    weights = str(find_file(model.encoder.weights, data_root))
     return model.model_copy(update={"encoder": model.encoder.model_copy(update={"weights": weights})})
 
 

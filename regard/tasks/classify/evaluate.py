@@ -64,7 +64,7 @@ def evaluate_labels(
 def read_labelled_test(
     names: Sequence[str],
     run: str | Path,
-    beside: Path | None = None,
+    data_root: Path | None = None,
     *,
     columns: Mapping[str, Any] = MappingProxyType({}),
     notes: list[str] | None = None,
@@ -81,4 +81,4 @@ def read_labelled_test(
     values |= columns
     checked = check(LabelledConfig, values, str(run))
     values = {key: getattr(checked, key) for key in values}
-    return read_labelled(names, beside=beside, known=frozenset(bundle_labels(run)), notes=notes, **values)
+    return read_labelled(names, data_root=data_root, known=frozenset(bundle_labels(run)), notes=notes, **values)

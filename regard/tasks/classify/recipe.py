@@ -41,14 +41,14 @@ SHOWN = 2  # validation texts shown to the person
 
 
 def prepare_classify(
-    config: RunConfig, folder: Path, *, beside: Path | None, resume: bool, device: str = "cpu", tell: Tell = silent
+    config: RunConfig, folder: Path, *, data_root: Path | None, resume: bool, device: str = "cpu", tell: Tell = silent
 ) -> Prepared:
     """Read the texts, make or reload the tokenizer, build the model. Nothing is trained yet."""
     assert isinstance(config, ClassifyConfig)
     data = config.data if reads_trees(config.model) else config.data.model_copy(update={"heads": ""})
-    sets = load_labelled(data, beside)
+    sets = load_labelled(data, data_root)
     if not resume:
-        note_run(folder, config, beside, device)
+        note_run(folder, config, data_root, device)
     texts = [text for each in sets.train for text in (each.text, each.second) if text is not None]
     tokenizer = make_tokenizer(config, folder, texts, resume=resume, tell=tell, mask=config.model.kind == "bert")
     longest = min(config.data.max_length, config.model.longest or config.data.max_length)

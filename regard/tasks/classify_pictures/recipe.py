@@ -36,13 +36,13 @@ MANY = 10  # classes from which on the five likeliest are scored too
 
 
 def prepare_classify_pictures(
-    config: RunConfig, folder: Path, *, beside: Path | None, resume: bool, device: str = "cpu", tell: Tell = silent
+    config: RunConfig, folder: Path, *, data_root: Path | None, resume: bool, device: str = "cpu", tell: Tell = silent
 ) -> Prepared:
     """Read the pictures, build the model. Nothing is trained yet."""
     assert isinstance(config, ClassifyPicturesConfig)
-    sets = load_pictures(config.data, beside, counting(tell, "reading pictures"))
+    sets = load_pictures(config.data, data_root, counting(tell, "reading pictures"))
     if not resume:
-        note_run(folder, config, beside, device)
+        note_run(folder, config, data_root, device)
     torch.manual_seed(config.train.seed)
     smoothing = config.train.smoothing
     model = build("classify-pictures", config.model, labels=len(sets.names), pictures=sets.format, smoothing=smoothing)

@@ -26,7 +26,7 @@ from regard.training.validation import Validation
 
 
 def prepare_fill(
-    config: RunConfig, folder: Path, *, beside: Path | None, resume: bool, device: str = "cpu", tell: Tell = silent
+    config: RunConfig, folder: Path, *, data_root: Path | None, resume: bool, device: str = "cpu", tell: Tell = silent
 ) -> Prepared:
     """Read the text, make or reload the tokenizer, build the model. Nothing is trained yet."""
     assert isinstance(config, FillConfig) and isinstance(config.model, BertConfig)
@@ -34,9 +34,9 @@ def prepare_fill(
         raise UsageError(
             f"data.context {config.data.context} is more than model.max_length {config.model.max_length}; make them equal"
         )
-    train, valid, notes = load_texts(config.data, beside)
+    train, valid, notes = load_texts(config.data, data_root)
     if not resume:
-        note_run(folder, config, beside, device)
+        note_run(folder, config, data_root, device)
     tokenizer = make_tokenizer(config, folder, train, resume=resume, tell=tell, mask=True)
     torch.manual_seed(config.train.seed)
     model = build("fill", config.model, (tokenizer.size,), smoothing=config.train.smoothing)

@@ -40,13 +40,13 @@ STREAMS = ("train.tokens", "valid.tokens")  # files of a run
 
 
 def prepare_generate(
-    config: RunConfig, folder: Path, *, beside: Path | None, resume: bool, device: str = "cpu", tell: Tell = silent
+    config: RunConfig, folder: Path, *, data_root: Path | None, resume: bool, device: str = "cpu", tell: Tell = silent
 ) -> Prepared:
     """Read the text, make or reload tokenizer and streams, build the model. Nothing is trained yet."""
     assert isinstance(config, GenerateConfig)
-    train, valid, notes = load_texts(config.data, beside)
+    train, valid, notes = load_texts(config.data, data_root)
     if not resume:
-        note_run(folder, config, beside, device)
+        note_run(folder, config, data_root, device)
     tokenizer = make_tokenizer(config, folder, train, resume=resume, tell=tell)
     parts = zip(STREAMS, (train, valid), strict=True)
     streams = [_stream(folder, name, texts, tokenizer, resume=resume, tell=tell) for name, texts in parts]
@@ -81,14 +81,14 @@ def prepare_generate(
     return Prepared(job, (*notes, counts))
 
 
-def load_texts(data: object, beside: Path | None) -> tuple[list[str], list[str], tuple[str, ...]]:
+def load_texts(data: object, data_root: Path | None) -> tuple[list[str], list[str], tuple[str, ...]]:
     """Training and validation documents as the configuration names them, and what to tell about them."""
     from regard.data.config import TextConfig
 
     assert isinstance(data, TextConfig)
-    found = read_documents(data.train, beside, data.field, data.builtin_size)
+    found = read_documents(data.train, data_root, data.field, data.builtin_size)
     if data.valid:
-        held = read_documents(data.valid, beside, data.field, data.builtin_size)
+        held = read_documents(data.valid, data_root, data.field, data.builtin_size)
         return found.texts, held.texts, (*found.notes, *held.notes)
     train, valid = split_documents(found.texts, data.share)
     return train, valid, (*found.notes, f"no validation text: held out {data.share:.0%} of the characters")

@@ -53,13 +53,13 @@ class PreparedTranslation(Prepared):
 
 
 def prepare_translate(
-    config: RunConfig, folder: Path, *, beside: Path | None, resume: bool, device: str = "cpu", tell: Tell = silent
+    config: RunConfig, folder: Path, *, data_root: Path | None, resume: bool, device: str = "cpu", tell: Tell = silent
 ) -> PreparedTranslation:
     """Read the data, make or reload the tokenizers, build the model. Nothing is trained yet."""
     assert isinstance(config, TranslateConfig)
-    pairs = load_pairs(config.data, beside)
+    pairs = load_pairs(config.data, data_root)
     if not resume:
-        note_run(folder, config, beside, device)
+        note_run(folder, config, data_root, device)
     tokenizers = _tokenizers(config, folder, pairs.train, resume, tell)
     most, reach = _lengths(config)
     train, note = filter_lengths(encode(pairs.train, tokenizers, tell), most, config.data.max_ratio)
