@@ -20,9 +20,9 @@ from regard.inspect.walk import walk
 from regard.look.colors import Color
 from regard.look.contrast import contrast, ink_on, luminance
 from regard.look.walk import Line, Numbers, Step, Walk
-from regard.look.walk.figures import figure, figures, written
+from regard.look.walk.page import picture_figure as picture
 from regard.look.walk.shades import signed
-from regard.look.walk.table import figure as picture
+from regard.look.walk.steps import figure, figures, written
 from regard.look.walk.toy import toy_walk
 from regard.tasks.run import RunResult
 

@@ -15,12 +15,10 @@ from regard.attention import AttentionCall, MultiHead, Seen
 from regard.attention.soft import SoftAttention
 from regard.errors import UsageError
 from regard.inspect.reading import Reading, check_user, read_text
-from regard.inspect.walk_heads import heads_walk
-from regard.inspect.walk_soft import soft_walk
+from regard.inspect.walk_attention import heads_walk, soft_walk
 from regard.look.effective import NAMES
 from regard.look.layers import check_choice
-from regard.look.walk.steps import Walk
-from regard.look.walk.sums import quoted
+from regard.look.walk.steps import Walk, quoted_token
 from regard.tokens.words import is_special, word_label, words_of
 
 ROLES = ("cross", "causal", "self", "pool")
@@ -141,8 +139,8 @@ def _nothing_to_walk(user: Any) -> str:
 
 def _title(call: AttentionCall, label: str) -> str:
     if call.role == "cross":
-        return f"Where the model looks before it writes {quoted(label)}"
-    return "Where the label comes from" if call.role == "pool" else f"Where {quoted(label)} looks"
+        return f"Where the model looks before it writes {quoted_token(label)}"
+    return "Where the label comes from" if call.role == "pool" else f"Where {quoted_token(label)} looks"
 
 
 def _summary(seen: Seen, call: AttentionCall, head: int) -> str:

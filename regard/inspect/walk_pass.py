@@ -15,8 +15,7 @@ from regard.attention.masks import Blocks, Both, Causal, Lengths, Mask, Window
 from regard.embed import TokenEmbedding
 from regard.embed.tokens import LearnedPositions, RandomOffset, SinusoidalPositions
 from regard.inspect.reading import Reading
-from regard.look.walk.embedding import sinusoid
-from regard.look.walk.given import Embedding, Norm
+from regard.look.walk.embedding import Embedding, Norm, sinusoid
 from regard.look.walk.toy import LATER
 
 

@@ -1,12 +1,48 @@
-"""The first steps: a token becomes a vector, and the vector learns its place (Vaswani et al. 2017, section 3.4 and 3.5)."""
+"""The first steps: a token becomes a vector, and the vector learns its place (Vaswani et al. 2017, 3.4 and 3.5), and a norm."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from regard.look.walk.given import Embedding
-from regard.look.walk.steps import Line, Numbers, Step
-from regard.look.walk.sums import quoted
+from regard.look.walk.steps import Line, Numbers, Step, number, quoted_token
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Norm:
+    """layer: (x - mean) / √(variance + ε) · w + b;   rms: x / √(mean of x² + ε) · w."""
+
+    kind: str  # layer, rms
+    weight: Array  # (D,)
+    bias: Array | None
+    epsilon: float
+
+    def __call__(self, x: Array) -> Array:
+        centre, spread = self.parts(x)
+        normed = (x - centre) / np.sqrt(spread + self.epsilon) * self.weight
+        return normed if self.bias is None else normed + self.bias
+
+    def parts(self, x: Array) -> tuple[Array, Array]:
+        """What is taken off (the mean, or nothing), and what is divided by under the root: each (..., 1)."""
+        centre = x.mean(axis=-1, keepdims=True) if self.kind == "layer" else np.zeros((*x.shape[:-1], 1))
+        return centre, np.square(x - centre).mean(axis=-1, keepdims=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Embedding:
+    """Ids became vectors: of N tokens on one side."""
+
+    labels: tuple[str, ...]
+    rows: Array  # (N, D), of the table
+    scale: float  # √D, or 1
+    positions: str  # sinusoidal, learned, or how else they are told: rotary, alibi, t5, shaw, tree, none
+    added: Array | None = None  # (N, D): positions that are added
+    segments: Array | None = None  # (N, D): to which text a token belongs
+    norm: Norm | None = None
+
 
 LEAST = 32  # positions that the picture of the table shows, if there are not more tokens
 MOST = 128
@@ -40,9 +76,8 @@ def embedded(given: Embedding) -> np.ndarray:
 def token_step(given: Embedding, place: int, memory: Embedding | None = None) -> Step:
     """Ids -> rows of the table; `memory` is what the other side reads."""
     label = given.labels[place]
-    text = (
-        f"Each token has a row of the embedding table, learned like every other weight. Here is that of {quoted(label)}"
-    )
+    text = "Each token has a row of the embedding table, learned like every other weight. "
+    text += f"Here is that of {quoted_token(label)}"
     text += "." if memory is None else ", the last token that the decoder has read."
     arrays = [Numbers("embedding", given.rows[place], (label,))]
     lines: tuple[Line, ...] = ()
@@ -96,7 +131,7 @@ def _sinusoidal(given: Embedding, place: int) -> Made:
     lines = tuple(_wave(place, dimension, width) for dimension in WORKED[:width])
     text = (
         "Attention itself does not know what comes first. So each position has a vector of sines and cosines, from fast waves "
-        f"(the first dimensions) to slow ones (the last), and it is added: {quoted(label)} stands at position {place}, "
+        f"(the first dimensions) to slow ones (the last), and it is added: {quoted_token(label)} stands at position {place}, "
         "counted from 0 (Vaswani et al. 2017, section 3.5)."
     )
     places = tuple(str(number) for number in range(len(table)))
@@ -121,10 +156,47 @@ def _learned(given: Embedding, place: int) -> Made:
     assert given.added is not None
     text = (
         f"Each position has a vector of its own, learned like the embeddings (Gehring et al. 2017), and it is added: "
-        f"{quoted(given.labels[place])} stands at position {place}, counted from 0."
+        f"{quoted_token(given.labels[place])} stands at position {place}, counted from 0."
     )
     return "x + position[p]", text, (Numbers("position", given.added[place], (f"position {place}",)),), ()
 
 
 def _elsewhere(given: Embedding, place: int) -> Made:
     return "x", ELSEWHERE[given.positions], (), ()
+
+
+NORM_FORMULA = {
+    "layer": "norm(x) = (x - mean) / √(variance + ε) · w + b",
+    "rms": "norm(x) = x / √(mean of x² + ε) · w",
+}
+NORM_PAPER = {"layer": "layer norm, Ba et al. 2016", "rms": "root-mean-square norm, Zhang & Sennrich 2019"}
+
+
+def norm_arrays(norm: Norm, x: np.ndarray, label: str, of: str, name: str) -> tuple[tuple[Numbers, ...], Line]:
+    """What a norm makes of x (D,), called `of`: arrays, the last the result under `name`, and one component worked out."""
+    centre, spread = (float(part[0]) for part in norm.parts(x))
+    result = norm(x)
+    arrays = [number(f"variance of {of}", spread), number("ε", norm.epsilon)]
+    if norm.kind == "layer":
+        arrays.insert(0, number(f"mean of {of}", centre))
+    else:
+        arrays[0] = number(f"mean square of {of}", spread)
+    arrays.append(Numbers("w of the norm", norm.weight, ("w",), aside=True))
+    if norm.bias is not None:
+        arrays.append(Numbers("b of the norm", norm.bias, ("b",), aside=True))
+    arrays.append(Numbers(name, result, (label,)))
+    return tuple(arrays), _norm_line(norm, x, centre, spread, name)
+
+
+def _norm_line(norm: Norm, x: np.ndarray, centre: float, spread: float, name: str) -> Line:
+    numbers = [float(x[0])]
+    left = "{}"
+    if norm.kind == "layer":
+        left = "({} - {})"
+        numbers.append(centre)
+    text = f"norm_0 = {left} / √({{}} + {{}}) · {{}}"
+    numbers += [spread, norm.epsilon, float(norm.weight[0])]
+    if norm.bias is not None:
+        text += " + {}"
+        numbers.append(float(norm.bias[0]))
+    return Line(text + " = {}", (*numbers, float(norm(x)[0])), (name, 0, 0))

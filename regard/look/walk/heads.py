@@ -9,8 +9,62 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from regard.look.walk.given import Array, Heads, Turn
+from regard.look.walk.embedding import Array, Norm
 from regard.look.walk.softmax import masked, softmax
+
+
+@dataclass(frozen=True, eq=False)
+class Turn:
+    """Rotary positions: base and scale of the angles (Su et al. 2021, eq. 34)."""
+
+    base: float
+    scale: float
+
+
+@dataclass(frozen=True, eq=False)
+class Heads:
+    """One multi-head attention, and which query and head of it are looked at."""
+
+    queries: tuple[str, ...]  # T labels
+    keys: tuple[str, ...]  # S labels
+    query: int
+    asker: str  # who looks, in a sentence
+    head: int
+    heads: int
+    groups: int  # key-value heads
+    x: Array  # (T, D): what the sub-layer is given, before a norm
+    memory: Array | None  # (S, D): what is looked at; None: x itself
+    w_q: Array  # (D, H E)
+    w_k: Array  # (D, G E)
+    w_v: Array  # (D, G E)
+    w_o: Array | None  # (H E, D)
+    b_q: Array | None = None
+    b_k: Array | None = None
+    b_v: Array | None = None
+    b_o: Array | None = None
+    norm: Norm | None = None
+    order: str = "none"  # of norm and sub-layer: pre, post, none
+    residual: bool = False
+    scale: float | None = None  # what products are multiplied by; None: 1 / √E
+    turn: Turn | None = None
+    relative: str = ""  # positions that join the scores: alibi, t5, shaw, tree
+    bias: Array | None = None  # (H, S): what they add to this query's scores, where that is known without q
+    key_rows: Array | None = None  # (S, E): a vector for each key's distance, which q meets (Shaw et al. 2018)
+    value_rows: Array | None = None  # (S, E): and one that is added to its value
+    allowed: Array | None = None  # (H, S): where the query may look; None: everywhere
+    reasons: tuple[str, ...] = ()  # why not, of each key
+    blocks: int = 0  # that x came through
+    encoder: int = 0  # blocks that the memory came through
+
+    @property
+    def width(self) -> int:
+        """Of a head: E."""
+        return self.w_q.shape[1] // self.heads
+
+    @property
+    def group(self) -> int:
+        """The key-value head that this head looks at."""
+        return self.head // (self.heads // self.groups)
 
 
 @dataclass(frozen=True, eq=False)

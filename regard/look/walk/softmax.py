@@ -6,8 +6,7 @@ from collections import Counter
 
 import numpy as np
 
-from regard.look.walk.steps import Line, Numbers, Step, column, number
-from regard.look.walk.sums import capital, counted, quoted
+from regard.look.walk.steps import Line, Numbers, Step, capital, column, counted, number, quoted_token
 
 
 def masked(scores: np.ndarray, allowed: np.ndarray | None) -> np.ndarray:
@@ -58,7 +57,7 @@ def softmax_step(scores: np.ndarray, keys: tuple[str, ...], asker: str) -> Step:
     text = (
         "exp makes every score positive, and dividing by the sum makes them shares of one. The largest score is taken off "
         "first: that changes nothing in the quotient, and no exp can grow beyond what a computer holds. "
-        f"Most goes to {quoted(keys[best])}: {weights[best]:.1%}."
+        f"Most goes to {quoted_token(keys[best])}: {weights[best]:.1%}."
     )
     arrays: tuple[Numbers, ...] = (
         number("max", highest),
@@ -68,7 +67,7 @@ def softmax_step(scores: np.ndarray, keys: tuple[str, ...], asker: str) -> Step:
         number("sum", total),
     )
     numbers = (float(scores[best]), highest, total, float(weights[best]))
-    line = Line(f"weight of {quoted(keys[best])} = exp({{}} - {{}}) / {{}} = {{}}", numbers, ("weights", best, 0))
+    line = Line(f"weight of {quoted_token(keys[best])} = exp({{}} - {{}}) / {{}} = {{}}", numbers, ("weights", best, 0))
     return Step(TITLE, FORMULA, text, arrays, (line,))
 
 

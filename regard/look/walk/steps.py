@@ -1,4 +1,4 @@
-"""What a walk is: steps, each with a formula, a few sentences, worked lines, and named arrays of real numbers.
+"""The data of a walk: steps, each with a formula, a few sentences, worked lines, and named arrays of real numbers.
 
 It holds numbers and names only; terminal and page draw it, imported when they are asked for.
 """
@@ -6,6 +6,7 @@ It holds numbers and names only; terminal and page draw it, imported when they a
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ import numpy as np
 from regard.brief import brief, quoted
 from regard.errors import RegardError, UsageError
 from regard.files import finite, write_text
+from regard.look.labels import visible, visible_title
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -176,3 +178,131 @@ class Walk:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield self.drawn(options.max_width, console.color_system is not None)
+
+
+OPERATORS = "·+-−/^√"
+
+
+def figure(value: float, digits: int) -> str:
+    """Like -0.123; 7 where it is whole; 6.1e-08 where all shown digits would be zeros."""
+    if not math.isfinite(value):
+        return "-∞" if value < 0 else str(value)
+    if value == round(value) and abs(value) < 1e6:
+        return str(int(value))
+    if abs(value) < 0.5 * 10**-digits or abs(value) >= 1e6:
+        return short(value, min(1, digits))
+    return f"{value:.{digits}f}"
+
+
+def short(value: float, digits: int = 0) -> str:
+    """Like 6e-8."""
+    power = f"{value:.{digits}e}"
+    return power.replace("e-0", "e-").replace("e+0", "e") if value else "0"
+
+
+def figures(values: np.ndarray, digits: int) -> list[list[str]]:
+    """The cells of an array: all whole numbers, or all with digits behind the point."""
+    known = values[np.isfinite(values)]
+    if (known == known.round()).all() and (np.abs(known) < 1e6).all():
+        return [[figure(value, 0) for value in row] for row in values.tolist()]
+    return [[_cell(value, digits) for value in row] for row in values.tolist()]
+
+
+def written(line: Line, digits: int) -> str:
+    """The equation with its numbers; a negative one after an operator stands in brackets."""
+    parts = line.text.split("{}")
+    text = parts[0]
+    for value, after in zip(line.numbers, parts[1:], strict=True):
+        shown = figure(value, digits)
+        follows = text.rstrip()[-1:]
+        text += (f"({shown})" if shown.startswith("-") and follows and follows in OPERATORS else shown) + after
+    return text
+
+
+def named(label: str) -> str:
+    """The label of a row or column: a token with its spaces made visible, or our own words as they are."""
+    return visible(label) if label != label.strip() else visible_title(label)
+
+
+def size_of(array: Numbers) -> str:
+    """Its name and its size."""
+    rows, columns = array.values.shape
+    return f"{array.name} ({columns})" if rows == 1 else f"{array.name} ({rows} x {columns})"
+
+
+def tables(arrays: Sequence[Numbers]) -> list[list[Numbers]]:
+    """Arrays that stand beside each other, together."""
+    found: list[list[Numbers]] = []
+    for array in arrays:
+        if array.beside and found:
+            found[-1].append(array)
+        else:
+            found.append([array])
+    return found
+
+
+def _cell(value: float, digits: int) -> str:
+    if not math.isfinite(value) or value != round(value):
+        return figure(value, digits)
+    return f"{value + 0.0:.{digits}f}"  # a whole number among others; plus zero, so that none is -0
+
+
+FIRST = 3  # terms that are written out
+
+
+def sum_line(
+    name: str, left: np.ndarray, right: np.ndarray, of: tuple[str, int, int], bias: float | None = None
+) -> Line:
+    """name = left_0 · right_0 + left_1 · right_1 + ... + bias, an equation that holds with the numbers it shows."""
+    first = len(left) if len(left) <= FIRST + 1 else FIRST
+    terms = ["{} · {}"] * first
+    numbers = [float(each) for pair in zip(left[:first], right[:first], strict=True) for each in pair]
+    if first < len(left):
+        terms.append(f"[{len(left) - first} more: {{}}]")
+        numbers.append(float(left[first:] @ right[first:]))
+    if bias is not None:
+        terms.append("{}")
+        numbers.append(float(bias))
+    total = float(left @ right) + (0.0 if bias is None else float(bias))
+    return Line(f"{name} = {' + '.join(terms)} = {{}}", (*numbers, total), of)
+
+
+def counted(many: int, one: str) -> str:
+    """1 key, 2 keys."""
+    return f"{many} {one}{'' if many == 1 else 's'}"
+
+
+def capital(text: str) -> str:
+    """The beginning of a sentence."""
+    return text[:1].upper() + text[1:]
+
+
+def quoted_token(label: str) -> str:
+    """A token in a sentence."""
+    from regard.look.labels import visible
+
+    return f"“{visible(label)}”"
+
+
+def asker(role: str, label: str) -> str:
+    """Who looks: a token, a decoder that is about to write one, or a learned query."""
+    return {"cross": f"the decoder (about to write {quoted_token(label)})", "pool": "the learned query"}.get(
+        role, quoted_token(label)
+    )
+
+
+def ending_step(pairs: dict[str, tuple[np.ndarray, np.ndarray]]) -> tuple[Step, dict[str, float]]:
+    """Of each name, the recomputed array and the model's; the last pair is shown whole."""
+    differences = {name: float(np.abs(mine - model).max()) for name, (mine, model) in pairs.items()}
+    name, (mine, model) = list(pairs.items())[-1]
+    worst = max(differences.values())
+    text = (
+        "All numbers above were computed again from the model's weights, in double precision and without its own code. "
+        f"recomputed = the model's output, difference {short(worst)} "
+        f"(the largest number is {np.abs(model).max():.3g})."
+    )
+    arrays = (
+        Numbers(f"{name}, twice", np.stack([mine, model]), ("recomputed", "the model's")),
+        column("differences", list(differences.values()), tuple(differences), kind="plain"),
+    )
+    return Step("Recomputed = the model's output", "max |recomputed - model|", text, arrays), differences

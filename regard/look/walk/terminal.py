@@ -11,9 +11,8 @@ from rich.text import Text
 
 from regard.look.colors import GLOW, color, hexadecimal, scale_top
 from regard.look.contrast import ink_on
-from regard.look.walk.figures import figures, named, size_of, tables, written
-from regard.look.walk.shades import blocks
-from regard.look.walk.steps import Numbers, Step, Walk
+from regard.look.walk.shades import signed
+from regard.look.walk.steps import Numbers, Step, Walk, figures, named, size_of, tables, written
 
 WIDEST_LABEL = 16
 FEW = 16  # cells of an array that is shown although it is aside
@@ -136,3 +135,46 @@ def _style(array: Numbers | None, row: int, colored: bool) -> str:
         return ""
     ground = color(GLOW, float(array.values[row, 0]) / scale_top(np.asarray(array.values)))
     return f"{hexadecimal(ink_on(ground))} on {hexadecimal(ground)}"
+
+
+SHADES = " ░▒▓█"  # from -1 to 1, where there is no colour
+MOST_POSITIONS = 16  # of a picture in a terminal
+
+
+def blocks(table: Numbers, width: int, colored: bool) -> Iterator[Text]:
+    """A table of sines and cosines as rows of cells, sines left and cosines right, some of the pairs where room is short."""
+    rows, columns = table.values.shape
+    margin = len(str(rows - 1)) + 2
+    pairs = columns // 2
+    chosen = np.unique(np.linspace(0, pairs - 1, min(pairs, (width - margin - 2) // 2)).round().astype(int))
+    some = "" if len(chosen) == pairs else f" ({len(chosen)} shown)"
+    for caption in textwrap.wrap(f"positions down, {pairs} pairs of dimensions{some} across, fast to slow", width):
+        yield Text(caption, style="dim")
+    yield Text(" " * margin + "sines".ljust(len(chosen) + 2) + "cosines", style="dim")
+    first = min(max(0, (table.marked or 0) - MOST_POSITIONS + 3), max(0, rows - MOST_POSITIONS))
+    for row in range(first, min(rows, first + MOST_POSITIONS)):
+        mark = "→" if row == table.marked else " "
+        line = Text(f"{mark}{row:>{margin - 2}} ", style="bold" if row == table.marked else "dim")
+        for half in (0, 1):
+            for value in table.values[row, 2 * chosen + half]:
+                line.append(_block(float(value), colored), style=_ground(float(value)) if colored else "")
+            line.append("" if half else "  ")
+        yield line
+    yield _blocks_legend(colored)
+
+
+def _ground(value: float) -> str:
+    return f"on {hexadecimal(signed(value, dark=True))}"
+
+
+def _block(value: float, colored: bool) -> str:
+    return " " if colored else SHADES[min(int((value + 1) / 2 * len(SHADES)), len(SHADES) - 1)]
+
+
+def _blocks_legend(colored: bool) -> Text:
+    if not colored:
+        return Text(f"-1 {SHADES} 1", style="dim")
+    legend = Text("-1 ")
+    for step in range(-8, 9):
+        legend.append(" ", style=_ground(step / 8))
+    return legend.append(" 1")

@@ -9,10 +9,9 @@ import numpy as np
 
 from regard.errors import UsageError
 from regard.look.walk.embedding import sinusoid
-from regard.look.walk.given import Heads
+from regard.look.walk.heads import Heads
 from regard.look.walk.heads_steps import heads_steps
-from regard.look.walk.steps import Numbers, Step, Walk
-from regard.look.walk.sums import quoted
+from regard.look.walk.steps import Numbers, Step, Walk, quoted_token
 
 TOKENS = ("she", "reads", "books")
 X = ((1, 0, 1, 0), (0, 2, 0, 1), (1, 1, 0, 1))
@@ -33,12 +32,12 @@ def toy_walk(role: str = "self", query: int | str | None = None) -> Walk:
     allowed = np.arange(len(TOKENS)) <= place if role == "causal" else np.ones(len(TOKENS), dtype=bool)
     reasons = tuple("" if seen else LATER for seen in allowed)
     given = Heads(
-        TOKENS, TOKENS, place, quoted(TOKENS[place]), head=0, heads=1, groups=1,
+        TOKENS, TOKENS, place, quoted_token(TOKENS[place]), head=0, heads=1, groups=1,
         x=x, memory=None, w_q=w_q, w_k=w_k, w_v=w_v, w_o=None, allowed=allowed[None], reasons=reasons,
     )  # fmt: skip
     steps = (_given_step(x), _position_step(place), *heads_steps(given)[1:], _ending_step(given))
     kind = "causal self-attention" if role == "causal" else "self-attention"
-    title = f"Attention on paper: where {quoted(TOKENS[place])} looks"
+    title = f"Attention on paper: where {quoted_token(TOKENS[place])} looks"
     summary = f"A worked example: {kind} of one head over 3 tokens of 4 dimensions, with whole numbers instead of learned ones."
     about = {"role": role, "layer": 0, "head": 0, "query": place, "token": TOKENS[place], "keys": list(TOKENS)}
     return Walk(title, summary, steps, about)
@@ -67,7 +66,7 @@ def _position_step(place: int) -> Step:
 def _ending_step(given: Heads) -> Step:
     label = given.queries[given.query]
     text = (
-        f"The four numbers above are what {quoted(label)} has become: itself, seen in its sentence. A model has several "
+        f"The four numbers above are what {quoted_token(label)} has become: itself, seen in its sentence. A model has several "
         "such heads, joins them with one more matrix W_o, and does all this again in the next layer. Try it with a model of "
         'your own: regard demo, then regard walk "..." .'
     )

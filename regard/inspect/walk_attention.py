@@ -1,4 +1,4 @@
-"""What the walk through a multi-head attention needs of a model: vectors that enter it, and its weights, in float64."""
+"""A walk through one attention of a model: the vectors that enter it and its weights in float64, and the steps of them."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from torch import Tensor, nn
 from regard.attention import AttentionCall, MultiHead
 from regard.attention.kernels.sparse import Sparse
 from regard.attention.relative import T5, ALiBi, DistanceTables, Shaw, bucket_of
-from regard.blocks import Around, Block
+from regard.attention.scores import Additive, Cosine, Dot, General, Location
+from regard.attention.soft import PredictedPosition, SamePosition, SoftAttention
+from regard.blocks import Around, Block, RecurrentEncoder
+from regard.blocks.recurrent import BothDirections
 from regard.embed import TokenEmbedding
 from regard.errors import UsageError
 from regard.inspect.reading import Reading
 from regard.inspect.walk_pass import Passed, array, embedding_of, norm_of, one_pass, reasons_of
-from regard.look.walk.embedding import embedded, position_step, token_step
-from regard.look.walk.ending import ending_step
-from regard.look.walk.given import Embedding, Heads, Turn
-from regard.look.walk.heads import around, joined, look
+from regard.look.walk.embedding import Embedding, embedded, position_step, token_step
+from regard.look.walk.heads import Heads, Turn, around, joined, look
 from regard.look.walk.heads_steps import heads_steps
-from regard.look.walk.steps import Step
-from regard.look.walk.sums import asker
+from regard.look.walk.soft import Place, Soft, combined, soft_steps, weights_and_context
+from regard.look.walk.steps import Step, asker, ending_step
 
 
 def heads_walk(
@@ -44,7 +45,7 @@ def heads_walk(
     enclosing = _around(model, call)
     passed = one_pass(reading, [owner, *([enclosing] if enclosing is not None else []), *_embeddings(model)])
     own, memory = _sides(model, passed, call)
-    given = _given(model, call, owner, enclosing, passed, (rows, keys, place, head))
+    given = _heads_given(model, call, owner, enclosing, passed, (rows, keys, place, head))
     read = reading.labels["prefix" if axes[0] == "target" else axes[0]]
     first = embedding_of(passed, own, tuple(read), _positions(model, owner))
     other = None if memory is None else embedding_of(passed, memory, tuple(reading.labels["source"]), "none")
@@ -77,7 +78,7 @@ def _pairs(
     return pairs
 
 
-def _given(
+def _heads_given(
     model: nn.Module,
     call: AttentionCall,
     owner: MultiHead,
@@ -173,3 +174,91 @@ def _encoder_blocks(model: nn.Module) -> int:
 
 def _optional(parameter: Tensor | None) -> np.ndarray | None:
     return None if parameter is None else array(parameter)
+
+
+def soft_walk(
+    reading: Reading,
+    call: AttentionCall,
+    owner: SoftAttention,
+    rows: tuple[str, ...],
+    keys: tuple[str, ...],
+    place: int,
+) -> tuple[tuple[Step, ...], dict[str, float]]:
+    """The steps of one look, and how far they are from what the model gave."""
+    given = _soft_given(reading.user, call, owner, rows, keys, place)
+    weights, context = weights_and_context(given)
+    pairs = {
+        "weights": (weights, array(call.weights()[0, 0, place])),
+        "context": (context, array(call.out[0, 0, place])),
+    }
+    if given.w_c is not None:
+        result = one_pass(reading, []).result
+        assert result is not None
+        pairs["vector"] = (combined(given), array(result)[0, place])
+    last, differences = ending_step(pairs)
+    return (*soft_steps(given), last), differences
+
+
+def _soft_given(
+    user: Any,
+    call: AttentionCall,
+    owner: SoftAttention,
+    rows: tuple[str, ...],
+    keys: tuple[str, ...],
+    place: int,
+) -> Soft:
+    kind, weights = _score(owner.score)
+    family = "pool" if call.role == "pool" else user.config.model.kind
+    allowed = array(call.allowed()[0, 0, place]).astype(bool)
+    reasons = reasons_of(call, place)
+    unknown = owner.score.longest
+    if unknown is not None:
+        reasons = tuple("beyond what the score knows" if why and n >= unknown else why for n, why in enumerate(reasons))
+    joined: dict[str, Any] = {}
+    if family == "luong":
+        joined = {"w_c": array(user.model.combine.weight).T, "b_c": array(user.model.combine.bias)}
+    return Soft(
+        asker=asker(call.role, rows[place]),
+        keys=keys,
+        s=array(call.q[0, 0, place]),
+        h=array(call.v[0, 0]),
+        score=kind,
+        weights=weights,
+        halves=_halves(user.model),
+        temperature=owner.temperature,
+        allowed=allowed,
+        reasons=reasons,
+        place=_window(owner, place),
+        family=family,
+        **joined,
+    )
+
+
+def _score(score: nn.Module) -> tuple[str, dict[str, np.ndarray]]:
+    """The score's name, and its weights by letter, laid out so that a vector times a matrix is the next vector."""
+    if isinstance(score, Additive):
+        weights = {"W": score.query.weight.T, "U": score.key.weight.T, "v": score.value.weight[0]}
+        return "additive", {name: array(each) for name, each in weights.items()}
+    if isinstance(score, General):
+        return "general", {"W": array(score.key.weight).T}
+    if isinstance(score, Cosine):
+        return "cosine", {"log β": array(score.log_strength)}
+    if isinstance(score, Location):
+        return "location", {"W": array(score.position.weight)}
+    assert isinstance(score, Dot)
+    return ("dot", {}) if score.scale == 1.0 else ("scaled-dot", {"scale": np.array([score.scale])})
+
+
+def _window(owner: SoftAttention, time: int) -> Place | None:
+    place = owner.place
+    if isinstance(place, SamePosition):
+        return Place("local-m", place.reach, time)
+    if isinstance(place, PredictedPosition):
+        return Place("local-p", place.reach, time, array(place.inner.weight).T, array(place.outer.weight)[0])
+    return None
+
+
+def _halves(model: nn.Module) -> bool:
+    """Whether the annotations are of both directions."""
+    encoders = [each for each in model.modules() if isinstance(each, RecurrentEncoder)]
+    return bool(encoders) and isinstance(encoders[-1].layers[-1], BothDirections)
