@@ -18,7 +18,7 @@ import regard
 from regard.attention import MultiHead, Pin, Remove, Seen, Temperature, attend, intervene, record
 from regard.attention.call import Role
 from regard.attention.foreign.modules import is_foreign
-from regard.attention.foreign.products import hides_later, role_of
+from regard.attention.foreign.scaled_dot_product import hides_later, role_of
 from regard.data.pictures.config import PictureFormat
 from regard.errors import UsageError
 from regard.models.config import KINDS_OF

@@ -20,8 +20,8 @@ from torch.overrides import TorchFunctionMode
 from regard.attention import channel
 from regard.attention.call import Role
 from regard.attention.changes import changed
-from regard.attention.foreign.heads import HeadsCall
-from regard.attention.foreign.products import ProductsCall, hides_later, place_of_step
+from regard.attention.foreign.multi_head import HeadsCall
+from regard.attention.foreign.scaled_dot_product import ProductsCall, hides_later, place_of_step
 
 Names = Mapping[int, str]  # paths of modules by their identity
 ForeignCall = ProductsCall | HeadsCall
