@@ -27,7 +27,6 @@ from torch import Tensor, nn
 from regard.attention import channel
 from regard.attention.attend import masked_softmax
 from regard.attention.call import Numbers, Role, holds, module_of, names_of
-from regard.attention.foreign.modules import is_foreign, watching
 from regard.attention.masks import Both, Mask, Window
 from regard.errors import UsageError
 
@@ -323,7 +322,7 @@ def intervene(model: Any, *changes: Change) -> Iterator[None]:
         raise UsageError(f"{wrong!r} changes nothing; say Remove(...), Pin(...) or Temperature(...)")
     module = module_of(model, "intervene")
     mine = Intervention(changes, names_of(module))
-    with _active(mine), watching() if is_foreign(module) else nullcontext():
+    with _active(mine), channel.watching(module):
         yield
     mine.check()
 
