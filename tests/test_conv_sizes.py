@@ -10,9 +10,8 @@ import torch
 from torch import nn
 from torch.nn.functional import avg_pool2d, conv2d, max_pool2d
 
-from regard.blocks.convolution import Convolution, channels_last
+from regard.blocks.convolution import Convolution, channels_last, output_size, same_padding
 from regard.blocks.norm import BatchNorm
-from regard.blocks.sizes import output_size, same_padding
 from regard.errors import RegardError
 
 GRID = list(product((1, 2, 3, 5, 8, 11), (1, 2, 3, 4, 7), (1, 2, 3, 5), (0, 1, 2, 3), (1, 2, 3)))

@@ -17,8 +17,8 @@ from torch.nn.functional import multi_head_attention_forward, scaled_dot_product
 import regard
 from regard.attention import MultiHead, Pin, Remove, Seen, Temperature, attend, intervene, record
 from regard.attention.call import Role
-from regard.attention.foreign.modules import is_foreign
-from regard.attention.foreign.products import hides_later, role_of
+from regard.attention.foreign.scaled_dot_product import hides_later, role_of
+from regard.attention.foreign.watch import is_foreign
 from regard.data.pictures.config import PictureFormat
 from regard.errors import UsageError
 from regard.models.config import KINDS_OF

@@ -3,31 +3,266 @@
     with intervene(model, Remove(role="cross", layer=1, head=3)):
         translator.translate("...")
 
+Remove       what the head saw becomes zeros (Michel et al. 2019, eq. 2 with ξ = 0)
+Pin          one row of weights is what a person says
+Temperature  softmax(scores / temperature), or all of the weight on the best key (hard)
+
 What a map shows may or may not matter; changing it and running on tells. Like the recorder, changes live in a context
 variable: they reach every family, whole passes and steps of decoding alike, are seen by the recorder, hold for this
-thread only, and cost one comparison when there are none. What can be changed stands in `change.py`.
+thread only, and cost one comparison when there are none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, fields
 from functools import partial, reduce
-from typing import Any
+from typing import Any, ClassVar, get_args
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from regard.attention import channel
+from regard.attention.attend import masked_softmax
 from regard.attention.call import Numbers, Role, holds, module_of, names_of
-from regard.attention.change import Change, Changed, Pin, Remove, Temperature, best_only
-from regard.attention.foreign.modules import is_foreign, watching
+from regard.attention.masks import Both, Mask, Window
 from regard.errors import UsageError
 
-__all__ = [
-    "Change", "Changed", "Intervention", "Pin", "Remove", "Temperature",
-    "best_only", "changed", "intervene", "is_changed", "softness",
-]  # fmt: skip
+ROUNDED = 1e-3  # how far from one a row of weights may be that a person has typed
+
+
+@dataclass(frozen=True)
+class Change:
+    """Which attention is changed: in this role, in this layer of that role (from 0), at this module path. None is any."""
+
+    role: Role | None = None
+    layer: int | None = None
+    _: KW_ONLY
+    path: str | None = None
+
+    as_in: ClassVar[str] = "layer=3"  # what a person might have meant
+
+    def __post_init__(self) -> None:
+        name, roles = type(self).__name__, get_args(Role)
+        if self.role is not None and not (isinstance(self.role, str) and self.role in roles):
+            given = repr(self.role) if isinstance(self.role, (str, int, float)) else f"a {type(self.role).__name__}"
+            raise UsageError(
+                f"{name} begins with a role ({', '.join(roles)}) and a layer, not with {given}; "
+                f"name what you give, as in {name}({self.as_in})"
+            )
+        if self.layer is not None and not isinstance(self.layer, int):
+            raise UsageError(
+                f"a layer is a number from 0, not {self.layer!r}; name what you give: {name}({self.as_in})"
+            )
+
+    def meets(self, path: str, role: Role, layer: int) -> bool:
+        return self.role in (None, role) and self.layer in (None, layer) and self.path in (None, path)
+
+    def __str__(self) -> str:
+        """What a person gave."""
+        values = ((each.name, getattr(self, each.name)) for each in fields(self))
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in values if value is not None)})"
+
+
+@dataclass(frozen=True)
+class Remove(Change):
+    """Take away one head, or (None) all heads of an attention."""
+
+    _: KW_ONLY
+    head: int | None = None
+
+    as_in: ClassVar[str] = "layer=3, head=1"
+
+
+@dataclass(frozen=True)
+class Pin(Change):
+    """The query at place `row` looks as `weights` says: a share for each key, one in all; or the number of the only key.
+
+    Keys behind those that are named get none, so that one row serves whole texts, padded ones, and steps of decoding. A
+    key that the query must not see (padding, a later token) is refused; a layer that is banded may be told to see further.
+    """
+
+    _: KW_ONLY
+    row: int = 0
+    weights: int | Sequence[float] = 0
+    head: int | None = None
+
+    as_in: ClassVar[str] = "layer=3, head=1, row=0, weights=[0.5, 0.5]"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.row < 0:
+            raise UsageError(f"cannot pin row {self.row}: queries are counted from 0")
+        if isinstance(self.weights, int):
+            return
+        try:
+            shares = tuple(map(float, self.weights))
+        except (TypeError, ValueError, RuntimeError) as error:  # a whole map, as a tensor or a list of lists
+            raise UsageError(
+                "weights are one row, a number for each key, or the number of the only key; a Pin for each row pins more"
+            ) from error
+        object.__setattr__(self, "weights", shares)
+        total = math.fsum(shares)
+        if not (abs(total - 1) < ROUNDED and min(shares) >= 0):
+            wrong = f"these sum to {total:g}" if min(shares, default=0) >= 0 else f"one of these is {min(shares):g}"
+            raise UsageError(
+                f"a row of weights has no negative number and sums to 1; {wrong}; to pin one key, give its number"
+            )
+
+    def as_row(self, like: Tensor) -> Tensor:
+        """The weights (S,), like scores (..., S)."""
+        keys, row = like.size(-1), like.new_zeros(like.size(-1))
+        if isinstance(self.weights, int):
+            if not 0 <= self.weights < keys:
+                raise UsageError(f"cannot pin a row to key {self.weights}: there are {keys}, from 0 to {keys - 1}")
+            row[self.weights] = 1.0
+            return row
+        given = torch.as_tensor(self.weights, dtype=like.dtype, device=like.device)
+        if given[keys:].any():
+            raise UsageError(f"a row is pinned to {len(given)} weights, but there are {keys} keys")
+        row[: len(given)] = given[:keys]
+        return row
+
+
+@dataclass(frozen=True)
+class Temperature(Change):
+    """Divide scores by `value` before the softmax; with `hard`, only the best key is seen. Of one head, or (None) of all."""
+
+    _: KW_ONLY
+    value: float = 1.0
+    hard: bool = False
+    head: int | None = None
+
+    as_in: ClassVar[str] = "layer=3, value=2.0"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.value > 0:
+            raise UsageError(f"a temperature is more than 0, not {self.value:g}; for the best key only, say hard=True")
+
+
+@dataclass(frozen=True)
+class Changed:
+    """All that is changed in one attention. With each pin, whom to tell that its row was there."""
+
+    removals: tuple[Remove, ...] = ()
+    pins: tuple[tuple[Pin, Callable[[], None]], ...] = ()
+    temperatures: tuple[Temperature, ...] = ()
+    own: bool = False  # queries and keys are of one text: that of a query which does not see itself is padding
+
+    @property
+    def of_weights(self) -> bool:
+        """Whether the weights are others, which needs an attention that has them."""
+        return bool(self.pins) or any(each.hard or each.value != 1.0 for each in self.temperatures)
+
+    @property
+    def temperature(self) -> float:
+        """The temperature of an attention that has one head."""
+        return self._values(1)[0]
+
+    def weights(
+        self, scores: Tensor, mask: Mask | None, place: int, together: bool = False, visible: Mask | None = None
+    ) -> Tensor:
+        """Of scores (B, H, T, S), whose first query stands at `place`; `together`: all of them stand there.
+
+        `visible`: what pins may name, if that is less than the mask lets through.
+        """
+        values = self._values(scores.size(1))
+        by = values[0] if len(set(values)) == 1 else scores.new_tensor(values)[:, None, None]  # (H, 1, 1)
+        weights = self.sharpened(masked_softmax(scores / by, mask))
+        return self.pinned(weights, place, together, mask if visible is None else visible)
+
+    def sharpened(self, weights: Tensor) -> Tensor:
+        """Weights (B, H, T, S), or (B, T, S) of one head, with only the best key where a person wants that."""
+        heads = weights.size(1) if weights.dim() == 4 else 1
+        hard = [any(each.hard for each in self._of(head, heads)) for head in range(heads)]
+        if all(hard) or not any(hard):
+            return best_only(weights) if all(hard) else weights
+        return torch.where(torch.tensor(hard, device=weights.device)[:, None, None], best_only(weights), weights)
+
+    def _values(self, heads: int) -> list[float]:
+        """The temperature of each of so many heads."""
+        return [math.prod(each.value for each in self._of(head, heads)) for head in range(heads)]
+
+    def _of(self, head: int, heads: int) -> list[Temperature]:
+        return [each for each in self.temperatures if each.head is None or _head(each.head, heads) == head]
+
+    def pinned(self, weights: Tensor, place: int, together: bool = False, mask: Mask | None = None) -> Tensor:
+        """Weights (B, H, T, S) with the rows that a person gave. Keys that the mask hides are refused."""
+        for pin, reached in self.pins:
+            row = pin.row - place
+            if row < 0 or row >= (1 if together else weights.size(-2)):
+                continue
+            rows = slice(None) if together else slice(row, row + 1)
+            heads = slice(None) if pin.head is None else _head(pin.head, weights.size(1))
+            weights = weights.clone()
+            given = pin.as_row(weights)
+            if mask is not None:
+                self._check_visible(pin, given, unbanded(mask), weights, heads, rows)
+            weights[:, heads, rows] = given
+            reached()
+        return weights
+
+    def _check_visible(
+        self, pin: Pin, given: Tensor, mask: Mask | None, weights: Tensor, heads: int | slice, rows: slice
+    ) -> None:
+        if mask is None:
+            return
+        allowed = mask.dense(weights.size(-2), weights.size(-1), weights.device).expand(weights.shape)[:, heads, rows]
+        allowed = allowed.reshape(len(weights), -1, allowed.size(-1))  # (B, heads and rows, S)
+        hidden = (given > 0) & ~allowed
+        if self.own and pin.row < weights.size(-1):
+            hidden = hidden & allowed[..., pin.row, None]
+        if hidden.any():
+            text, row, key = hidden.nonzero()[0].tolist()
+            keys = allowed[text, row].nonzero().flatten().tolist()
+            among = f", text {text} of the batch" if len(weights) > 1 else ""
+            there = f"{keys[0]} to {keys[-1]}" if keys else "none"
+            raise UsageError(
+                f"cannot pin row {pin.row} to key {key}, which is hidden from it (padding, or a later token){among}; "
+                f"it can see: {there}"
+            )
+
+    def removed(self, heads: int) -> tuple[int, ...]:
+        """Which of so many heads are taken away."""
+        named = {_head(each.head, heads) for each in self.removals if each.head is not None}
+        return tuple(range(heads)) if any(each.head is None for each in self.removals) else tuple(sorted(named))
+
+    def kept(self, out: Tensor) -> Tensor:
+        """What the heads saw (B, H, T, E), without those that are removed."""
+        gone = self.removed(out.size(1))
+        if not gone:
+            return out
+        keep = torch.ones(out.size(1), dtype=out.dtype, device=out.device)
+        keep[list(gone)] = 0.0
+        return out * keep[:, None, None]
+
+    def __or__(self, other: Changed) -> Changed:
+        pins, temperatures = self.pins + other.pins, self.temperatures + other.temperatures
+        return Changed(self.removals + other.removals, pins, temperatures, self.own or other.own)
+
+
+def best_only(weights: Tensor) -> Tensor:
+    """One for the greatest weight of a row (the first of equals), zero for the others; an empty row stays empty."""
+    best = torch.zeros_like(weights).scatter_(-1, weights.argmax(dim=-1, keepdim=True), 1.0)
+    return best * (weights.sum(dim=-1, keepdim=True) > 0)
+
+
+def unbanded(mask: Mask) -> Mask | None:
+    """The mask without its bands, which are of the layer, not of the text."""
+    if isinstance(mask, Both):
+        first, second = unbanded(mask.first), unbanded(mask.second)
+        return second if first is None else first if second is None else first & second
+    return None if isinstance(mask, Window) else mask
+
+
+def _head(head: int, heads: int) -> int:
+    if not 0 <= head < heads:
+        there = f"there are {heads}, numbered from 0 to {heads - 1}" if heads > 1 else "there is one, number 0"
+        raise UsageError(f"no head {head}; {there}")
+    return head
 
 
 @dataclass(eq=False)
@@ -87,7 +322,7 @@ def intervene(model: Any, *changes: Change) -> Iterator[None]:
         raise UsageError(f"{wrong!r} changes nothing; say Remove(...), Pin(...) or Temperature(...)")
     module = module_of(model, "intervene")
     mine = Intervention(changes, names_of(module))
-    with _active(mine), watching() if is_foreign(module) else nullcontext():
+    with _active(mine), channel.watching(module):
         yield
     mine.check()
 

@@ -4,6 +4,9 @@ Where none is open an attention asks nothing more: `blocks` is the one compariso
 
 Whoever sorts or cuts what a person gave into batches says which input each row is (`reading`), and a search which
 hypotheses of which input go on (`searching`), so that a recording can tell, whatever became of the order.
+
+Modules of other people report nothing by themselves. What watches them stands above the recorder and the changes
+(`foreign/`), so it is not imported here: the package puts it into `watchers`, and it is asked whenever a block opens.
 """
 
 from __future__ import annotations
@@ -14,7 +17,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+from torch import nn
 
 if TYPE_CHECKING:
     from regard.attention.changes import Intervention
@@ -69,6 +74,27 @@ def block() -> Iterator[None]:
     finally:
         with _lock:
             blocks -= 1
+
+
+class Watched(Protocol):
+    """A module that is watched while a block is open, because it may not report its attentions by itself."""
+
+    def why_nothing(self) -> str:
+        """Say why nothing was seen of the module, as far as that can be told."""
+        ...
+
+
+Watcher = Callable[[nn.Module], AbstractContextManager[Watched] | None]
+
+watchers: list[Watcher] = []  # each is asked for every module that is recorded or changed; None: no need to watch it
+
+
+@contextmanager
+def watching(module: nn.Module) -> Iterator[Watched | None]:
+    """Inside this block, the module is watched by the first watcher that wants to; None if none does."""
+    wanted = (watcher(module) for watcher in watchers)
+    with next((each for each in wanted if each is not None), nullcontext()) as watched:
+        yield watched
 
 
 def told(seen: Seen) -> Inputs | None:

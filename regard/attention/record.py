@@ -6,14 +6,14 @@
 
 Recording keeps queries and keys and computes weights only when asked, so the fast kernel still runs; an attention that
 has its weights at hand anyway tells them. Off, it costs one comparison. The recorder lives in a context variable, so
-threads that record at once do not see each other. Other people's modules are seen through `foreign.py`.
+threads that record at once do not see each other. Other people's modules are seen through `foreign/`.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor, nn
@@ -22,7 +22,6 @@ from regard.attention import channel
 from regard.attention.attend import attend, attention_scores, for_each_head
 from regard.attention.call import AttentionCall, Bounds, Lazy, Role, Told, holds, module_of, names_of
 from regard.attention.changes import changed
-from regard.attention.foreign.modules import is_foreign, watching, why_nothing
 from regard.attention.masks import Mask, as_mask
 from regard.attention.seen import Labels, Seen
 from regard.errors import UsageError
@@ -63,14 +62,13 @@ def record(
         )
     bounds = Bounds.of(only, layers, texts, rows, most_tokens)
     around = channel.recorder.get()
-    seen = Seen(names_of(module), bounds, labels or {}, foreign=is_foreign(module), outer=around)
+    seen = Seen(names_of(module), bounds, labels or {}, outer=around)
     channel.recorder.set(seen)
     try:
-        with channel.block(), watching() if seen.foreign else nullcontext() as watch:
-            before = (0, 0) if watch is None else (watch.ran, watch.normalised)
+        with channel.block(), channel.watching(module) as watched:
             yield seen
-        if watch is not None and seen.empty:
-            seen.why = why_nothing(module, watch.ran - before[0], watch.normalised - before[1])
+        if watched is not None and seen.empty:
+            seen.why = watched.why_nothing()
             warnings.warn(seen.nothing(), stacklevel=3)
     finally:
         seen.over, last = True, channel.recorder.get()

@@ -25,7 +25,6 @@ class Seen:
     numbers: Numbers = field(default_factory=Numbers)
     left_out: int = 0
     unseen: int = 0  # steps of kernels, which have no weights to show
-    foreign: bool = False  # the model is not of our own attentions
     outer: Seen | None = None  # who recorded when this began, and goes on when it ends
     over: bool = False
     why: str = ""  # nothing was seen of someone else's model

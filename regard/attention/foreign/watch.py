@@ -1,14 +1,24 @@
-"""What stands between other people's modules and torch while someone records or changes them.
+"""Other people's modules on the recording channel: whatever calls `scaled_dot_product_attention` or multi-head attention.
 
-A function mode sees every call of torch's Python interface in this thread. All pass but two: `scaled_dot_product_attention`
-and `multi_head_attention_forward`, behind which are nn.MultiheadAttention, nn.Transformer and most of Hugging Face. Whose
-call it is, the frames above it tell: the nearest whose `self` (or `module`) is a module that someone asked to see.
+Such modules report nothing, so while someone records or changes one, a function mode of torch stands between them and
+torch. It sees every call of torch's Python interface in this thread. All pass but two: `scaled_dot_product_attention` and
+`multi_head_attention_forward`, behind which are nn.MultiheadAttention, nn.Transformer and most of Hugging Face. Whose call
+it is, the frames above it tell: the nearest whose `self` (or `module`) is a module that someone asked to see.
+
+It patches nothing and hooks nothing; when nobody looks it is not there. The kernels that run are those that would have
+run, with one exception: torch's encoder layer has a fast path for evaluation that multiplies out of sight, and it steps
+aside by itself while a mode is there. The results agree to rounding, except in the padding of nn.TransformerEncoder with
+nested tensors: the fast path leaves zeros there. What torch.compile made runs as the Python it was made of meanwhile:
+the inside of a compiled graph calls no torch.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
@@ -20,12 +30,65 @@ from torch.overrides import TorchFunctionMode
 from regard.attention import channel
 from regard.attention.call import Role
 from regard.attention.changes import changed
-from regard.attention.foreign.heads import HeadsCall
-from regard.attention.foreign.products import ProductsCall, hides_later, place_of_step
+from regard.attention.foreign.multi_head import HeadsCall
+from regard.attention.foreign.scaled_dot_product import ProductsCall, hides_later, place_of_step
 
 Names = Mapping[int, str]  # paths of modules by their identity
 ForeignCall = ProductsCall | HeadsCall
 _SOFTMAX = (softmax, torch.softmax, Tensor.softmax)
+_OURS = ("regard.", "torch.nn.modules.")
+_ATTENTIVE = (nn.MultiheadAttention, nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder)
+_NO_CODE = (lambda: None).__code__
+_HERE = threading.local()  # as torch's stack of modes, which belongs to a thread
+
+
+def is_foreign(model: nn.Module) -> bool:
+    """Whether a model has parts of which it is not known that they tell the channel by themselves."""
+    return any(
+        isinstance(module, _ATTENTIVE) or not type(module).__module__.startswith(_OURS) for module in model.modules()
+    )
+
+
+@dataclass(frozen=True)
+class WatchedModule:
+    """A module of other people, watched since the watch had seen so many calls."""
+
+    module: nn.Module
+    watch: Watch
+    ran: int
+    normalised: int
+
+    def why_nothing(self) -> str:
+        return why_nothing(self.module, self.watch.ran - self.ran, self.watch.normalised - self.normalised)
+
+
+def watch_foreign(module: nn.Module) -> AbstractContextManager[channel.Watched] | None:
+    """A block in which calls of torch's attention by this module reach the channel; None for a module of our own."""
+    return _watching(module) if is_foreign(module) else None
+
+
+@contextmanager
+def _watching(module: nn.Module) -> Iterator[WatchedModule]:
+    """One watch is enough for blocks within blocks; it stays until the last of them ends."""
+    _HERE.blocks = getattr(_HERE, "blocks", 0) + 1
+    if _HERE.blocks == 1:
+        _HERE.watch = Watch()
+        _HERE.watch.__enter__()
+        _HERE.eager = _uncompiled()
+        _HERE.eager.__enter__()
+    try:
+        yield WatchedModule(module, _HERE.watch, _HERE.watch.ran, _HERE.watch.normalised)
+    finally:
+        _HERE.blocks -= 1
+        if _HERE.blocks == 0:
+            _HERE.eager.__exit__(None, None, None)
+            _HERE.watch.__exit__(None, None, None)
+            del _HERE.watch  # it holds frames of the last pass, and with them whatever tensors these had
+
+
+def _uncompiled() -> AbstractContextManager[object]:
+    """Inside this block, compiled modules run as they were written. Without Dynamo, which is slow to import, none is."""
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
 
 
 class Watch(TorchFunctionMode):
@@ -135,3 +198,35 @@ def _module(frame: FrameType, known: Sequence[Names]) -> nn.Module | None:
         if isinstance(module, nn.Module) and any(id(module) in names for names in known):
             return module
     return None
+
+
+def why_nothing(model: nn.Module, ran: int, normalised: int) -> str:
+    """Why nothing was seen of a model, as far as it can be told.
+
+    ran         calls of torch inside the block, in this thread
+    normalised  those of them that were a softmax
+    """
+    parts = list(model.modules())
+    if any(isinstance(each, torch.jit.ScriptModule) for each in parts):
+        return "the model is traced or scripted, and runs out of Python's sight; record the module it was made of"
+    if not ran:
+        return (
+            "nothing of torch ran inside this block in this thread; call the model in the block, and in the same thread "
+            "(what another thread, a data loader or another process runs is not seen)"
+        )
+    chosen = {getattr(getattr(each, "config", None), "_attn_implementation", None) for each in parts}
+    named = sorted(each for each in chosen if isinstance(each, str) and each != "sdpa")
+    if named:
+        return (
+            f"this Hugging Face model attends by {', '.join(map(repr, named))}, which is not seen; load it with "
+            'attn_implementation="sdpa", or call model.set_attn_implementation("sdpa")'
+        )
+    if any("flex_attention" in getattr(type(each).forward, "__code__", _NO_CODE).co_names for each in parts):
+        return "the model calls flex_attention, which is not seen; what can be seen calls scaled_dot_product_attention"
+    by_itself = (
+        "it multiplies and normalises by itself" if normalised else "it has no attention, or computes it by itself"
+    )
+    return (
+        f"{by_itself}. What can be seen calls scaled_dot_product_attention or nn.MultiheadAttention; a Hugging Face model "
+        'does with attn_implementation="sdpa", the default of most'
+    )

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d, max_pool2d, pad, relu, relu6
 
 from regard.attention.spatial import make_picture_attention
-from regard.blocks.convolution import ConvolutionNorm, channels_last
-from regard.blocks.sizes import output_size
+from regard.blocks.convolution import ConvolutionNorm, channels_last, output_size
 from regard.data.pictures.config import PictureFormat
 from regard.errors import RegardError
 from regard.models.config import ConvNetConfig, ResNetConfig

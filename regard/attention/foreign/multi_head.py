@@ -18,7 +18,7 @@ from regard.attention import channel
 from regard.attention.attend import attention_scores
 from regard.attention.call import AttentionCall, Role
 from regard.attention.changes import Changed
-from regard.attention.foreign.products import NotInfinite, divisible, lets_through, role_of
+from regard.attention.foreign.scaled_dot_product import NotInfinite, divisible, lets_through, role_of
 from regard.attention.masks import Causal, Dense, Mask
 from regard.errors import UsageError
 
