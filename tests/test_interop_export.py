@@ -32,8 +32,7 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from regard.bundle import load_bundle
-from regard.cli.export import export_model
-from regard.cli.import_ import import_model
+from regard.cli.interop import export_model, import_model
 from regard.errors import RegardError
 from regard.interop import export_folder, import_folder
 from regard.models.config import BertConfig, GPT1Config, GPT2Config, GPT3Config, LlamaConfig, LSTMConfig

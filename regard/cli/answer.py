@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.cli.inputs import Answered, Inputs, Item, answers, arguments, pictures
+from regard.cli.inputs import Answered, InputReader, Item, answers, arguments, pictures
 from regard.cli.model import check_out, load_model, newest_run
 from regard.cli.options import Device, Model
 from regard.cli.output import json_line, one_line, printable, results, say
@@ -92,7 +92,7 @@ def _say_unknown(user: Any, questions: Sequence[str]) -> None:
         say(f"not among the words of the questions it learned from: {', '.join(map(one_line, unknown))}")
 
 
-def _of_each(files: Inputs, questions: Sequence[str]) -> Inputs:
+def _of_each(files: InputReader, questions: Sequence[str]) -> InputReader:
     """Every question about every picture."""
 
     def chunks(most: int) -> Iterator[list[Item]]:
@@ -103,7 +103,7 @@ def _of_each(files: Inputs, questions: Sequence[str]) -> Inputs:
                 for number, question in enumerate(questions)
             ]
 
-    return Inputs(chunks, files.total * len(questions))
+    return InputReader(chunks, files.total * len(questions))
 
 
 def _check_picture(user: Any, picture: str) -> None:

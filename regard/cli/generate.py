@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.inputs import Answered, AsText, Inputs, Item, answers, arguments, texts_or_lines
+from regard.cli.inputs import Answered, AsText, InputReader, Item, answers, arguments, texts_or_lines
 from regard.cli.model import check_model, load_model, newest_run
 from regard.cli.options import Device, Model, Removals, given, removing
 from regard.cli.output import json_line, say
@@ -85,7 +85,7 @@ def generate(
                     print(line)
 
 
-def _asked(prompts: list[str], as_text: bool) -> Inputs:
+def _asked(prompts: list[str], as_text: bool) -> InputReader:
     if "-" in prompts:
         return arguments([_read(text) for text in prompts])
     return texts_or_lines(prompts, as_text=as_text)

@@ -58,7 +58,7 @@ class Answered(Generic[Answer]):
 
 
 @dataclass(frozen=True)
-class Inputs:
+class InputReader:
     """Items in chunks: `chunks(most)` gives at most so many together; `total` is 0 where nobody knows it yet."""
 
     chunks: Callable[[int], Iterator[list[Item]]]
@@ -74,7 +74,7 @@ class Unanswered(RegardError):
 # --- Where items come from
 
 
-def texts_or_lines(texts: Sequence[str] | None, *, as_text: bool = False, what: str = "a text") -> Inputs:
+def texts_or_lines(texts: Sequence[str] | None, *, as_text: bool = False, what: str = "a text") -> InputReader:
     """The arguments, each a text or a file of lines; without any, the lines of standard input."""
     if not texts:
         return lines_of_stdin(what)
@@ -97,17 +97,17 @@ def arguments(
     values: Sequence[Any],
     names: Sequence[str] | None = None,
     bad: Mapping[int, RegardError] = MappingProxyType({}),
-) -> Inputs:
+) -> InputReader:
     """What was typed, each item by itself; what is known to be wrong with some, by their places."""
     called = names or [f"text {number} ({str(value)[:30]!r})" for number, value in enumerate(values, start=1)]
     items = [
         Item(place, where, value, bad.get(place))
         for place, (where, value) in enumerate(zip(called, values, strict=True))
     ]
-    return Inputs(lambda most: _grown(iter(items), most), len(items), alone=len(items) == 1)
+    return InputReader(lambda most: _grown(iter(items), most), len(items), alone=len(items) == 1)
 
 
-def pictures(files: Sequence[str] | None, verb: str) -> Inputs:
+def pictures(files: Sequence[str] | None, verb: str) -> InputReader:
     """Files of pictures; without any, those that the lines of standard input name."""
     if files:
         return arguments(files, files)
@@ -119,24 +119,24 @@ def pictures(files: Sequence[str] | None, verb: str) -> Inputs:
         for chunk in lines.chunks(most):
             yield [Item(each.place, each.value or each.where, each.value, each.error) for each in chunk]
 
-    return Inputs(named, lines.total)
+    return InputReader(named, lines.total)
 
 
-def lines_of_stdin(what: str) -> Inputs:
+def lines_of_stdin(what: str) -> InputReader:
     """The lines of standard input: those of a file at once, those of a pipe or a person as they come."""
     file = sys.stdin.buffer
     if not _can_pause(file):
-        return Inputs(lambda most: _grown(_items(file, "stdin"), most), _count(file))
+        return InputReader(lambda most: _grown(_items(file, "stdin"), most), _count(file))
 
     def chunks(most: int) -> Iterator[list[Item]]:
         if sys.stdin.isatty():
             say(f"type {what} and press Enter; Ctrl-D ends")
         yield from _arriving(file.fileno(), "stdin", most)
 
-    return Inputs(chunks, typed=sys.stdin.isatty())
+    return InputReader(chunks, typed=sys.stdin.isatty())
 
 
-def _lines_of_files(files: Sequence[Path]) -> Inputs:
+def _lines_of_files(files: Sequence[Path]) -> InputReader:
     from regard.data.lines import opened
 
     total = 0
@@ -160,7 +160,7 @@ def _lines_of_files(files: Sequence[Path]) -> Inputs:
         numbered = (Item(place, each.where, each.value, each.error) for place, each in enumerate(items()))
         yield from _grown(numbered, most)
 
-    return Inputs(chunks, total)
+    return InputReader(chunks, total)
 
 
 def _is_file(text: str) -> bool:
@@ -287,7 +287,7 @@ def _count(file: IO[bytes]) -> int:
 
 @contextmanager
 def answers(
-    inputs: Inputs, ask: Callable[[list[Item]], Iterable[Answer]], most: int, what: str
+    inputs: InputReader, ask: Callable[[list[Item]], Iterable[Answer]], most: int, what: str
 ) -> Iterator[Iterator[Answered[Answer]]]:
     """Each item with its answer, in order, as soon as its chunk is done; `ask` answers items, at most so many together.
 
@@ -303,7 +303,7 @@ def answers(
 
 
 def _answered(
-    inputs: Inputs, ask: Callable[[list[Item]], Iterable[Answer]], most: int, what: str, count: dict[str, int]
+    inputs: InputReader, ask: Callable[[list[Item]], Iterable[Answer]], most: int, what: str, count: dict[str, int]
 ) -> Iterator[Answered[Answer]]:
     with _progress(what, inputs.typed) as advance:
         for chunk in inputs.chunks(most):

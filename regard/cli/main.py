@@ -101,8 +101,8 @@ VERBS = {
             "The loss of language models on windows longer than in training: where positions still reach, "
             "and where they break.",
         ),
-        "import": ("import_", "import_model", "Take in a model from elsewhere."),
-        "export": ("export", "export_model", "Write a model for other libraries."),
+        "import": ("interop", "import_model", "Take in a model from elsewhere."),
+        "export": ("interop", "export_model", "Write a model for other libraries."),
         "runs": ("runs", "runs", "List the runs here: how far they came, how good they are, whether they can go on."),
         "config": ("config", "config", "Every key of a configuration: what it means, its default, its range."),
         "summary": (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.inputs import Answered, AsText, Inputs, Item, answers, output_to, texts_or_lines
+from regard.cli.inputs import Answered, AsText, InputReader, Item, answers, output_to, texts_or_lines
 from regard.cli.model import check_model, load_translator, newest_run
 from regard.cli.options import Beam, Device, Removals, Softness, given, removing
 from regard.cli.output import json_line, one_line, results, say
@@ -159,6 +159,6 @@ def _check(texts: list[str], attention: bool, out: Path | None) -> None:
         raise UsageError(f"-o {out}: a map is saved as {', '.join(SUFFIXES)}")
 
 
-def _check_map(asked: Inputs, attention: bool, out: Path | None) -> None:
+def _check_map(asked: InputReader, attention: bool, out: Path | None) -> None:
     if attention and out is not None and not asked.alone:
         raise UsageError(f"-o saves the map of one text, and there are {asked.total}; a text with spaces needs quotes")
