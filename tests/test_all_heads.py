@@ -17,8 +17,8 @@ from PIL import Image
 
 from regard.errors import RegardError, UsageError
 from regard.look.all_heads import AllHeads
-from regard.look.figure import render
 from regard.look.sentence import SentenceAttention
+from regard.look.sheet import render
 
 L, H, T, S = 2, 3, 5, 7
 NAN = float("nan")

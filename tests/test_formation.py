@@ -19,10 +19,10 @@ from regard.errors import RegardError, UsageError
 from regard.files import write_json
 from regard.inspect.formation import formation_of
 from regard.look.colors import INK, color
-from regard.look.figure import render
 from regard.look.formation import Formation
 from regard.look.formation_film import LAST, durations
 from regard.look.formation_numbers import alike, sharpness, spread
+from regard.look.sheet import render
 from regard.tasks.run import RunResult
 from regard.tensors import write_tensors
 

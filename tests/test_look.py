@@ -25,8 +25,8 @@ from regard.look import fonts as fonts_module
 from regard.look.colors import GLOW, INK, color, scale_top
 from regard.look.curves import draw as draw_curves
 from regard.look.curves import series, training_curves
-from regard.look.figure import render
 from regard.look.labels import visible
+from regard.look.sheet import render
 
 H, T, S = 3, 5, 7
 NAN = float("nan")

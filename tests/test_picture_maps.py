@@ -29,11 +29,11 @@ from regard.look.colors import GLOW, INK, color
 from regard.look.confusion import confusion_figure
 from regard.look.confusion_samples import confusion_samples_figure, mistakes, save_confusion_samples
 from regard.look.contrast import luminance
-from regard.look.figure import DPI, render
 from regard.look.mixing import DIVERGING, chosen, matrix_figure, save_mixing
 from regard.look.overlay import covered, laid_over, resized, strongest
 from regard.look.pictures import Even, Panel, PictureMap
 from regard.look.pictures_figure import best_across
+from regard.look.sheet import DPI, render
 
 
 def drawn(height: int, width: int, seed: int = 3) -> np.ndarray:

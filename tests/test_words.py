@@ -27,8 +27,8 @@ from rich.console import Console
 from regard.errors import RegardError, UsageError
 from regard.look.colors import GLOW, INK, color
 from regard.look.contrast import contrast
-from regard.look.figure import render
 from regard.look.fonts import BASE, drawable
+from regard.look.sheet import render
 from regard.look.words import WeighedText
 from regard.look.wrapping import characters, readable, right_to_left, wrap
 

@@ -14,19 +14,9 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
 from regard.look.colors import scale_top
-from regard.look.figure import (
-    DPI,
-    POINTS,
-    TEXT,
-    Layout,
-    Placed,
-    draw_cells,
-    draw_labels,
-    draw_legend,
-    fit_page,
-    stand,
-)
+from regard.look.figure import Layout, Placed, draw_cells, draw_labels, draw_legend, fit_page, stand
 from regard.look.map import AttentionMap
+from regard.look.sheet import DPI, POINTS, TEXT
 
 if TYPE_CHECKING:
     from regard.look.all_heads import AllHeads

@@ -14,10 +14,10 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from regard.errors import RegardError, UsageError
 from regard.files import write_bytes
 from regard.look.colors import INK, hexadecimal, scale_top
-from regard.look.figure import DPI, TEXT, render
 from regard.look.fonts import drawable, families_for
 from regard.look.labels import visible_title
-from regard.look.series import QUIET, tidy
+from regard.look.series import tidy
+from regard.look.sheet import DPI, QUIET, TEXT, render
 
 SUFFIXES = (".png", ".svg")
 WIDTH, NARROWEST, HEIGHT = 9.0, 3.4, 2.7  # inches

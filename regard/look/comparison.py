@@ -13,8 +13,8 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
 from regard.errors import RegardError
-from regard.look.figure import DPI, TEXT
-from regard.look.series import QUIET, legend, shown_name, style, tidy
+from regard.look.series import legend, shown_name, style, tidy
+from regard.look.sheet import DPI, QUIET, TEXT
 
 SHORT = 2.0  # minutes; below, an axis counts seconds
 SPREAD, APART = 0.45, 0.08  # of a column: most that all points of it take, and between two of them

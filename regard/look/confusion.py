@@ -17,22 +17,10 @@ from regard.errors import RegardError, UsageError
 from regard.files import write_bytes
 from regard.look.colors import INK, color, hexadecimal
 from regard.look.contrast import ink_on
-from regard.look.figure import (
-    COLORS,
-    DPI,
-    FRAME,
-    LONGEST,
-    MARGIN,
-    POINTS,
-    TEXT,
-    Layout,
-    draw_cells,
-    fit_page,
-    render,
-    stand,
-)
+from regard.look.figure import LONGEST, Layout, draw_cells, fit_page, stand
 from regard.look.fonts import families_for
-from regard.look.series import QUIET, shown_name
+from regard.look.series import shown_name
+from regard.look.sheet import DPI, FRAME, MARGIN, POINTS, QUIET, RAMP, TEXT, render
 
 SUFFIXES = (".png", ".svg")
 MOST_NUMBERS = 30  # labels; with more, counts in the cells could not be read
@@ -118,7 +106,7 @@ def _draw_names(axes: Axes, labels: Sequence[str], layout: Layout) -> None:
 
 
 def _draw_bar(figure: Figure, bar: Axes) -> None:
-    scale = figure.colorbar(ScalarMappable(Normalize(0.0, 1.0), COLORS), cax=bar, ticks=[0.0, 0.5, 1.0])
+    scale = figure.colorbar(ScalarMappable(Normalize(0.0, 1.0), RAMP), cax=bar, ticks=[0.0, 0.5, 1.0])
     scale.set_label("share of the wanted label", fontsize=9, color=TEXT)
     scale.ax.set_yticklabels(["0", "50%", "100%"])
     scale.ax.tick_params(length=2, labelsize=8.5, labelcolor=TEXT, color=FRAME)

@@ -13,12 +13,10 @@ from matplotlib.transforms import Bbox
 from regard.errors import RegardError, UsageError
 from regard.files import write_bytes
 from regard.look.confusion import confusion_figure
-from regard.look.figure import DPI, MARGIN, TEXT, render
 from regard.look.fonts import families_for
 from regard.look.overlay import resized
-from regard.look.series import QUIET, shown_name
-from regard.look.sheet import cut, show, snapped
-from regard.look.words_figure import Pen
+from regard.look.series import shown_name
+from regard.look.sheet import DPI, MARGIN, QUIET, TEXT, Pen, cut, render, show, snapped
 
 SUFFIXES = (".png", ".svg")
 MOST_PICTURES = 4  # of one mistake

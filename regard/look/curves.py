@@ -18,8 +18,8 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from regard.errors import RegardError
 from regard.files import write_bytes
-from regard.look.figure import DPI, TEXT, render
 from regard.look.series import tidy
+from regard.look.sheet import DPI, TEXT, render
 
 Row = Mapping[str, Any]
 

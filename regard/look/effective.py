@@ -150,7 +150,7 @@ class EffectiveAttention:
             return write_json(path, finite(self.data()))
         if suffix not in (".png", ".svg"):
             raise UsageError(f"cannot tell how to write two maps to {path.name}; use .png, .svg, .json")
-        from regard.look.figure import render
+        from regard.look.sheet import render
 
         return write_bytes(path, render(self.figure(), suffix[1:]))
 

@@ -6,7 +6,6 @@ matplotlib's objects are used, never its global state (pyplot), so that a server
 
 from __future__ import annotations
 
-import io
 import math
 import textwrap
 from collections.abc import Sequence
@@ -17,30 +16,24 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import LinearSegmentedColormap, Normalize
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from regard.look.colors import INK, hexadecimal, scale_top
+from regard.look.colors import scale_top
 from regard.look.fonts import drawable, families_for, ordered, spelled
 from regard.look.labels import visible, visible_title
+from regard.look.sheet import DPI, FRAME, MARGIN, POINTS, QUIET, RAMP, TEXT
 
 if TYPE_CHECKING:
     from regard.look.map import AttentionMap
 
-DPI = 160
-POINTS = 72  # to an inch
 LONGEST = 40.0  # inches: no page is longer, however many tokens there are
 LONGEST_LABEL = 26  # characters: an address or a run of dashes must not push the map off the screen
-MARGIN = 0.2  # inches around everything, and between the map and its colour bar
 GAP = 0.14  # inches between panels
 CAPTION = 0.24  # inches for the name of a head under its panel
-TEXT = "#222222"
-FRAME = "#b5bcc4"
-QUIET = "#5b646c"
-COLORS = LinearSegmentedColormap.from_list("ink", [hexadecimal(each) for each in INK])
 
 
 @dataclass(frozen=True)
@@ -100,14 +93,6 @@ def draw(map: AttentionMap) -> Figure:
     return figure
 
 
-def render(figure: Figure, format: str) -> bytes:
-    """The figure as a file of that format, png or svg."""
-    file = io.BytesIO()
-    # an SVG would carry the date of its making; without it the same map gives the same picture
-    figure.savefig(file, format=format, dpi=DPI, metadata={"Date": None} if format == "svg" else None)
-    return file.getvalue()
-
-
 def draw_cells(axes: Axes, weights: np.ndarray, top: float, layout: Layout, panels: int = 1) -> None:
     """The coloured cells (T, S) of one of so many panels. Masked cells are left out, and the hatched ground shows."""
     rows, columns = weights.shape
@@ -115,7 +100,7 @@ def draw_cells(axes: Axes, weights: np.ndarray, top: float, layout: Layout, pane
         axes.add_patch(hatched(axes))
     axes.pcolormesh(
         np.ma.masked_invalid(weights),
-        cmap=COLORS,
+        cmap=RAMP,
         norm=Normalize(0.0, top),
         edgecolors="white",
         linewidth=min(layout.cell * POINTS * 0.05, 1.0) if layout.cell * DPI > 5 else 0.0,  # no lines as wide as cells
@@ -178,7 +163,7 @@ def draw_legend(figure: Figure, layout: Layout, placed: Placed, top: float, mask
     right = max(left + width for _, (left, _, width, _) in placed) + MARGIN
     height = min(max(layout.height, 1.2), 2.4)
     bar = figure.add_axes((0, 0, 1, 1))
-    scale = figure.colorbar(ScalarMappable(Normalize(0.0, top), COLORS), cax=bar, ticks=[0.0, top / 2, top])
+    scale = figure.colorbar(ScalarMappable(Normalize(0.0, top), RAMP), cax=bar, ticks=[0.0, top / 2, top])
     scale.set_label("attention weight", fontsize=9, color=TEXT)
     scale.ax.set_yticklabels([f"{tick:g}" for tick in (0.0, top / 2, top)])
     scale.ax.tick_params(length=2, labelsize=8.5, labelcolor=TEXT, color=FRAME)

@@ -140,7 +140,7 @@ class Formation:
 
             return write_bytes(path, film(self))
         if suffix in (".png", ".svg"):
-            from regard.look.figure import render
+            from regard.look.sheet import render
 
             return write_bytes(path, render(self.figure(), suffix[1:]))
         raise UsageError(f"cannot tell how to write a film to {path.name}; use {', '.join(SUFFIXES)}")
@@ -183,8 +183,8 @@ class Formation:
         yield from (table, Text(meaning, style="dim"), "", self.map(self.frames()[-1]), self.sentence)
 
     def _repr_html_(self) -> str:
-        from regard.look.figure import render
         from regard.look.html import picture
+        from regard.look.sheet import render
 
         return picture(render(self.figure(), "png"), f"{self.title}: {self.sentence}", self.notes)
 

@@ -12,20 +12,9 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 from matplotlib.transforms import Bbox
 
 from regard.look.colors import INK, hexadecimal, scale_top
-from regard.look.figure import (
-    CAPTION,
-    DPI,
-    GAP,
-    TEXT,
-    Layout,
-    Placed,
-    draw_cells,
-    draw_labels,
-    draw_legend,
-    fit_page,
-    stand,
-)
+from regard.look.figure import CAPTION, GAP, Layout, Placed, draw_cells, draw_labels, draw_legend, fit_page, stand
 from regard.look.series import tidy
+from regard.look.sheet import DPI, TEXT
 
 if TYPE_CHECKING:
     from regard.look.formation import Formation

@@ -16,8 +16,9 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from regard.look.colors import INK, Color, color
-from regard.look.figure import MARGIN, Layout, Placed
+from regard.look.figure import Layout, Placed
 from regard.look.formation_figure import LOSS, SHOWN, below, draw_curves, draw_maps, finish
+from regard.look.sheet import MARGIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

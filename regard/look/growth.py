@@ -15,8 +15,8 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from regard.errors import RegardError
-from regard.look.figure import DPI, TEXT
-from regard.look.series import COLORS, GRID, QUIET, legend, shown_name, style, tidy
+from regard.look.series import COLORS, GRID, legend, shown_name, style, tidy
+from regard.look.sheet import DPI, QUIET, TEXT
 
 MIB = 2**20
 POWERS = ((1, "∝ T"), (2, "∝ T²"))  # straight lines to compare with

@@ -15,12 +15,21 @@ from matplotlib.patches import Rectangle
 
 from regard.look.colors import INK, Color, color, hexadecimal, scale_top
 from regard.look.contrast import ink_on
-from regard.look.figure import COLORS, FRAME, MARGIN, TEXT
 from regard.look.heads_report import Head, HeadReport
 from regard.look.sentence import NAMES
-from regard.look.series import QUIET
-from regard.look.sheet import families_of, heading, heading_height, sheet, write_heading
-from regard.look.words_figure import Pen
+from regard.look.sheet import (
+    FRAME,
+    MARGIN,
+    QUIET,
+    RAMP,
+    TEXT,
+    Pen,
+    families_of,
+    heading,
+    heading_height,
+    sheet,
+    write_heading,
+)
 
 CELL, TALL = (1.34, 0.74)  # inches
 GUTTER = 0.66  # inches for the names of layers
@@ -121,7 +130,7 @@ def _draw_bar(figure: Figure, axes: Axes, y: float, top: float, label: str) -> N
     page = figure.get_size_inches()
     place = ((MARGIN + GUTTER) / page[0], 1 - (MARGIN + y + 0.12) / page[1], 2.2 / page[0], 0.12 / page[1])
     bar = figure.add_axes(place)
-    scale = figure.colorbar(ScalarMappable(Normalize(0.0, top), COLORS), cax=bar, orientation="horizontal")
+    scale = figure.colorbar(ScalarMappable(Normalize(0.0, top), RAMP), cax=bar, orientation="horizontal")
     scale.set_ticks([0.0, top / 2, top], labels=[f"{tick:g}" for tick in (0.0, top / 2, top)])
     scale.ax.tick_params(length=2, labelsize=8, labelcolor=TEXT, color=FRAME)
     scale.outline.set(edgecolor=FRAME, linewidth=0.6)

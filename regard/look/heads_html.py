@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 
-from regard.look.figure import render
 from regard.look.heads_figure import draw_heads
 from regard.look.heads_findings import Faithfulness, Induction
 from regard.look.heads_offsets import draw_offsets
@@ -12,6 +11,7 @@ from regard.look.heads_report import Head, HeadReport
 from regard.look.report_page import Group, Page, Picture, Row, Section, Table, html
 from regard.look.role_rules import RULES, rules_for
 from regard.look.sentence import NAMES
+from regard.look.sheet import render
 
 
 def page(report: HeadReport) -> str:

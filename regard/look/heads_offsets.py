@@ -7,10 +7,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from regard.look.colors import scale_top
-from regard.look.figure import DPI, FRAME, TEXT
 from regard.look.heads_report import HeadReport
 from regard.look.role_measures import OFFSETS
-from regard.look.series import COLORS, QUIET
+from regard.look.series import COLORS
+from regard.look.sheet import DPI, FRAME, QUIET, TEXT
 
 PANEL = (1.5, 0.9)  # inches
 

@@ -171,7 +171,7 @@ class HeadReport:
             return write_json(path, finite(self.data()))
         if suffix == ".html":
             return write_text(path, self.html())
-        from regard.look.figure import render
+        from regard.look.sheet import render
 
         return write_bytes(path, render(self.figure(), suffix[1:]))
 

@@ -15,8 +15,8 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from regard.errors import RegardError
 from regard.files import write_bytes
-from regard.look.figure import DPI, render
-from regard.look.series import QUIET, legend, shown_name, style, tidy
+from regard.look.series import legend, shown_name, style, tidy
+from regard.look.sheet import DPI, QUIET, render
 
 
 @dataclass(frozen=True)

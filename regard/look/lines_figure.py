@@ -17,13 +17,11 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.path import Path
 
-from regard.look.figure import LONGEST, LONGEST_LABEL, POINTS
+from regard.look.figure import LONGEST, LONGEST_LABEL
 from regard.look.fonts import families_for, ordered, spelled
 from regard.look.labels import visible, visible_title
 from regard.look.lines import Stroke
-from regard.look.series import QUIET
-from regard.look.sheet import heading, heading_height, sheet, write_heading
-from regard.look.words_figure import Pen
+from regard.look.sheet import POINTS, QUIET, Pen, heading, heading_height, sheet, write_heading
 from regard.look.wrapping import wrap
 
 if TYPE_CHECKING:

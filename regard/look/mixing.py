@@ -17,10 +17,22 @@ from matplotlib.patches import Rectangle
 from regard.errors import RegardError, UsageError
 from regard.files import write_bytes
 from regard.look.colors import Color, color, scale_top
-from regard.look.figure import FRAME, POINTS, TEXT, render
-from regard.look.series import QUIET
-from regard.look.sheet import cut, families_of, heading, heading_height, sheet, show, snapped, write_heading
-from regard.look.words_figure import Pen
+from regard.look.sheet import (
+    FRAME,
+    POINTS,
+    QUIET,
+    TEXT,
+    Pen,
+    cut,
+    families_of,
+    heading,
+    heading_height,
+    render,
+    sheet,
+    show,
+    snapped,
+    write_heading,
+)
 
 SUFFIXES = (".png", ".svg")
 # ColorBrewer "RdBu" (Brewer 2003), turned around: blue below zero, red above, both the darker the further away.

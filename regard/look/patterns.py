@@ -20,8 +20,8 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from regard.attention.kernels import KERNELS, Setting
 from regard.errors import UsageError
 from regard.look.colors import INK, hexadecimal
-from regard.look.figure import DPI, FRAME, TEXT, hatched
-from regard.look.series import QUIET
+from regard.look.figure import hatched
+from regard.look.sheet import DPI, FRAME, QUIET, TEXT
 
 NONE = "reformer's pattern depends on the text; linformer, performer and linear see every pair: they have no pattern"
 SEEN, UNSEEN = hexadecimal(INK[6]), hexadecimal(INK[0])

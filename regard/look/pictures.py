@@ -166,7 +166,7 @@ class PictureMap:
         path = Path(path)
         suffix = path.suffix.lower()
         if suffix in (".png", ".svg"):
-            from regard.look.figure import render
+            from regard.look.sheet import render
 
             return write_bytes(path, render(self.figure(smooth=smooth, own_scale=own_scale), suffix[1:]))
         texts = {".html": self.html, ".json": self.json, ".csv": self.csv}
@@ -241,7 +241,7 @@ class PictureMap:
         yield draw(self, options.max_width, console.color_system in ("256", "truecolor") and not console.no_color)
 
     def _repr_png_(self) -> bytes:
-        from regard.look.figure import render
+        from regard.look.sheet import render
 
         return render(self.figure(), "png")
 

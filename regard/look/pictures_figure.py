@@ -13,12 +13,21 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from regard.look.colors import hexadecimal
-from regard.look.figure import DPI
 from regard.look.fonts import drawable
 from regard.look.overlay import FRAME, MIDDLE, Box, Boxes, covered, hatched, laid_over, resized, strongest
-from regard.look.series import QUIET
-from regard.look.sheet import cut, families_of, heading, heading_height, sheet, show, snapped, write_heading
-from regard.look.words_figure import Pen
+from regard.look.sheet import (
+    DPI,
+    QUIET,
+    Pen,
+    cut,
+    families_of,
+    heading,
+    heading_height,
+    sheet,
+    show,
+    snapped,
+    write_heading,
+)
 
 if TYPE_CHECKING:
     from regard.look.pictures import Panel, PictureMap

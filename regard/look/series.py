@@ -7,14 +7,13 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from regard.look.figure import FRAME, TEXT
 from regard.look.fonts import drawable, families_for
 from regard.look.labels import visible_title
+from regard.look.sheet import FRAME, TEXT
 
 # Okabe & Ito 2008, "Color universal design", without its yellow, which is too pale for a line on white.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#4d4d4d")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
-QUIET = "#5b646c"
 GRID = "#e6e9ec"
 LONGEST_NAME = 40  # characters of a name in a legend
 

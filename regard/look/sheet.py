@@ -2,18 +2,79 @@
 
 from __future__ import annotations
 
+import io
 from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 
-from regard.look.figure import DPI, MARGIN
-from regard.look.fonts import families_for, ordered, spelled
+from regard.look.colors import INK, hexadecimal
+from regard.look.fonts import families_for, heaviest, ordered, spelled
 from regard.look.labels import visible_title
-from regard.look.words_figure import Pen
 from regard.look.wrapping import readable, wrap
+
+DPI = 160
+POINTS = 72  # to an inch
+MARGIN = 0.2  # inches around everything, and between the map and its colour bar
+TEXT = "#222222"
+FRAME = "#b5bcc4"
+QUIET = "#5b646c"
+RAMP = LinearSegmentedColormap.from_list("ink", [hexadecimal(each) for each in INK])
+PITCH = 1.75  # from line to line, in sizes of the letters
+SAMPLE = "|"  # stands on both sides of what is measured, whose own spaces at the ends would else not count
+
+
+def render(figure: Figure, format: str) -> bytes:
+    """The figure as a file of that format, png or svg."""
+    file = io.BytesIO()
+    # an SVG would carry the date of its making; without it the same map gives the same picture
+    figure.savefig(file, format=format, dpi=DPI, metadata={"Date": None} if format == "svg" else None)
+    return file.getvalue()
+
+
+@dataclass(frozen=True)
+class Pen:
+    """Letters of one size and weight."""
+
+    size: float  # points
+    families: list[str]
+    weight: str = "normal"
+    color: str = TEXT
+
+    @property
+    def pitch(self) -> float:
+        """Inches from line to line."""
+        return self.size * PITCH / POINTS
+
+    @cached_property
+    def strength(self) -> str:
+        return heaviest(self.weight, self.families)
+
+    @cached_property
+    def ruler(self) -> Callable[[str], float]:
+        """How wide a text is, in inches."""
+        font = FontProperties(family=self.families, size=self.size, weight=self.strength)
+        renderer = FigureCanvasAgg(Figure(dpi=DPI)).get_renderer()
+
+        def extent(text: str) -> float:
+            return float(renderer.get_text_width_height_descent(text, font, ismath=False)[0]) / DPI
+
+        between = extent(SAMPLE * 2)
+        return lru_cache(maxsize=None)(lambda text: extent(SAMPLE + text + SAMPLE) - between)
+
+    def write(self, axes: Axes, x: float, y: float, text: str, ink: str = "") -> None:
+        """The text with its left end at x, in the middle of the line whose top is y."""
+        baseline = y + self.pitch / 2 + 0.36 * self.size / POINTS  # letters are about 0.72 of their size tall
+        written = axes.text(x, baseline, text, fontsize=self.size, color=ink or self.color, va="baseline")
+        written.set(family=self.families, fontweight=self.strength, parse_math=False)
+
 
 Heading = list[tuple[Pen, str]]  # lines, each with what it is written with
 

@@ -14,10 +14,11 @@ from matplotlib.transforms import Bbox
 
 from regard.errors import RegardError
 from regard.look.colors import scale_top
-from regard.look.figure import DPI, FRAME, Layout, Placed, draw_cells, draw_labels, draw_legend, fit_page, stand
+from regard.look.figure import Layout, Placed, draw_cells, draw_labels, draw_legend, fit_page, stand
 from regard.look.fonts import families_for
 from regard.look.map import AttentionMap
-from regard.look.series import QUIET, shown_name
+from regard.look.series import shown_name
+from regard.look.sheet import DPI, FRAME, QUIET
 
 WIDEST = 11.5  # inches of panels in one line
 GAP = 0.28  # inches between panels

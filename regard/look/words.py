@@ -168,7 +168,7 @@ class WeighedText:
         yield draw(self, options.max_width, console.color_system in ("256", "truecolor") and not console.no_color)
 
     def _repr_png_(self) -> bytes:
-        from regard.look.figure import render
+        from regard.look.sheet import render
 
         return render(self.figure(), "png")
 

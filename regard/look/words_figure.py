@@ -7,24 +7,19 @@ set from the right; stretches stand in the order in which they are read, and let
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
 from matplotlib.patches import Rectangle
 
 from regard.look.colors import INK, color, hexadecimal
 from regard.look.contrast import ink_on
-from regard.look.figure import COLORS, DPI, FRAME, MARGIN, POINTS, TEXT
-from regard.look.fonts import families_for, heaviest, ordered, spelled
+from regard.look.fonts import families_for, ordered, spelled
 from regard.look.labels import visible_title
-from regard.look.series import QUIET
+from regard.look.sheet import DPI, FRAME, MARGIN, QUIET, RAMP, Pen
 from regard.look.words_stretches import Stretch, lines_of
 from regard.look.wrapping import readable, right_to_left, wrap
 
@@ -33,46 +28,7 @@ if TYPE_CHECKING:
 
 WIDEST = 7.4  # inches of text in a line: about ninety letters
 MOST_LINES = 200  # about 2,500 words, 57 inches; a page much taller than that is hard to open
-PITCH = 1.75  # from line to line, in sizes of the letters
 BAR = 1.5  # inches of the scale of colours
-SAMPLE = "|"  # stands on both sides of what is measured, whose own spaces at the ends would else not count
-
-
-@dataclass(frozen=True)
-class Pen:
-    """Letters of one size and weight."""
-
-    size: float  # points
-    families: list[str]
-    weight: str = "normal"
-    color: str = TEXT
-
-    @property
-    def pitch(self) -> float:
-        """Inches from line to line."""
-        return self.size * PITCH / POINTS
-
-    @cached_property
-    def strength(self) -> str:
-        return heaviest(self.weight, self.families)
-
-    @cached_property
-    def ruler(self) -> Callable[[str], float]:
-        """How wide a text is, in inches."""
-        font = FontProperties(family=self.families, size=self.size, weight=self.strength)
-        renderer = FigureCanvasAgg(Figure(dpi=DPI)).get_renderer()
-
-        def extent(text: str) -> float:
-            return float(renderer.get_text_width_height_descent(text, font, ismath=False)[0]) / DPI
-
-        between = extent(SAMPLE * 2)
-        return lru_cache(maxsize=None)(lambda text: extent(SAMPLE + text + SAMPLE) - between)
-
-    def write(self, axes: Axes, x: float, y: float, text: str, ink: str = "") -> None:
-        """The text with its left end at x, in the middle of the line whose top is y."""
-        baseline = y + self.pitch / 2 + 0.36 * self.size / POINTS  # letters are about 0.72 of their size tall
-        written = axes.text(x, baseline, text, fontsize=self.size, color=ink or self.color, va="baseline")
-        written.set(family=self.families, fontweight=self.strength, parse_math=False)
 
 
 def draw(weighed: WeighedText) -> Figure:
@@ -154,6 +110,6 @@ def _draw_legend(axes: Axes, y: float, pen: Pen, notes: str) -> None:
     pen.write(axes, start + BAR, y, notes)
     middle, half = y + pen.pitch / 2, 0.055
     extent = (start, start + BAR, middle + half, middle - half)
-    axes.imshow([[step / 255 for step in range(256)]], cmap=COLORS, vmin=0, vmax=1, extent=extent, aspect="auto")
+    axes.imshow([[step / 255 for step in range(256)]], cmap=RAMP, vmin=0, vmax=1, extent=extent, aspect="auto")
     axes.add_patch(Rectangle((start, middle - half), BAR, 2 * half, fill=False, edgecolor=FRAME, linewidth=0.6))
     axes.set(xlim=(0, axes.get_xlim()[1]), ylim=(axes.get_ylim()[0], 0))
