@@ -17,8 +17,8 @@ from regard.errors import UsageError
 from regard.inspect.reading import Reading, check_user, read_text
 from regard.inspect.walk_heads import heads_walk
 from regard.inspect.walk_soft import soft_walk
-from regard.look.effective import NAMES
 from regard.look.layers import check_choice
+from regard.look.recorded import NAMES
 from regard.look.walk.steps import Walk
 from regard.look.walk.sums import quoted
 from regard.tokens.words import is_special, word_label, words_of

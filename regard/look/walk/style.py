@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from regard.look.colors import GLOW, INK, Color, color, hexadecimal
-from regard.look.contrast import ink_on
+from regard.look.colors import GLOW, INK, Color, color, hexadecimal, ink_on
 from regard.look.walk.shades import signed
 
 LEVELS = 16  # shades from nothing to the most, of each sign

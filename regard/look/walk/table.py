@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from regard.look.colors import hexadecimal
-from regard.look.sheet import FRAME, TEXT, render
+from regard.look.figures.sheet import FRAME, TEXT, render
 from regard.look.walk.shades import ABOVE, BELOW
 from regard.look.walk.steps import Numbers
 
