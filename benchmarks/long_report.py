@@ -16,9 +16,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from regard.files import write_bytes
-from regard.look.figure import DPI, render
-from regard.look.lengths import LengthLine, save_lengths
-from regard.look.series import QUIET, legend, style, tidy
+from regard.look.figures.comparison import LengthLine, save_lengths
+from regard.look.figures.sheet import DPI, QUIET, legend, render, style, tidy
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
 

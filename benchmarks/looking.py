@@ -28,8 +28,7 @@ from regard.inspect.faithfulness import faithfulness
 from regard.inspect.formation import formation_of
 from regard.inspect.heads import heads_of, induction
 from regard.inspect.probes import Probes
-from regard.look.figure import DPI, render
-from regard.look.series import COLORS, tidy
+from regard.look.figures.sheet import COLORS, DPI, render, tidy
 from regard.tasks.config import run_config
 from regard.tasks.material import material_of
 from regard.tasks.run import start_run

@@ -214,7 +214,7 @@ def times(rounds: int, lengths: tuple[int, ...]) -> dict[str, dict[str, dict[int
 def draw(found: dict[str, dict[str, dict[int, float]]], path: Path) -> None:
     from matplotlib.figure import Figure
 
-    from regard.look.series import legend, style, tidy
+    from regard.look.figures.sheet import legend, style, tidy
 
     figure = Figure(figsize=(10, 6.4), layout="constrained")
     panels = figure.subplots(2, 2).flatten()

@@ -148,7 +148,7 @@ def _data() -> list[Fact]:
 
 def cjk_fonts() -> list[str]:
     """Installed fonts that draw Chinese, Japanese and Korean."""
-    from regard.look.fonts import BASE, families_for
+    from regard.look.figures.fonts import BASE, families_for
 
     return [family for family in families_for([CJK]) if family != BASE]
 

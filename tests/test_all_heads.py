@@ -16,9 +16,8 @@ from matplotlib.text import Annotation
 from PIL import Image
 
 from regard.errors import RegardError, UsageError
-from regard.look.all_heads import AllHeads
-from regard.look.figure import render
-from regard.look.sentence import SentenceAttention
+from regard.look.figures.sheet import render
+from regard.look.sentence import AllHeads, SentenceAttention
 
 L, H, T, S = 2, 3, 5, 7
 NAN = float("nan")

@@ -21,8 +21,7 @@ from regard.bench.scout import Inputs, Scouted, Sizes, Subject, config_of, make_
 from regard.cli import main
 from regard.cli.bench import print_bench, read_quality
 from regard.errors import RegardError, UsageError
-from regard.look.growth import Costs, draw_growth
-from regard.look.patterns import Pattern, draw_patterns, patterns
+from regard.look.figures.costs import Costs, Pattern, draw_growth, draw_patterns, patterns
 from regard.models.configs.attention import KERNEL_KINDS
 
 SMALL = Sizes(width=24, heads=3, batch=2)

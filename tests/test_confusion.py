@@ -10,10 +10,9 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from regard.errors import RegardError, UsageError
-from regard.look.colors import INK, color
-from regard.look.confusion import confusion_figure, save_confusion
-from regard.look.contrast import contrast, ink_on, luminance
-from regard.look.figure import render
+from regard.look.colors import INK, color, contrast, ink_on, luminance
+from regard.look.figures.confusion import confusion_figure, save_confusion
+from regard.look.figures.sheet import render
 
 COUNTS = np.array([[30, 10, 0], [5, 15, 5], [0, 0, 0]])
 SHARES = [[0.75, 0.25, 0.0], [0.2, 0.6, 0.2]]  # of each row, by hand; the last label never occurs

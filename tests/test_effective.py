@@ -18,7 +18,7 @@ from regard.attention.kernels.sparse import SlidingWindow
 from regard.blocks.state_space import StateSpace
 from regard.cli import main
 from regard.errors import UsageError
-from regard.look.effective import NO_EXACT, SAME, Effective, EffectiveAttention, effective
+from regard.look.recorded import NO_EXACT, SAME, Effective, EffectiveAttention, effective
 from regard.tasks.run import RunResult
 
 B, H, T, E = 2, 3, 7, 5

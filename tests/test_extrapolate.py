@@ -17,7 +17,7 @@ from regard.cli import main
 from regard.cli.bench import losses
 from regard.cli.extrapolate import read_times
 from regard.errors import UsageError
-from regard.look.lengths import LengthLine, draw_lengths
+from regard.look.figures.comparison import LengthLine, draw_lengths
 from regard.models.config import LlamaConfig
 from regard.models.gpt import GPT
 from regard.tasks.config import run_config

@@ -19,10 +19,9 @@ from regard.errors import RegardError, UsageError
 from regard.files import write_json
 from regard.inspect.formation import formation_of
 from regard.look.colors import INK, color
-from regard.look.figure import render
-from regard.look.formation import Formation
-from regard.look.formation_film import LAST, durations
-from regard.look.formation_numbers import alike, sharpness, spread
+from regard.look.figures.formation import LAST, durations
+from regard.look.figures.sheet import render
+from regard.look.formation import Formation, alike, sharpness, spread
 from regard.tasks.run import RunResult
 from regard.tensors import write_tensors
 
@@ -207,7 +206,7 @@ def test_the_page_needs_nothing_else_and_obeys_no_label(tmp_path: Path) -> None:
 
 
 def test_a_page_of_very_many_numbers_has_only_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.look.formation_page.MOST_NUMBERS", 10)
+    monkeypatch.setattr("regard.look.pages.formation.MOST_NUMBERS", 10)
     _, root, data = page_of(some(), tmp_path)
     assert len(data["views"]) == 1 and not list(root.iter("select"))
 

@@ -7,9 +7,18 @@ import math
 import numpy as np
 import pytest
 
-from regard.look.role_measures import OFFSETS, Looked, WordLinks
-from regard.look.role_rules import RULES, rules_for
-from regard.look.roles import Measure, Tally, measure, names_of, rules_as_data
+from regard.look.roles import (
+    OFFSETS,
+    RULES,
+    Looked,
+    Measure,
+    Tally,
+    WordLinks,
+    measure,
+    names_of,
+    rules_as_data,
+    rules_for,
+)
 
 SOURCE = ("once", " old", " king", " saw", " the", " sea", ",", " the", " moon", "</s>")
 

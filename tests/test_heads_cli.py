@@ -19,7 +19,7 @@ from regard.errors import UsageError
 from regard.evaluate.ratios import Estimate
 from regard.inspect.heads import heads_of
 from regard.inspect.texts import Material, prepare
-from regard.look.heads_report import Head, HeadReport, LayerRemoved
+from regard.look.heads import Head, HeadReport, LayerRemoved
 from regard.look.roles import measure
 from regard.tasks.config import run_config
 from regard.tasks.material import material_of

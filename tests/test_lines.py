@@ -22,11 +22,11 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from regard.errors import RegardError, UsageError
-from regard.look import series
-from regard.look.contrast import luminance
+from regard.look.colors import luminance
+from regard.look.figures import sheet as series
 from regard.look.lines import HUES, Lines, number
-from regard.look.lines_script import SCRIPT, STYLE
 from regard.look.map import AttentionMap
+from regard.look.pages.text import SCRIPT, STYLE
 
 NAN = float("nan")
 GERMAN, ENGLISH = ("ein", "rotes", "Fahrrad"), ("a", "red", "bike", "</s>")

@@ -21,11 +21,11 @@ from rich.console import Console
 
 from regard.errors import RegardError, UsageError
 from regard.look import AttentionMap
-from regard.look import fonts as fonts_module
 from regard.look.colors import GLOW, INK, color, scale_top
-from regard.look.curves import draw as draw_curves
-from regard.look.curves import series, training_curves
-from regard.look.figure import render
+from regard.look.figures import fonts as fonts_module
+from regard.look.figures.curves import draw as draw_curves
+from regard.look.figures.curves import series, training_curves
+from regard.look.figures.sheet import render
 from regard.look.labels import visible
 
 H, T, S = 3, 5, 7
@@ -529,7 +529,10 @@ def test_an_empty_log_is_told():
 
 @pytest.mark.parametrize(
     ("module", "unwanted"),
-    [("regard.look.map", {"torch", "matplotlib", "rich"}), ("regard.look.curves", {"torch", "matplotlib.pyplot"})],
+    [
+        ("regard.look.map", {"torch", "matplotlib", "rich"}),
+        ("regard.look.figures.curves", {"torch", "matplotlib.pyplot"}),
+    ],
 )
 def test_importing_is_light(module, unwanted):
     code = f"import sys, {module}; sys.exit(bool({unwanted} & set(sys.modules)))"

@@ -22,10 +22,9 @@ from regard.errors import UsageError
 from regard.inspect.looking import View, attention_of, look_at
 from regard.inspect.walk import walk
 from regard.look import AttentionMap, SentenceAttention, map_of, sentence_of
-from regard.look.all_heads import AllHeads
 from regard.look.layers import MixingMatrices
-from regard.look.row_text import RowTexts
-from regard.look.words import WeighedText
+from regard.look.sentence import AllHeads
+from regard.look.words import RowTexts, WeighedText
 from regard.models.config import GPT2Config
 from regard.models.table import build
 from regard.tasks.caption.predictor import chosen_heads

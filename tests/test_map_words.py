@@ -20,7 +20,7 @@ from regard.errors import UsageError
 from regard.look import AttentionMap
 from regard.look.colors import INK, color, scale_top
 from regard.look.map import BEYOND
-from regard.look.row_text import RowTexts
+from regard.look.words import RowTexts
 
 ROWS = ("<s>", " sto", "ry", "tell", "ers", " go", ".", "</s>")
 COLUMNS = (" Er", "zähl", "er", " gehen", "<unk>", ".", "</s>")

@@ -24,16 +24,13 @@ from rich.console import Console
 from regard.data.pictures.config import PictureFormat
 from regard.data.pictures.decode import fitted
 from regard.errors import RegardError, UsageError
-from regard.look.channels import bars_figure, save_bars
-from regard.look.colors import GLOW, INK, color
-from regard.look.confusion import confusion_figure
-from regard.look.confusion_samples import confusion_samples_figure, mistakes, save_confusion_samples
-from regard.look.contrast import luminance
-from regard.look.figure import DPI, render
-from regard.look.mixing import DIVERGING, chosen, matrix_figure, save_mixing
+from regard.look.colors import GLOW, INK, color, luminance
+from regard.look.figures.confusion import confusion_figure, confusion_samples_figure, mistakes, save_confusion_samples
+from regard.look.figures.layers import DIVERGING, bars_figure, chosen, matrix_figure, save_bars, save_mixing
+from regard.look.figures.pictures import best_across
+from regard.look.figures.sheet import DPI, render
 from regard.look.overlay import covered, laid_over, resized, strongest
 from regard.look.pictures import Even, Panel, PictureMap
-from regard.look.pictures_figure import best_across
 
 
 def drawn(height: int, width: int, seed: int = 3) -> np.ndarray:
@@ -450,7 +447,7 @@ def test_several_matrices_have_scales_of_their_own(tmp_path: Path) -> None:
     assert save_mixing(matrices, (2, 2), tmp_path / "m.png", "T").read_bytes().startswith(b"\x89PNG")
     figure = matrix_figure(matrices[2], (2, 2))
     assert "9 hidden units" in words_on(figure)
-    from regard.look.mixing import mixing_figure
+    from regard.look.figures.layers import mixing_figure
 
     shown = words_on(mixing_figure(dict(zip("ab", matrices, strict=False)), (2, 2)))
     assert {"a", "b", "0.2", "−0.2", "3", "−3"} <= set(shown)

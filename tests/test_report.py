@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 
 from regard.errors import RegardError
-from regard.look.comparison import Bars, Column, Curve, draw_by_length, draw_learning
-from regard.look.figure import render
+from regard.look.figures.comparison import Bars, Column, Curve, draw_by_length, draw_learning
+from regard.look.figures.map import Panel, draw_side_by_side
+from regard.look.figures.sheet import COLORS, MARKERS, render, style
 from regard.look.map import AttentionMap
-from regard.look.report_page import Group, Page, Picture, Row, Section, Table, html
-from regard.look.series import COLORS, MARKERS, style
-from regard.look.side_by_side import Panel, draw_side_by_side
+from regard.look.pages.report import Group, Page, Picture, Row, Section, Table, html
 
 HOSTILE = "</title><script>alert(1)</script> \"'&amp; ]]> $x_1^$ \x1b[31m \u202e年"
 SVG = "http://www.w3.org/2000/svg"

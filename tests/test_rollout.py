@@ -11,8 +11,7 @@ import torch
 from regard.attention import record
 from regard.errors import UsageError
 from regard.look import sentence_of
-from regard.look.rollout import cross_rollout, rollout
-from regard.look.sentence import SentenceAttention
+from regard.look.sentence import SentenceAttention, cross_rollout, rollout
 from regard.models.classifier import rollout as rollout_of_calls
 from regard.models.config import GPT2Config
 from regard.models.table import build

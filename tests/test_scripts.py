@@ -19,16 +19,13 @@ from matplotlib import ft2font
 from matplotlib.font_manager import findfont, get_font
 
 from regard.errors import UsageError
-from regard.look import fonts
-from regard.look.arabic import joined
-from regard.look.bidi import MARK, levels, marked, turned, visual
-from regard.look.fonts import drawable
+from regard.look.bidi import MARK, joined, levels, marked, turned, visual
+from regard.look.figures import fonts
+from regard.look.figures.fonts import drawable
+from regard.look.labels import right_to_left, running
 from regard.look.lines import Lines
 from regard.look.map import AttentionMap
-from regard.look.row_text import RowTexts
-from regard.look.running import running
-from regard.look.words import WeighedText
-from regard.look.wrapping import right_to_left
+from regard.look.words import RowTexts, WeighedText
 
 layout: Callable[..., Any] | None = getattr(get_font(findfont("DejaVu Sans")), "_layout", None)
 shaping = pytest.mark.skipif(layout is None, reason="matplotlib before 3.11 does not shape text")

@@ -28,7 +28,7 @@ import regard.training.loop
 import regard.training.stopwatch
 from regard.errors import RegardError, UsageError
 from regard.evaluate.classification import f1_error, score_labels
-from regard.look.curves import draw
+from regard.look.figures.curves import draw
 from regard.models.loss import Loss, Part
 from regard.noise import dropout
 from regard.tasks.config import run_config

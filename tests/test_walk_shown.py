@@ -17,8 +17,7 @@ from test_walk import LLAMA, OTHER, PAIR, TEXT, check_lines, user_of
 from regard.cli import main
 from regard.errors import RegardError, UsageError
 from regard.inspect.walk import walk
-from regard.look.colors import Color
-from regard.look.contrast import contrast, ink_on, luminance
+from regard.look.colors import Color, contrast, ink_on, luminance
 from regard.look.walk import Line, Numbers, Step, Walk
 from regard.look.walk.page import picture_figure as picture
 from regard.look.walk.shades import signed

@@ -25,12 +25,11 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from regard.errors import RegardError, UsageError
-from regard.look.colors import GLOW, INK, color
-from regard.look.contrast import contrast
-from regard.look.figure import render
-from regard.look.fonts import BASE, drawable
+from regard.look.colors import GLOW, INK, color, contrast
+from regard.look.figures.fonts import BASE, drawable
+from regard.look.figures.sheet import render
+from regard.look.labels import characters, readable, right_to_left, wrap
 from regard.look.words import WeighedText
-from regard.look.wrapping import characters, readable, right_to_left, wrap
 
 NAN = float("nan")
 SENTENCE = "The acting is unbelievably good."

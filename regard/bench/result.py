@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from regard.bench.scout import Sizes
-from regard.look.growth import Costs
+from regard.look.figures.costs import Costs
 
 FIRST = 1024  # shorter ones are ruled by what a call costs anyway
 

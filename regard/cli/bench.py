@@ -183,8 +183,8 @@ def save(found: AttentionBench, trained: list[Extrapolation], out: Path | None) 
         return []
     if out.suffix.lower() == ".json":
         return [write_json(out, as_data(found, trained))]
-    from regard.look.figure import render
-    from regard.look.growth import draw_growth
+    from regard.look.figures.costs import draw_growth
+    from regard.look.figures.sheet import render
 
     return [write_bytes(out, render(draw_growth(found.costs(), conditions_of(found)), out.suffix.lower()[1:]))]
 
@@ -199,9 +199,9 @@ def patterns(
 ) -> None:
     """Which pairs the sparse kernels see: window, strided, fixed and BigBird, to both sides and causal."""
     from regard.files import write_bytes, write_json
-    from regard.look.figure import render
-    from regard.look.patterns import NONE, draw_patterns
-    from regard.look.patterns import patterns as every_pattern
+    from regard.look.figures.costs import NONE, draw_patterns
+    from regard.look.figures.costs import patterns as every_pattern
+    from regard.look.figures.sheet import render
 
     check_out(out, (".png", ".svg", ".json"))
     found = every_pattern(length)

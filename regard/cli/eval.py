@@ -206,7 +206,7 @@ def _labels(
     model: Any, run: str, on: list[str], columns: dict[str, Any], save: Path | None, out: Path | None, as_json: bool
 ) -> None:
     from regard.files import write_text
-    from regard.look.confusion import save_confusion
+    from regard.look.figures.confusion import save_confusion
     from regard.tasks.classify.evaluate import evaluate_labels, read_labelled_test
 
     notes: list[str] = []
@@ -273,7 +273,7 @@ def score_pictures(
         _captions(user, run, on, options, save, as_json)
         return
     from regard.files import write_text
-    from regard.look.confusion_samples import save_confusion_samples
+    from regard.look.figures.confusion import save_confusion_samples
     from regard.tasks.evaluate_pictures import evaluate_answers, evaluate_pictures
 
     answers = user.config.task == "answer"

@@ -14,7 +14,7 @@ from regard.errors import UsageError
 
 if TYPE_CHECKING:
     from regard.bench.extrapolate import AtLength, Extrapolation
-    from regard.look.lengths import LengthLine
+    from regard.look.figures.comparison import LengthLine
 
 COLUMNS = ("model", "positions", "window", "loss", "perplexity", "bits per byte", "at its end")
 AT_ITS_END = (
@@ -114,7 +114,7 @@ def cells(each: AtLength) -> list[str]:
 
 def save(found: list[Extrapolation], on: list[str], path: Path) -> Path:
     from regard.files import finite, write_json
-    from regard.look.lengths import save_lengths
+    from regard.look.figures.comparison import save_lengths
 
     if path.suffix.lower() == ".json":
         return write_json(path, finite({"on": on, "models": [each.data() for each in found]}))
@@ -122,7 +122,7 @@ def save(found: list[Extrapolation], on: list[str], path: Path) -> Path:
 
 
 def line_of(model: Extrapolation) -> LengthLine:
-    from regard.look.lengths import LengthLine
+    from regard.look.figures.comparison import LengthLine
 
     could = [each for each in model.lengths if not each.cannot]
     longest = could[-1].by_place if could else ()

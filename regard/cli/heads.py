@@ -16,8 +16,7 @@ from regard.errors import UsageError
 if TYPE_CHECKING:
     from regard.attention import Role
     from regard.evaluate.ratios import Estimate
-    from regard.look.heads_findings import Faithfulness
-    from regard.look.heads_report import Head, HeadReport
+    from regard.look.heads import Faithfulness, Head, HeadReport
 
 ROLES = ("self", "causal", "cross", "pool")
 SUFFIXES = (".png", ".svg", ".html", ".json")

@@ -16,8 +16,8 @@ from regard.evaluate.faithful import Case, score_maps
 from regard.inspect.heads import Progress, words_in
 from regard.inspect.reading import check_user
 from regard.inspect.texts import TOGETHER, Map, Material, Texts, pair_texts, prepare
-from regard.look.heads_findings import Faithfulness, MapScore
-from regard.look.rollout import rollout
+from regard.look.heads import Faithfulness, MapScore
+from regard.look.sentence import rollout
 from regard.tokens.words import Words
 
 MEAN, ONLY, COUNTED = "mean of all heads", "its attention", "what counted"

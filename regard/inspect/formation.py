@@ -12,8 +12,7 @@ import numpy as np
 from regard.errors import RegardError, UsageError, nearest
 from regard.inspect.looking import LETTERS
 from regard.inspect.probes import ROLES, Probes
-from regard.look.formation import Formation
-from regard.look.formation_numbers import sharpness
+from regard.look.formation import Formation, sharpness
 from regard.look.layers import check_choice
 from regard.look.map import AttentionMap
 from regard.look.sentence import NAMES

@@ -21,10 +21,8 @@ from regard.evaluate.alignment import Aligner
 from regard.evaluate.ratios import Estimate, ratios
 from regard.inspect.reading import check_user
 from regard.inspect.texts import ROLES, Material, Texts, prepare, stretches, tokenizer_of
-from regard.look.heads_findings import HeadName, Induction
-from regard.look.heads_report import Head, HeadReport, LayerRemoved
-from regard.look.role_measures import Looked, WordLinks
-from regard.look.roles import Tally, measure
+from regard.look.heads import Head, HeadName, HeadReport, Induction, LayerRemoved
+from regard.look.roles import Looked, Tally, WordLinks, measure
 from regard.tokens.words import Words, is_special, word_label, words_of
 
 Progress = Callable[[int, int], None]

@@ -11,9 +11,9 @@ from regard.attention import AttentionCall, Seen
 from regard.errors import UsageError, nearest
 from regard.inspect.reading import Reading, read_text
 from regard.look import AttentionMap, SentenceAttention, sentence_of
-from regard.look.effective import EffectiveAttention, effective
-from regard.look.merging import rows_into_words
-from regard.look.row_text import RowTexts
+from regard.look.map import rows_into_words
+from regard.look.recorded import EffectiveAttention, effective
+from regard.look.words import RowTexts
 
 Form = Literal["map", "grid", "lines", "words", "rollout"]
 FORMS: tuple[str, ...] = get_args(Form)

@@ -16,8 +16,8 @@ from regard.attention.soft import SoftAttention
 from regard.errors import UsageError
 from regard.inspect.reading import Reading, check_user, read_text
 from regard.inspect.walk_attention import heads_walk, soft_walk
-from regard.look.effective import NAMES
 from regard.look.layers import check_choice
+from regard.look.recorded import NAMES
 from regard.look.walk.steps import Walk, quoted_token
 from regard.tokens.words import is_special, word_label, words_of
 

@@ -1,4 +1,13 @@
-"""How an attention formed: one text's maps at the steps of a training run, and what they say of when it came."""
+"""How an attention formed: one text's maps at the steps of a training run, and when it came.
+
+Two numbers follow a map a over the steps, each a mean over queries t:
+
+    alike      1 - Σ_s |a_ts - b_ts| / (Σ_s |a_ts| + Σ_s |b_ts|),  b the last map; for rows that sum to one, one minus
+               their total variation: 1 is equal, 0 has nothing in common
+    sharpness  max_s a_ts: the greatest weight of a row
+
+A query that may look nowhere does not count.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +22,6 @@ import numpy as np
 from regard.brief import brief, quoted
 from regard.errors import RegardError, UsageError
 from regard.files import finite, write_bytes, write_json, write_text
-from regard.look.formation_numbers import alike, sharpness, spread
 from regard.look.map import AttentionMap
 
 if TYPE_CHECKING:
@@ -121,7 +129,7 @@ class Formation:
 
     def figure(self) -> Figure:
         """A film strip over the curves."""
-        from regard.look.formation_figure import draw_formation
+        from regard.look.figures.formation import draw_formation
 
         return draw_formation(self)
 
@@ -132,15 +140,15 @@ class Formation:
         if suffix == ".json":
             return write_json(path, finite(self.data(maps=True)))
         if suffix == ".html":
-            from regard.look.formation_page import page
+            from regard.look.pages.formation import formation_page
 
-            return write_text(path, page(self))
+            return write_text(path, formation_page(self))
         if suffix == ".gif":
-            from regard.look.formation_film import film
+            from regard.look.figures.formation import film
 
             return write_bytes(path, film(self))
         if suffix in (".png", ".svg"):
-            from regard.look.figure import render
+            from regard.look.figures.sheet import render
 
             return write_bytes(path, render(self.figure(), suffix[1:]))
         raise UsageError(f"cannot tell how to write a film to {path.name}; use {', '.join(SUFFIXES)}")
@@ -183,8 +191,8 @@ class Formation:
         yield from (table, Text(meaning, style="dim"), "", self.map(self.frames()[-1]), self.sentence)
 
     def _repr_html_(self) -> str:
-        from regard.look.figure import render
-        from regard.look.html import picture
+        from regard.look.figures.sheet import render
+        from regard.look.pages.map import picture
 
         return picture(render(self.figure(), "png"), f"{self.title}: {self.sentence}", self.notes)
 
@@ -195,3 +203,41 @@ def _name(metric: str) -> str:
 
 def _short(metric: str, value: float) -> str:
     return f"{value:.2f}" if metric in ("loss", "perplexity", "bits_per_byte") else f"{value:.1f}"
+
+
+def alike(maps: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """How alike maps (..., T, S) are to others, as at the top of this file: (...)."""
+    real = ~np.isnan(maps).all(axis=-1) & ~np.isnan(others).all(axis=-1)  # (..., T)
+    ours, theirs = np.nan_to_num(maps), np.nan_to_num(others)
+    whole = np.abs(ours).sum(-1) + np.abs(theirs).sum(-1)
+    apart = np.abs(ours - theirs).sum(-1) / np.maximum(whole, np.finfo(float).tiny)
+    return _mean(1.0 - apart, real)
+
+
+def sharpness(maps: np.ndarray) -> np.ndarray:
+    """The greatest weight of a row of maps (..., T, S), mean over the rows: (...)."""
+    real = ~np.isnan(maps).all(axis=-1)
+    return _mean(np.where(np.isnan(maps), -np.inf, maps).max(axis=-1), real)
+
+
+def _mean(values: np.ndarray, real: np.ndarray) -> np.ndarray:
+    """Over the last axis, where `real`."""
+    found: np.ndarray = np.where(real, values, 0.0).sum(-1) / np.maximum(1, real.sum(-1))
+    return found
+
+
+def spread(maps: np.ndarray, most: int) -> list[int]:
+    """Of maps (steps, T, S) at most so many, by number: the first, the last, and more where more changes.
+
+    Between two of them lies about the same sum of squared changes: of noise little adds up, of a jump much.
+    """
+    count = len(maps)
+    if count <= most:
+        return list(range(count))
+    changes = 1.0 - alike(maps[1:], maps[:-1])
+    way = np.concatenate([[0.0], np.cumsum(changes**2)])
+    found = [0]
+    for number in range(1, most - 1):
+        nearest = int(np.abs(way - way[-1] * number / (most - 1)).argmin())
+        found.append(min(max(nearest, found[-1] + 1), count - most + number))
+    return [*found, count - 1]

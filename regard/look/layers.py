@@ -30,7 +30,7 @@ class ChannelWeights:
         """By suffix: JSON has every layer; PNG and SVG the last one."""
         if Path(path).suffix.lower() == ".json":
             return write_text(path, json.dumps(self.data()) + "\n")
-        from regard.look.channels import save_bars
+        from regard.look.figures.layers import save_bars
 
         name, values = list(self.layers.items())[-1]
         return save_bars(values, path, f"{self.title}: channel attention of {name}")
@@ -56,7 +56,7 @@ class MixingMatrices:
     def save(self, path: str | Path) -> Path:
         if Path(path).suffix.lower() == ".json":
             return write_text(path, json.dumps(self.data()) + "\n")
-        from regard.look.mixing import save_mixing
+        from regard.look.figures.layers import save_mixing
 
         return save_mixing(list(self.matrices), self.grid, path, self.title)
 

@@ -158,29 +158,29 @@ class Lines:
 
     def figure(self) -> Figure:
         """A matplotlib figure: two columns of words, as tall as they need."""
-        from regard.look.lines_figure import draw
+        from regard.look.figures.text import draw_lines
 
-        return draw(self)
+        return draw_lines(self)
 
     def html(self) -> str:
         """A whole page: nothing is loaded from elsewhere, and without script it is a picture."""
-        from regard.look.lines_html import page
+        from regard.look.pages.text import lines_page
 
-        return page(self)
+        return lines_page(self)
 
     def text(self, width: int = 80, color: bool = False) -> str:
         """For a terminal of that width: each word that looks, and the words that it looks at most."""
-        from regard.look.lines_terminal import draw
-        from regard.look.terminal import ansi
+        from regard.look.terminal.map import ansi
+        from regard.look.terminal.text import draw_lines
 
-        return ansi(draw(self, width, color)) if color else draw(self, width, color).plain
+        return ansi(draw_lines(self, width, color)) if color else draw_lines(self, width, color).plain
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from regard.look.lines_terminal import draw
+        from regard.look.terminal.text import draw_lines
 
-        yield draw(self, options.max_width, console.color_system in ("256", "truecolor") and not console.no_color)
+        yield draw_lines(self, options.max_width, console.color_system in ("256", "truecolor") and not console.no_color)
 
     def _repr_html_(self) -> str:
-        from regard.look.lines_html import fragment
+        from regard.look.pages.text import lines_fragment
 
-        return fragment(self)
+        return lines_fragment(self)

@@ -1,11 +1,17 @@
-"""An attention map: who looks where, how much, with a label on every row and column.
+"""An attention map: who looks where, how much, with a label on every row and column; its words joined, tokens hidden.
 
-It only holds numbers and names; the pictures are drawn by the neighbours, imported when they are asked for, so that
-importing this file costs nothing but numpy.
+Pieces are joined into words with C (S, words) and R (words, T) of zeros and ones, each row of R divided by the pieces of
+its word: the map A of pieces becomes R A C. The sum of a row is the mean of its pieces' sums; where each is one, it is one.
+
+Special tokens tell where a text begins and ends. Heads that have nothing to do look there, so that without them little may
+remain: a note says what was taken away.
 """
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,10 +21,11 @@ import numpy as np
 
 from regard.brief import brief, quoted
 from regard.errors import RegardError, UsageError
-from regard.files import write_bytes
-from regard.look import formats
+from regard.files import finite, write_bytes
 from regard.look.colors import only_key, scale_top
+from regard.look.labels import visible
 from regard.look.saving import save_as
+from regard.tokens.words import Words, is_special, word_label, words_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -95,13 +102,11 @@ class AttentionMap:
 
     def words(self) -> AttentionMap:
         """Pieces joined into words, on both axes: columns add up, rows are averaged, so a row's sum stays."""
-        from regard.look.merging import into_words
 
         return into_words(self)
 
     def hide(self, specials: bool = True, labels: Sequence[str] = ()) -> AttentionMap:
         """Without special tokens (<s>, </s>, [CLS]) and those with the given labels; a note says what they had."""
-        from regard.look.hiding import without
 
         return without(self, specials, labels)
 
@@ -120,40 +125,196 @@ class AttentionMap:
         return write_bytes(path, self._repr_png_())
 
     def json(self) -> str:
-        return formats.as_json(self.weights, self.columns, self.rows, self.title, self.notes)
+        return as_json(self.weights, self.columns, self.rows, self.title, self.notes)
 
     def csv(self) -> str:
-        return formats.as_csv(self.weights, self.columns, self.rows)
+        return as_csv(self.weights, self.columns, self.rows)
 
     def html(self) -> str:
         """A whole page: the map, and every number under the pointer; nothing is loaded from elsewhere."""
-        from regard.look.page import page_of
+        from regard.look.pages.map import map_page
 
-        return page_of(self)
+        return map_page(self)
 
     def text(self, width: int = 80, color: bool = False) -> str:
         """The map for a terminal of that width: with ANSI colours, or with the shades ░▒▓█."""
-        from regard.look.terminal import ansi, draw
+        from regard.look.terminal.map import ansi, draw_map
 
-        return ansi(draw(self, width, color)) if color else draw(self, width, color).plain
+        return ansi(draw_map(self, width, color)) if color else draw_map(self, width, color).plain
 
     def figure(self) -> Figure:
         """A matplotlib figure: a heat map, or one for each head."""
-        from regard.look.figure import draw
+        from regard.look.figures.map import draw_map
 
-        return draw(self)
+        return draw_map(self)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from regard.look.terminal import draw
+        from regard.look.terminal.map import draw_map
 
-        yield draw(self, options.max_width, console.color_system in ("256", "truecolor") and not console.no_color)
+        yield draw_map(self, options.max_width, console.color_system in ("256", "truecolor") and not console.no_color)
 
     def _repr_png_(self) -> bytes:
-        from regard.look.figure import render
+        from regard.look.figures.sheet import render
 
         return render(self.figure(), "png")
 
     def _repr_html_(self) -> str:
-        from regard.look.html import table
+        from regard.look.pages.map import map_table
 
-        return table(self)
+        return map_table(self)
+
+
+NOTE = "pieces joined into words: columns added up, rows averaged"
+
+
+def into_words(map: AttentionMap) -> AttentionMap:
+    """The map of words, with a note; a map of whole words is left as it is."""
+    rows, columns = words_of(map.rows), words_of(map.columns)
+    down, across = (
+        tuple(word_label(labels, word) for word in words)
+        for labels, words in ((map.rows, rows), (map.columns, columns))
+    )
+    if (len(down), len(across)) == (len(map.rows), len(map.columns)):
+        return replace(map, rows=down, columns=across)
+    return replace(map, weights=joined(map.weights, rows, columns), rows=down, columns=across, notes=(*map.notes, NOTE))
+
+
+def rows_into_words(map: AttentionMap) -> AttentionMap:
+    """Only the rows, where the columns are to be read as a text of pieces."""
+    rows = words_of(map.rows)
+    weights = joined(map.weights, rows, [(place,) for place in range(len(map.columns))])
+    return replace(map, weights=weights, rows=tuple(word_label(map.rows, word) for word in rows))
+
+
+def joined(weights: np.ndarray, rows: Words, columns: Words) -> np.ndarray:
+    """Weights (..., T, S) of pieces as weights of words. A cell is masked where all its cells are; masked is zero.
+
+    A piece that may look nowhere has no part in the mean of its word.
+    """
+    masked = np.isnan(weights)
+    down, across = _members(rows), _members(columns).T  # (words, T), (S, words)
+    sums = down @ np.where(masked, 0.0, weights) @ across
+    looking = down @ (~masked).any(axis=-1)[..., None]  # (..., words, 1): pieces that look anywhere
+    seen = down @ (~masked) @ across > 0
+    return np.where(seen, sums / np.maximum(looking, 1), np.nan)
+
+
+def _members(words: Words) -> np.ndarray:
+    """One where a piece belongs to a word: (words, pieces)."""
+    found = np.zeros((len(words), sum(map(len, words))))
+    for number, word in enumerate(words):
+        found[number, list(word)] = 1.0
+    return found
+
+
+STAND_FOR_TEXT = ("[MASK]", "<mask>", "[UNK]", "<unk>")  # special, but a word is, or was, at their place
+NOTHING = 1e-6  # of a row's weight: too little to be made one again
+MOST_NAMES = 6  # rows or tokens named in a note
+
+
+def without(map: AttentionMap, specials: bool, labels: Sequence[str]) -> AttentionMap:
+    """The rows and columns that stay, each row with the sum that it had."""
+    known = {_name(label) for label in (*map.rows, *map.columns)}
+    unknown = [label for label in labels if _name(label) not in known]
+    if unknown:
+        raise UsageError(f"no token {visible(unknown[0])} to hide; there are {_named(dict.fromkeys(map.columns))}")
+    rows, columns = (_gone(each, specials, labels) for each in (map.rows, map.columns))
+    if rows.all() or columns.all():
+        raise UsageError(
+            "all rows or all columns of this map would be hidden; show special tokens (leave out --hide-special)"
+        )
+    if not rows.any() and not columns.any():
+        return map
+    names = _named(dict.fromkeys(np.array([*map.columns, *map.rows], dtype=object)[np.concatenate([columns, rows])]))
+    left = map.weights[..., ~rows, :]  # (..., T, S)
+    had = np.nansum(np.abs(left), axis=-1)  # (..., T)
+    lost = np.nansum(np.abs(left[..., columns]), axis=-1)
+    empty = had - lost <= NOTHING * had  # also of a row that looked nowhere
+    factor = np.where(empty, 0.0, had / np.where(empty, 1.0, had - lost))
+    kept = tuple(label for label, gone in zip(map.rows, rows, strict=True) if not gone)
+    return replace(
+        map,
+        weights=left[..., ~columns] * factor[..., None],
+        columns=tuple(label for label, gone in zip(map.columns, columns, strict=True) if not gone),
+        rows=kept,
+        notes=(*map.notes, _note(names, kept, had, lost, empty) if columns.any() else f"without the rows {names}"),
+    )
+
+
+def _gone(each: Sequence[str], specials: bool, labels: Sequence[str]) -> np.ndarray:
+    """True where a token leaves the map."""
+    named = {_name(label) for label in labels}
+    hidden = [
+        _name(label) in named or (specials and is_special(label) and label not in STAND_FOR_TEXT) for label in each
+    ]
+    return np.array(hidden)
+
+
+def _note(names: str, rows: Sequence[str], had: np.ndarray, lost: np.ndarray, empty: np.ndarray) -> str:
+    """What the hidden tokens had: on average over rows (and heads), and at most."""
+    looked = had > 0
+    if not looked.any():
+        return f"without {names}"
+    shares = np.where(looked, lost / np.where(looked, had, 1.0), -1.0)  # (..., T)
+    worst = rows[int(np.unravel_index(shares.argmax(), shares.shape)[-1])]
+    told = (
+        f"without {names}: {'they' if ', ' in names else 'it'} had {shares[looked].mean():.0%} of the weight "
+        f"(at most {shares.max():.0%}, row '{visible(worst)}'); rows renormalised"
+    )
+    lone = (empty & looked).reshape(-1, len(rows)).any(axis=0)  # (T,)
+    if not lone.any():
+        return told
+    return f"{told}; all of the weight of {_named(np.array(rows, dtype=object)[lone])} was there: zeros"
+
+
+def _name(label: str) -> str:
+    return word_label([label], [0])
+
+
+def _named(labels: Sequence[str] | dict[str, None] | np.ndarray) -> str:
+    each = [visible(_name(label)) for label in labels]
+    more = f" and {len(each) - MOST_NAMES} more" if len(each) > MOST_NAMES else ""
+    return ", ".join(each[:MOST_NAMES]) + more
+
+
+def as_json(
+    weights: np.ndarray, columns: Sequence[str], rows: Sequence[str], title: str, notes: Sequence[str] = ()
+) -> str:
+    """One object with title, notes, columns, rows and weights, nested as the map is; a masked cell is null."""
+    value = {"title": title, "notes": notes, "columns": columns, "rows": rows}
+    return json.dumps(finite({**value, "weights": weights.tolist()}), ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def as_csv(weights: np.ndarray, columns: Sequence[str], rows: Sequence[str]) -> str:
+    """A header of names ("token" and the column labels), then a line for each row label; heads have their number in front.
+
+    A masked cell is empty. Notes are sentences, not names: they stand in the JSON.
+    """
+    heads: list[tuple[tuple[int, ...], np.ndarray]] = [((), weights)]
+    if weights.ndim == 3:
+        heads = [((number,), head) for number, head in enumerate(weights)]
+    return _as_csv(["head"] if weights.ndim == 3 else [], heads, columns, rows)
+
+
+def layers_as_csv(layers: Sequence[np.ndarray], columns: Sequence[str], rows: Sequence[str]) -> str:
+    """As `as_csv`, of layers (H, T, S) each; layer and head have their numbers in front."""
+    heads = [((layer, head), weights) for layer, each in enumerate(layers) for head, weights in enumerate(each)]
+    return _as_csv(["layer", "head"], heads, columns, rows)
+
+
+def _as_csv(
+    numbered: Sequence[str],
+    heads: Sequence[tuple[tuple[int, ...], np.ndarray]],
+    columns: Sequence[str],
+    rows: Sequence[str],
+) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*numbered, "token", *columns])
+    for numbers, weights in heads:
+        writer.writerows([*numbers, label, *_cells(line)] for label, line in zip(rows, weights, strict=True))
+    return text.getvalue()
+
+
+def _cells(line: np.ndarray) -> list[str]:
+    return ["" if np.isnan(weight) else repr(float(weight)) for weight in line]

@@ -166,7 +166,7 @@ class PictureMap:
         path = Path(path)
         suffix = path.suffix.lower()
         if suffix in (".png", ".svg"):
-            from regard.look.figure import render
+            from regard.look.figures.sheet import render
 
             return write_bytes(path, render(self.figure(smooth=smooth, own_scale=own_scale), suffix[1:]))
         texts = {".html": self.html, ".json": self.json, ".csv": self.csv}
@@ -215,37 +215,39 @@ class PictureMap:
 
     def html(self) -> str:
         """A whole page: no script, nothing loaded from elsewhere."""
-        from regard.look.pictures_html import page
+        from regard.look.pages.pictures import pictures_page
 
-        return page(self)
+        return pictures_page(self)
 
     def terminal(self, width: int = 80, color: bool = False) -> str:
         """The map for a terminal of that width: with ANSI colours, or with the shades ░▒▓█."""
-        from regard.look.pictures_terminal import draw
-        from regard.look.terminal import ansi
+        from regard.look.terminal.map import ansi
+        from regard.look.terminal.pictures import draw_pictures
 
-        return ansi(draw(self, width, color)) if color else draw(self, width, color).plain
+        return ansi(draw_pictures(self, width, color)) if color else draw_pictures(self, width, color).plain
 
     def figure(self, *, smooth: bool = False, own_scale: bool = False) -> Figure:
         """A matplotlib figure: the picture, then a panel each; the places are flat squares on one scale of colour.
 
         `smooth` runs a curve through the places, `own_scale` ends each panel's scale at its peak; the figure says so.
         """
-        from regard.look.pictures_figure import draw
+        from regard.look.figures.pictures import draw_pictures
 
-        return draw(self, smooth=smooth, own_scale=own_scale)
+        return draw_pictures(self, smooth=smooth, own_scale=own_scale)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from regard.look.pictures_terminal import draw
+        from regard.look.terminal.pictures import draw_pictures
 
-        yield draw(self, options.max_width, console.color_system in ("256", "truecolor") and not console.no_color)
+        yield draw_pictures(
+            self, options.max_width, console.color_system in ("256", "truecolor") and not console.no_color
+        )
 
     def _repr_png_(self) -> bytes:
-        from regard.look.figure import render
+        from regard.look.figures.sheet import render
 
         return render(self.figure(), "png")
 
     def _repr_html_(self) -> str:
-        from regard.look.pictures_html import fragment
+        from regard.look.pages.pictures import pictures_fragment
 
-        return fragment(self)
+        return pictures_fragment(self)

@@ -1,27 +1,41 @@
-"""From what a recording saw to maps with labels: of one call, or of all layers and heads of a text.
+"""From what a recording saw to maps with labels: of one call, of all layers and heads of a text, beside exact attention.
 
-tokens = tokenizer("A man rides a bike.", return_tensors="pt")
-names = tokenizer.convert_ids_to_tokens(tokens["input_ids"][0])
-with regard.record(bert, labels={"text": [names]}) as seen:      # a Hugging Face model, as it is
-    bert(**tokens)
-map_of(seen, seen.calls[0]).words().save("first.png")
-sentence_of(seen).grid().save("heads.html")
+    tokens = tokenizer("A man rides a bike.", return_tensors="pt")
+    names = tokenizer.convert_ids_to_tokens(tokens["input_ids"][0])
+    with regard.record(bert, labels={"text": [names]}) as seen:      # a Hugging Face model, as it is
+        bert(**tokens)
+    map_of(seen, seen.calls[0]).words().save("first.png")
+    sentence_of(seen).grid().save("heads.html")
+
+How far the map a that an attention really mixed is from the map b that exact attention would have mixed on the same input
+is said in one number, the mean over queries of
+
+    total variation  ½ Σ_s |a_ts - b_ts|              where rows of both sum to one: 0 is equal, 1 has nothing in common
+    relative L1      Σ_s |a_ts - b_ts| / Σ_s |b_ts|   where rows of a do not
+
+A query that is padding, or may look nowhere, does not count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from regard.errors import UsageError
+from regard.files import finite, write_bytes, write_json
+from regard.look.layers import check_choice
 from regard.look.map import AttentionMap
 from regard.look.sentence import NAMES, SentenceAttention
 from regard.tokens.tokenizer import as_read
 
-if TYPE_CHECKING:  # whoever records has torch; who only draws need not wait for it
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import Console, ConsoleOptions
+
     from regard.attention import AttentionCall, Seen
 
 
@@ -91,3 +105,154 @@ def _sides(seen: Seen, text: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
     sides = ("target", "source") if "source" in seen.labels else ("text", "text")
     rows, columns = (tuple(seen.labels[side][text]) if side in seen.labels else () for side in sides)
     return rows, columns
+
+
+NO_EXACT = "a state-space layer has no queries and keys, so there is no exact map beside its own"
+SAME = "this attention computes all pairs: what it mixes is the exact map"
+
+
+@dataclass(frozen=True, eq=False)
+class Effective:
+    """One attention on one text; NaN where a query must not look."""
+
+    path: str
+    role: str
+    map: np.ndarray  # (H, T, S)
+    exact: np.ndarray | None  # (H, T, S); None where there is none
+    differences: np.ndarray  # (H,); empty without an exact map
+    measure: str  # of the differences: total variation, or relative L1
+    same: bool  # exact attention was computed
+
+    @property
+    def difference(self) -> float | None:
+        """The mean over heads."""
+        return float(self.differences.mean()) if self.differences.size else None
+
+    @property
+    def gaps(self) -> np.ndarray:
+        """|effective - exact| of each cell: (H, T, S)."""
+        assert self.exact is not None
+        return np.abs(self.map - self.exact)
+
+
+def effective(call: AttentionCall, row: int = 0) -> Effective:
+    """What a recorded attention mixed in one text of its batch."""
+    allowed = call.permitted()[row].cpu().numpy()  # (H, T, S)
+    mixed = _masked(call.weights()[row].double().cpu().numpy(), allowed)
+    measure = "total variation" if call.sums_to_one else "relative L1"
+    if not call.has_exact:
+        return Effective(call.path, call.role, mixed, None, np.empty(0), measure, same=False)
+    exact = _masked(call.exact()[row].double().cpu().numpy(), allowed)
+    gaps = np.nansum(np.abs(mixed - exact), axis=-1)  # (H, T)
+    sizes = 2.0 if call.sums_to_one else np.maximum(np.nansum(np.abs(exact), axis=-1), np.finfo(float).tiny)
+    differences = _mean_of_real(gaps / sizes, allowed, call.role)
+    return Effective(call.path, call.role, mixed, exact, differences, measure, same=not callable(call.told))
+
+
+def _masked(weights: np.ndarray, allowed: np.ndarray) -> np.ndarray:
+    return np.where(allowed, weights, np.nan)
+
+
+def _mean_of_real(values: np.ndarray, allowed: np.ndarray, role: str) -> np.ndarray:
+    """The mean of (H, T) over the queries of each head that are real. In self-attention those are the real keys."""
+    real = allowed.any(axis=-1)  # (H, T)
+    if role in ("self", "causal"):
+        real &= np.diagonal(allowed, axis1=-2, axis2=-1)
+    return np.where(real, values, 0.0).sum(axis=-1) / np.maximum(1, real.sum(axis=-1))
+
+
+@dataclass(frozen=True, eq=False)
+class EffectiveAttention:
+    """All layers of a model on one text. Of them, one head, the mean of one layer, or the mean of all is shown."""
+
+    columns: tuple[str, ...]  # S labels
+    rows: tuple[str, ...]  # T labels
+    layers: tuple[Effective, ...]
+    layer: int | None = None
+    head: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.layers:
+            raise UsageError("this model has no attention between words to compare; leave out --exact")
+        check_choice(self.layer, self.head, [len(each.map) for each in self.layers])
+
+    @property
+    def chosen(self) -> tuple[Effective, ...]:
+        return self.layers if self.layer is None else (self.layers[self.layer],)
+
+    def maps(self) -> dict[str, AttentionMap]:
+        """What is shown: effective, and where there is an exact map, exact and difference."""
+        found = {"effective": self._mean(lambda each: each.map)}
+        if all(each.exact is not None for each in self.chosen):
+            found["exact"] = self._mean(lambda each: each.exact)  # type: ignore[return-value, arg-type]
+            found["difference"] = self._mean(lambda each: each.gaps)
+        return found
+
+    def difference(self) -> float | None:
+        """Of what is shown: one head's, or the mean over heads."""
+        found = [each.differences if self.head is None else each.differences[self.head :][:1] for each in self.chosen]
+        values = np.concatenate(found)
+        return float(values.mean()) if values.size else None
+
+    def _mean(self, of: Callable[[Effective], np.ndarray]) -> AttentionMap:
+        heads = np.concatenate([of(each) for each in self.chosen])  # (layers * H, T, S)
+        whole = AttentionMap(heads, self.columns, self.rows)
+        return whole.mean() if self.head is None else AttentionMap(heads[self.head], self.columns, self.rows)
+
+    @property
+    def title(self) -> str:
+        layers, heads = len(self.layers), len(self.chosen[0].map)
+        one = f"layer {self.layer} (of {layers}, counted from 0)"
+        which = f"mean of {layers} layers x {heads} heads" if self.layer is None else one
+        if self.layer is not None:
+            which += f", mean of {heads} heads" if self.head is None else f", head {self.head}"
+        return f"{NAMES.get(self.layers[0].role, self.layers[0].role)}, {which} · {self.sentence}"
+
+    @property
+    def sentence(self) -> str:
+        """How far apart the maps are."""
+        difference = self.difference()
+        if difference is None:
+            return NO_EXACT
+        return SAME if all(each.same for each in self.chosen) else f"{self.chosen[0].measure} {difference:.3f}"
+
+    def figure(self) -> Figure:
+        from regard.look.figures.map import draw_effective
+
+        return draw_effective(self.maps(), self.title)
+
+    def save(self, path: str | Path) -> Path:
+        """By suffix: JSON has every layer and head; PNG and SVG what is chosen."""
+        path = Path(path)
+        suffix = path.suffix.lower()
+        if suffix == ".json":
+            return write_json(path, finite(self.data()))
+        if suffix not in (".png", ".svg"):
+            raise UsageError(f"cannot tell how to write two maps to {path.name}; use .png, .svg, .json")
+        from regard.look.figures.sheet import render
+
+        return write_bytes(path, render(self.figure(), suffix[1:]))
+
+    def data(self) -> dict[str, Any]:
+        return {"columns": list(self.columns), "rows": list(self.rows), "layers": [_data(each) for each in self.layers]}
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
+        for name, each in self.maps().items():
+            yield AttentionMap(each.weights, each.columns, each.rows, name)
+        yield self.title
+        for number, layer in enumerate(self.layers):
+            if layer.differences.size and not layer.same:
+                told = " ".join(f"{value:.3f}" for value in layer.differences)
+                yield f"layer {number}: {layer.measure} {layer.difference:.3f}, by head {told}"
+
+
+def _data(each: Effective) -> dict[str, Any]:
+    return {
+        "path": each.path,
+        "role": each.role,
+        "measure": each.measure,
+        "difference": each.difference,
+        "differences": each.differences.tolist(),
+        "effective": each.map.tolist(),
+        "exact": None if each.exact is None else each.exact.tolist(),
+    }

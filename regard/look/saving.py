@@ -21,7 +21,7 @@ def save_as(path: str | Path, what: str, figure: Callable[[], Figure], texts: Ma
     path = Path(path)
     suffix = path.suffix.lower()
     if suffix in PICTURES:
-        from regard.look.figure import render
+        from regard.look.figures.sheet import render
 
         return write_bytes(path, render(figure(), suffix[1:]))
     if suffix in texts:

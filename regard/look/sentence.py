@@ -1,23 +1,35 @@
-"""Where a model looked in one text: all layers and heads of one role, with labels, and beside it the other roles."""
+"""Where a model looked in one text: all layers and heads of one role, the other roles beside it, and all heads at a glance.
+
+Attention rollout (Abnar & Zuidema 2020, "Quantifying attention flow in transformers", eq. 1, with the residual connection
+of section 3) tells how much of each token is in each vector above a stack of attentions:
+
+    R_l = ½ (A_l + I) R_{l-1},   R_0 = I,   A_l the mean of the heads of layer l
+
+`regard.models.classifier.rollout` is the same for recorded batches; this one is for maps, and knows which cells no path
+reaches.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from regard.brief import brief
-from regard.errors import UsageError
+from regard.brief import brief, quoted
+from regard.errors import RegardError, UsageError
 from regard.files import finite, write_json
-from regard.look import rollout
 from regard.look.layers import check_choice
-from regard.look.map import AttentionMap
+from regard.look.map import AttentionMap, layers_as_csv
+from regard.look.saving import save_as
 
 if TYPE_CHECKING:
-    from regard.look.all_heads import AllHeads
+    from matplotlib.figure import Figure
+    from rich.console import Console, ConsoleOptions, RenderResult
+
     from regard.look.lines import Lines
 
 NAMES = {
@@ -75,7 +87,6 @@ class SentenceAttention:
 
     def grid(self) -> AllHeads:
         """Every layer and head, small, on one scale."""
-        from regard.look.all_heads import AllHeads
 
         layers, heads = len(self._heads()), len(self._heads()[0])
         title = (
@@ -90,12 +101,12 @@ class SentenceAttention:
         """
         heads = self._heads()
         if self.role in ("self", "causal"):
-            note = rollout.STACK.format(len(heads))
-            found = self._named(rollout.rollout(heads), f"rollout over {len(heads)} layers")
+            note = STACK.format(len(heads))
+            found = self._named(rollout(heads), f"rollout over {len(heads)} layers")
         elif self.role == "cross" and "self" in self.others:
             encoder = self.others["self"]._heads()
-            note = rollout.CROSS.format(len(encoder))
-            whole = rollout.cross_rollout(heads[-1], encoder)
+            note = CROSS.format(len(encoder))
+            whole = cross_rollout(heads[-1], encoder)
             found = self._named(whole, f"rollout of the last layer over {len(encoder)} encoder layers")
         else:
             raise UsageError(
@@ -160,3 +171,136 @@ class SentenceAttention:
     def _named(self, weights: np.ndarray, which: str) -> AttentionMap:
         title = f"{self._name}, {which}" if which else self._name
         return AttentionMap(weights, self.source, self.target, title, self.notes)
+
+
+@dataclass(frozen=True, eq=False)
+class AllHeads:
+    """Every layer and head on one text. Shows itself in a notebook and on a rich console."""
+
+    layers: dict[str, np.ndarray]  # module path -> (H, T, S), NaN where masked
+    columns: tuple[str, ...]  # S labels: what is looked at
+    rows: tuple[str, ...]  # T labels: who looks
+    title: str = ""
+    notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        shape = f"{len(self.rows)} x {len(self.columns)}"
+        return brief(self, quoted(self.title) if self.title else "", f"{len(self.layers)} layers", shape)
+
+    def __post_init__(self) -> None:
+        if not self.layers:
+            raise RegardError("a grid of heads without layers: there is nothing to show")
+        for name, weights in self.layers.items():
+            if weights.ndim != 3 or weights.shape[1:] != (len(self.rows), len(self.columns)):
+                raise RegardError(
+                    f"{name} has weights of shape {weights.shape}, but there are {len(self.rows)} rows and "
+                    f"{len(self.columns)} columns; give (heads, rows, columns)"
+                )
+
+    @property
+    def heads(self) -> int:
+        """Of the layer that has most."""
+        return max(len(each) for each in self.layers.values())
+
+    def words(self) -> AllHeads:
+        """As `AttentionMap.words`."""
+        return self._split(self._whole().words())
+
+    def hide(self, specials: bool = True, labels: Sequence[str] = ()) -> AllHeads:
+        """As `AttentionMap.hide`; what the hidden tokens had is told of all heads together."""
+        return self._split(self._whole().hide(specials, labels))
+
+    def _whole(self) -> AttentionMap:
+        weights = np.concatenate(list(self.layers.values()))  # (L H, T, S)
+        return AttentionMap(weights, self.columns, self.rows, self.title, self.notes)
+
+    def _split(self, map: AttentionMap) -> AllHeads:
+        ends = np.cumsum([len(each) for each in self.layers.values()])[:-1]
+        layers = dict(zip(self.layers, np.split(map.weights, ends), strict=True))
+        return AllHeads(layers, map.columns, map.rows, map.title, map.notes)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the heads in the format that the suffix names, whole or not at all."""
+        return save_as(path, "heads", self.figure, {".html": self.html, ".json": self.json, ".csv": self.csv})
+
+    def data(self) -> dict[str, Any]:
+        """Everything as strict JSON holds it; a masked cell is null."""
+        layers = {name: weights.tolist() for name, weights in self.layers.items()}
+        return finite(
+            {"title": self.title, "notes": self.notes, "columns": self.columns, "rows": self.rows, "layers": layers}
+        )
+
+    def json(self) -> str:
+        return json.dumps(self.data(), ensure_ascii=False, allow_nan=False) + "\n"
+
+    def csv(self) -> str:
+        return layers_as_csv(list(self.layers.values()), self.columns, self.rows)
+
+    def html(self) -> str:
+        """A whole page: all heads small, and the one that is clicked large, with every number under the pointer."""
+        from regard.look.pages.map import maps_page
+
+        lines = [
+            [(f"layer {layer}, head {head}", weights) for head, weights in enumerate(each)]
+            for layer, each in enumerate(self.layers.values())
+        ]
+        return maps_page(lines, self.columns, self.rows, self.title, self.notes)
+
+    def figure(self) -> Figure:
+        from regard.look.figures.heads import draw_all_heads
+
+        return draw_all_heads(self)
+
+    def text(self, width: int = 80, color: bool = False) -> str:
+        """The heads for a terminal of that width: with ANSI colours, or with the shades ░▒▓█."""
+        from regard.look.terminal.map import ansi, draw_all_heads
+
+        return ansi(draw_all_heads(self, width, color)) if color else draw_all_heads(self, width, color).plain
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from regard.look.terminal.map import draw_all_heads
+
+        yield draw_all_heads(
+            self, options.max_width, console.color_system in ("256", "truecolor") and not console.no_color
+        )
+
+    def _repr_png_(self) -> bytes:
+        from regard.look.figures.sheet import render
+
+        return render(self.figure(), "png")
+
+    def _repr_html_(self) -> str:
+        from regard.look.pages.map import picture
+
+        return picture(self._repr_png_(), self.title or "all heads", self.notes)
+
+
+PAPER = "attention rollout (Abnar & Zuidema 2020, eq. 1)"
+STACK = PAPER + ": the product over {} layers of (A + I)/2, A the mean of a layer's heads"
+CROSS = (
+    PAPER + ": the last layer's cross-attention times the product over {} encoder layers of (A + I)/2; heads averaged"
+)
+
+
+def rollout(layers: Sequence[np.ndarray]) -> np.ndarray:
+    """Of self-attentions (H, T, T), from the first to the last: (T, T), NaN where nothing can come from."""
+    size = layers[0].shape[-1]
+    mixed = reached = np.eye(size)
+    for heads in layers:
+        mixed = (mean_of_heads(heads) @ mixed + mixed) / 2
+        reached = np.minimum((~np.isnan(heads)).any(axis=0) @ reached + reached, 1.0)
+    return np.where(reached > 0, mixed, np.nan)
+
+
+def cross_rollout(cross: np.ndarray, encoder: Sequence[np.ndarray]) -> np.ndarray:
+    """Of a decoder's look (H, T, S) at an encoder of self-attentions (H, S, S): (T, S)."""
+    inside = rollout(encoder)
+    reached = (~np.isnan(cross)).any(axis=0) @ (~np.isnan(inside)).astype(float) > 0
+    return np.where(reached, mean_of_heads(cross) @ np.nan_to_num(inside), np.nan)
+
+
+def mean_of_heads(heads: np.ndarray) -> np.ndarray:
+    """The mean (T, S) of heads (H, T, S). Rows of any sums and signs are taken by their size, so that each sums to one."""
+    sizes = np.abs(np.nan_to_num(heads))
+    sums = sizes.sum(axis=-1, keepdims=True)
+    return (sizes / np.where(sums > 0, sums, 1.0)).mean(axis=0)

@@ -1,4 +1,4 @@
-"""A text with a weight on each of its pieces: which words a model looked at, as colours behind them."""
+"""A text with a weight on each of its pieces, and the rows of a map as such texts: which words a model looked at."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from regard.brief import brief, quoted
-from regard.errors import RegardError
+from regard.errors import RegardError, UsageError, nearest
 from regard.files import finite, write_bytes
 from regard.look.colors import scale_top
+from regard.look.labels import one_word, running, visible, visible_title
+from regard.look.map import BEYOND, AttentionMap
 from regard.look.saving import save_as
-from regard.look.wrapping import one_word
+from regard.tokens.words import word_label, words_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.text import Text
 
 
 @dataclass(frozen=True, eq=False)  # NaN equals nothing, so that == would have no use
@@ -145,39 +148,128 @@ class WeighedText:
 
     def html(self) -> str:
         """A whole page: no script, nothing loaded from elsewhere."""
-        from regard.look.words_html import page
+        from regard.look.pages.text import words_page
 
-        return page(self)
+        return words_page(self)
 
     def terminal(self, width: int = 80, color: bool = False) -> str:
         """The text for a terminal of that width: with ANSI colours, or with the shades ░▒▓█ under the words."""
-        from regard.look.terminal import ansi
-        from regard.look.words_terminal import draw
+        from regard.look.terminal.map import ansi
+        from regard.look.terminal.text import draw_words
 
-        return ansi(draw(self, width, color)) if color else draw(self, width, color).plain
+        return ansi(draw_words(self, width, color)) if color else draw_words(self, width, color).plain
 
     def figure(self) -> Figure:
         """A matplotlib figure: the text in lines, as tall as it needs."""
-        from regard.look.words_figure import draw
+        from regard.look.figures.text import draw_words
 
-        return draw(self)
+        return draw_words(self)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from regard.look.words_terminal import draw
+        from regard.look.terminal.text import draw_words
 
-        yield draw(self, options.max_width, console.color_system in ("256", "truecolor") and not console.no_color)
+        yield draw_words(self, options.max_width, console.color_system in ("256", "truecolor") and not console.no_color)
 
     def _repr_png_(self) -> bytes:
-        from regard.look.figure import render
+        from regard.look.figures.sheet import render
 
         return render(self.figure(), "png")
 
     def _repr_html_(self) -> str:
-        from regard.look.words_html import fragment
+        from regard.look.pages.text import words_fragment
 
-        return fragment(self)
+        return words_fragment(self)
 
 
 def _total(weights: list[float]) -> float:
     known = [weight for weight in weights if not math.isnan(weight)]
     return math.fsum(known) if known else math.nan
+
+
+MOST_NAMES = 30  # rows named in an error
+
+
+@dataclass(frozen=True, eq=False)
+class RowTexts:
+    """A map (T, S) whose columns are pieces of a text. In a terminal every row in turn; in a file one, or the mean."""
+
+    map: AttentionMap
+    words: bool = True  # the pieces of a word share one colour
+
+    def row(self, which: int | str) -> WeighedText:
+        """One row: by number from 0, or by its word (the first that reads so)."""
+        place = self._place(which)
+        weights, caption = self.map.weights[place], f"'{visible(word_label(self.map.rows, [place]))}' looks at"
+        return self._weighed(weights, caption)
+
+    def mean(self) -> WeighedText:
+        """The mean of all rows, masked cells counting as zero."""
+        weights = np.nan_to_num(self.map.weights).mean(axis=0)
+        caption = f"mean of {len(self.map.rows)} rows: how much each word is looked at"
+        masked = bool(np.isnan(self.map.weights).any())
+        return self._weighed(
+            weights, f"{caption} (what is masked counts as 0, so early words get more)" if masked else caption
+        )
+
+    def save(self, path: str | Path) -> Path:
+        return self.mean().save(path)
+
+    def _place(self, which: int | str) -> int:
+        names = [word_label([label], [0]) for label in self.map.rows]
+        if isinstance(which, str) and which in names:
+            return names.index(which)
+        number = int(which) if isinstance(which, int) or which.lstrip("-").isdecimal() else None
+        if number is not None and 0 <= number < len(names):
+            return number
+        told = ", ".join(f"{n} {visible(name)}" for n, name in enumerate(names[:MOST_NAMES]))
+        near = nearest(which, names) if isinstance(which, str) and number is None else ""
+        near = near if "did you mean" in near else ""
+        raise UsageError(f"no row {which}{near}; there are {told}{' ...' if len(names) > MOST_NAMES else ''}")
+
+    @property
+    def _notes(self) -> tuple[str, ...]:
+        """Of the map, but for what is true of its own scale alone."""
+        return tuple(note for note in self.map.notes if note != BEYOND)
+
+    def _weighed(self, weights: np.ndarray, caption: str) -> WeighedText:
+        text, spans = running(self.map.columns)
+        groups = words_of(self.map.columns) if self.words else [(n,) for n in range(len(spans))]
+        places = tuple((spans[group[0]][0], spans[group[-1]][1]) for group in groups)
+        totals = tuple(_weight_of(weights[list(group)]) for group in groups)
+        return WeighedText(text, places, totals, self.map.title, "; ".join([caption, *self._notes]))
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield self._drawn(options.max_width, console.color_system in ("256", "truecolor") and not console.no_color)
+
+    def _drawn(self, width: int, colored: bool) -> Text:
+        """Every row with all its words, on one scale."""
+        from rich.text import Text
+
+        from regard.look.terminal.map import scale, told
+        from regard.look.terminal.text import draw_words
+
+        rows = [self.row(place) for place in range(len(self.map.rows))]
+        top = max(row.top for row in rows)
+        lines = [Text(visible_title(self.map.title), style="bold")]
+        for row in rows:
+            lines += [Text(), Text(row.caption.partition(";")[0], style="italic")]
+            same = _OnScale(row.text, row.spans, row.weights, last=top)
+            lines += draw_words(same, width, colored).split("\n")[:-2]  # one legend is enough
+        lines += [Text(), scale(top, colored), *told(self._notes, width)]
+        return Text("\n", no_wrap=True, overflow="ignore").join(lines)
+
+
+@dataclass(frozen=True, eq=False)
+class _OnScale(WeighedText):
+    """A text among several that share a scale."""
+
+    last: float = 1.0
+
+    @property
+    def top(self) -> float:
+        return self.last
+
+
+def _weight_of(weights: np.ndarray) -> float:
+    known = weights[~np.isnan(weights)]
+    return float(np.abs(known).sum()) if known.size else float("nan")

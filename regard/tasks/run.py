@@ -179,7 +179,9 @@ def _run(
         show(Ready(folder, parameters, config.train.steps, prepared.notes))
         outcome = train(job, show, resume=resume)
         if outcome.reason != "interrupted":
-            from regard.look.curves import training_curves  # Matplotlib takes a second that the start does not have
+            from regard.look.figures.curves import (
+                training_curves,  # Matplotlib takes a second that the start does not have
+            )
 
             training_curves(RunLog(folder).rows(), folder / "curves.png")
     return RunResult(folder, outcome, config.task)

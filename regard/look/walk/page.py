@@ -12,9 +12,8 @@ from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from regard.look.colors import GLOW, INK, Color, color, hexadecimal, scale_top
-from regard.look.contrast import ink_on
-from regard.look.figure import FRAME, TEXT, render
+from regard.look.colors import GLOW, INK, Color, color, hexadecimal, ink_on, scale_top
+from regard.look.figures.sheet import FRAME, TEXT, render
 from regard.look.walk.shades import ABOVE, BELOW, signed
 from regard.look.walk.steps import Numbers, Step, Walk, figure, figures, named, size_of, tables, written
 

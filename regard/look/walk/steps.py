@@ -142,7 +142,7 @@ class Walk:
 
     def text(self, width: int = 80, color: bool = False, digits: int = DIGITS) -> str:
         """The walk for a terminal of that width."""
-        from regard.look.terminal import ansi
+        from regard.look.terminal.map import ansi
 
         drawn = self.drawn(width, color, digits)
         return ansi(drawn) if color else drawn.plain

@@ -9,8 +9,7 @@ import numpy as np
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from regard.look.colors import GLOW, color, hexadecimal, scale_top
-from regard.look.contrast import ink_on
+from regard.look.colors import GLOW, color, hexadecimal, ink_on, scale_top
 from regard.look.walk.shades import signed
 from regard.look.walk.steps import Numbers, Step, Walk, figures, named, size_of, tables, written
 

@@ -1,0 +1,216 @@
+"""Several models in one figure: scores by source length, learning over time, loss beyond the length of training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
+
+from regard.errors import RegardError
+from regard.files import write_bytes
+from regard.look.figures.sheet import DPI, QUIET, TEXT, legend, render, shown_name, style, tidy
+
+SHORT = 2.0  # minutes; below, an axis counts seconds
+SPREAD, APART = 0.45, 0.08  # of a column: most that all points of it take, and between two of them
+
+
+@dataclass(frozen=True)
+class Column:
+    """A place on the axis of lengths."""
+
+    label: str  # "6 to 10"
+    sentences: int
+    joined: int = 1  # how many neighbours make one input
+
+
+@dataclass(frozen=True)
+class Bars:
+    """One model's scores, one for each column, with their intervals."""
+
+    name: str
+    values: Sequence[float]
+    lows: Sequence[float]
+    highs: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One model's validations: minutes of training, and a value of each metric (NaN for none)."""
+
+    name: str
+    minutes: Sequence[float]
+    bleu: Sequence[float]
+    loss: Sequence[float]
+
+
+def draw_by_length(columns: Sequence[Column], models: Sequence[Bars], unit: str) -> Figure:
+    """A line for each model over buckets of source length; joined inputs stand apart, to the right, with hollow marks."""
+    if not columns or not models:
+        raise RegardError("nothing to draw: there are no scores by length")
+    figure = _figure(max(6.4, 1.1 + 0.95 * len(columns)), 4.1)
+    axes = figure.subplots()
+    plain = [place for place, column in enumerate(columns) if column.joined == 1]
+    joined = [place for place, column in enumerate(columns) if column.joined > 1]
+    for number, model in enumerate(models):
+        shift = _shift(number, len(models))
+        _draw_part(axes, plain, model, number, shift, hollow=False)
+        _draw_part(axes, joined, model, number, shift, hollow=True)
+    tidy(axes)
+    axes.set_xticks(range(len(columns)), [_tick(column, bool(joined)) for column in columns])
+    axes.set_xlim(-0.6, len(columns) - 0.4)
+    top = min(100.0, 1.05 * max(max(model.highs) for model in models)) or 1.0
+    axes.set_ylim(-0.02 * top, 1.02 * top)  # a mark at the edge is whole
+    axes.set_ylabel("BLEU")
+    axes.set_xlabel(f"length of the source in {unit} (n: sentences)", labelpad=6)
+    if joined:
+        _part_joined(axes, joined, has_plain=bool(plain))
+    legend(figure, axes)
+    return figure
+
+
+def _draw_part(axes: Axes, places: list[int], model: Bars, number: int, shift: float, hollow: bool) -> None:
+    """The points of some columns, each with its interval, joined by a line."""
+    if not places:
+        return
+    values = np.array([model.values[place] for place in places])
+    below = values - np.array([model.lows[place] for place in places])
+    above = np.array([model.highs[place] for place in places]) - values
+    look = style(number)
+    line = axes.errorbar(
+        np.array(places) + shift, values, yerr=np.maximum(0.0, [below, above]), linewidth=1.5, markersize=6,
+        elinewidth=0.9, linestyle="--" if hollow else "-", label=None if hollow else shown_name(model.name), **look,
+    )  # fmt: skip
+    if hollow:
+        line[0].set(markerfacecolor="white", markeredgewidth=1.4)
+
+
+def _part_joined(axes: Axes, joined: list[int], has_plain: bool) -> None:
+    """A ground of another shade under what is joined, with a word on it."""
+    first = joined[0] - 0.5
+    axes.axvspan(first, joined[-1] + 0.6, color="#f4f6f8", zorder=0, linewidth=0)
+    if has_plain:
+        axes.axvline(first, color="#c9d0d6", linewidth=0.8, linestyle=(0, (3, 3)))
+    axes.annotate(
+        "joined", (first, 1), xycoords=("data", "axes fraction"), xytext=(5, -4),
+        textcoords="offset points", va="top", ha="left", fontsize=8.5, color=QUIET,
+    )  # fmt: skip
+
+
+def _tick(column: Column, two_lines: bool) -> str:
+    """The range and how many sentences it has, at the same height in every column."""
+    name = column.label if column.joined == 1 else f"{column.joined} joined\n{column.label}"
+    gap = "\n\n" if two_lines and column.joined == 1 else "\n"
+    return f"{name}{gap}n = {column.sentences:,}"
+
+
+def _shift(number: int, count: int) -> float:
+    return (number - (count - 1) / 2) * min(APART, SPREAD / count)
+
+
+def draw_learning(curves: Sequence[Curve]) -> Figure:
+    """BLEU and loss of the validations over minutes of training, a line for each model."""
+    panels = [
+        (key, label) for key, label in (("bleu", "validation BLEU"), ("loss", "validation loss")) if _has(curves, key)
+    ]
+    if not panels:
+        raise RegardError("nothing to draw: no run has a validation in its log")
+    longest = max((max(curve.minutes, default=0.0) for curve in curves), default=0.0)
+    unit, factor = ("seconds", 60) if longest < SHORT else ("minutes", 1)
+    figure = _figure(8.4, 3.7)
+    row = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axes, (key, label) in zip(row, panels, strict=True):
+        for number, curve in enumerate(curves):
+            values = np.array(getattr(curve, key), dtype=float)
+            if not len(values):  # its colour is its own in the other figures too
+                continue
+            marks = max(1, len(values) // 12)  # a mark on every point of a long line would be a rope
+            axes.plot(
+                factor * np.array(curve.minutes), values, linewidth=1.6, markersize=5, markevery=marks,
+                label=shown_name(curve.name), markeredgecolor="white", markeredgewidth=0.6, **style(number),
+            )  # fmt: skip
+        tidy(axes)
+        axes.set_ylabel(label)
+        axes.set_xlabel(f"{unit} of training")
+        axes.set_xlim(left=0)
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=6))
+        axes.margins(y=0.08)
+        if key == "bleu":
+            axes.set_ylim(bottom=0)
+    legend(figure, row[0])
+    return figure
+
+
+def _has(curves: Sequence[Curve], key: str) -> bool:
+    return any(np.isfinite(np.array(getattr(curve, key), dtype=float)).any() for curve in curves)
+
+
+def _figure(width: float, height: float) -> Figure:
+    layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08)
+    figure = Figure(figsize=(width, height), dpi=DPI, facecolor="white", layout=layout)
+    figure.patch.set_edgecolor(TEXT)
+    FigureCanvasAgg(figure)
+    return figure
+
+
+@dataclass(frozen=True)
+class LengthLine:
+    """One model. Lengths and places are multiples of its context of training; NaN where it could not."""
+
+    name: str
+    times: Sequence[float]
+    losses: Sequence[float]
+    places: Sequence[float]  # middles of stretches of its longest window
+    changes: Sequence[float]  # of the loss there, against the same predictions in windows of training
+
+
+def save_lengths(lines: Sequence[LengthLine], path: Path) -> Path:
+    """Write the figure as the suffix says, .png or .svg."""
+    return write_bytes(path, render(draw_lengths(lines), path.suffix.lower()[1:]))
+
+
+def draw_lengths(lines: Sequence[LengthLine]) -> Figure:
+    """Left the loss by the length of the window, right where in the longest one predictions get worse or better."""
+    if not any(np.isfinite(np.array(line.losses, dtype=float)).any() for line in lines):
+        raise RegardError("nothing to draw: no model could read any of these lengths")
+    layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08)
+    figure = Figure(figsize=(8.4, 3.9), dpi=DPI, facecolor="white", layout=layout)
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
+    for number, line in enumerate(lines):
+        _draw(left, line.times, line.losses, line.name, number)
+        _draw(right, line.places, line.changes, line.name, number)
+    for axes in (left, right):
+        tidy(axes)
+        axes.axvline(1, color=QUIET, linewidth=0.9, linestyle=(0, (3, 3)), zorder=1)
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=6))
+    _double(left, sorted({each for line in lines for each in line.times}))
+    left.set_ylabel("loss")
+    right.set_ylabel("change of the loss")
+    right.axhline(0, color=QUIET, linewidth=0.9, zorder=1)
+    left.set_xlabel("window, in contexts of training")
+    right.set_xlabel("position in the longest window, in contexts")
+    right.set_xlim(left=0)
+    legend(figure, left)
+    return figure
+
+
+def _draw(axes: Axes, places: Sequence[float], losses: Sequence[float], name: str, number: int) -> None:
+    axes.plot(
+        places, losses, linewidth=1.6, markersize=5, label=shown_name(name),
+        markeredgecolor="white", markeredgewidth=0.6, **style(number),
+    )  # fmt: skip
+
+
+def _double(axes: Axes, times: Sequence[float]) -> None:
+    """Each doubling takes the same room, and each length that was tried has its number."""
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_locator(FixedLocator(list(times)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}×")

@@ -1,0 +1,1 @@
+"""Pages and notebook fragments in HTML that load nothing from elsewhere."""

@@ -1,0 +1,1 @@
+"""Text in a terminal, with colours or with shades."""

@@ -1,0 +1,98 @@
+"""A map over a picture in a terminal: the places of each panel as blocks, and where each word looks most."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PIL import Image
+from rich.cells import cell_len
+from rich.text import Text
+
+from regard.look.colors import GLOW, color, hexadecimal
+from regard.look.labels import visible_title
+from regard.look.overlay import strongest
+from regard.look.terminal.map import scale
+
+if TYPE_CHECKING:
+    from regard.look.pictures import Panel, PictureMap
+
+SHADES = "·░▒▓█"  # unlike in a map of text, the first is seen: nothing else shows where a panel ends
+GAP = 2  # characters between panels
+WIDEST_NAME = 24
+
+
+def draw_pictures(map: PictureMap, width: int, colored: bool) -> Text:
+    """Title, caption, as many panels side by side as fit the width, the strongest places, and the legend."""
+    lines = [Text(_cut(visible_title(map.title), width), style="bold")] if map.title else []
+    lines += [Text(_cut(visible_title(map.caption), width), style="italic")] if map.caption else []
+    lines += [Text()] if lines else []
+    cell = 2 if 2 * map.grid[1] <= width else 1  # characters; two are about square
+    tiles = [_thumbnail(map, cell)] if colored else []
+    tiles += [_panel(panel, map.top, cell, colored) for panel in map.panels]
+    across = max(1, (width + GAP) // (cell * map.grid[1] + GAP))
+    for start in range(0, len(tiles), across):
+        for parts in zip(*tiles[start : start + across], strict=True):
+            lines.append(Text(" " * GAP).join(parts))
+        lines.append(Text())
+    lines += [*_strongest(map, width), Text(), _legend(map, colored)]
+    return Text("\n", no_wrap=True, overflow="ignore").join(lines)
+
+
+def _panel(panel: Panel, top: float, cell: int, colored: bool) -> list[Text]:
+    """The name, and a line of blocks for each row."""
+    lines = [_name(panel.name, cell * panel.weights.shape[1])]
+    for row in np.zeros_like(panel.weights) if panel.even else panel.weights / top:
+        lines.append(Text.assemble(*(_block(share, cell, colored) for share in row)))
+    return lines
+
+
+def _name(title: str, width: int) -> Text:
+    shown = _cut(title, width)
+    return Text(shown + " " * (width - cell_len(shown)))
+
+
+def _block(share: float, cell: int, colored: bool) -> Text:
+    if colored:
+        return Text(" " * cell, style=f"on {hexadecimal(color(GLOW, share))}")
+    return Text(SHADES[min(int(share * len(SHADES)), len(SHADES) - 1)] * cell)
+
+
+def _thumbnail(map: PictureMap, cell: int) -> list[Text]:
+    """What the model saw, two pixels in a character, as large as a panel."""
+    rows, columns = map.grid
+    left, top, right, bottom = (round(side) for side in map.seen)
+    seen = Image.fromarray(map.picture).crop((left, top, max(right, left + 1), max(bottom, top + 1)))  # black beyond it
+    pixels = np.asarray(seen.resize((cell * columns, 2 * rows), Image.Resampling.BOX))
+    lines = [_name("picture", cell * columns)]
+    for upper, lower in zip(pixels[::2].tolist(), pixels[1::2].tolist(), strict=True):
+        halves = zip(upper, lower, strict=True)
+        lines.append(Text.assemble(*(("▀", f"{hexadecimal(a)} on {hexadecimal(b)}") for a, b in halves)))
+    return lines
+
+
+def _strongest(map: PictureMap, width: int) -> list[Text]:
+    """A line for each panel: its greatest weight and where that is."""
+    names = [_cut(panel.name, min(WIDEST_NAME, max(1, width // 3))) for panel in map.panels]
+    margin = max(cell_len(name) for name in names)
+    rows, columns = map.grid
+    lines = []
+    for name, panel in zip(names, map.panels, strict=True):
+        peak = strongest(panel.weights)
+        where = f"row {peak[0] + 1} of {rows}, column {peak[1] + 1} of {columns}" if peak else "in several places"
+        where = "" if panel.even else f"{where}   "
+        line = f"{name}{' ' * (margin - cell_len(name))}  {panel.value:<7} {where}{visible_title(map.note(panel))}"
+        lines.append(Text(_cut(line.rstrip(), width)))
+    return lines
+
+
+def _cut(text: str, width: int) -> str:
+    if cell_len(text) <= width:
+        return text
+    while text and cell_len(text) > width - 1:
+        text = text[:-1]
+    return text + "…"
+
+
+def _legend(map: PictureMap, colored: bool) -> Text:
+    return scale(map.top, colored, SHADES).append(f"   {map.grid[0]} × {map.grid[1]} places")
