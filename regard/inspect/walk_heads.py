@@ -13,7 +13,6 @@ from regard.attention.relative import T5, ALiBi, DistanceTables, Shaw, bucket_of
 from regard.blocks import Around, Block
 from regard.embed import TokenEmbedding
 from regard.errors import UsageError
-from regard.inspect.reading import Reading
 from regard.inspect.walk_pass import Passed, array, embedding_of, norm_of, one_pass, reasons_of
 from regard.look.walk.embedding import embedded, position_step, token_step
 from regard.look.walk.ending import ending_step
@@ -22,6 +21,7 @@ from regard.look.walk.heads import around, joined, look
 from regard.look.walk.heads_steps import heads_steps
 from regard.look.walk.steps import Step
 from regard.look.walk.sums import asker
+from regard.predictor import Reading
 
 
 def heads_walk(
@@ -40,7 +40,7 @@ def heads_walk(
             f"{owner.kernel.name} attention does not score every key, so these steps do not hold for it; what it mixes: "
             "regard look --exact, and the steps of exact attention: regard walk --toy"
         )
-    model: nn.Module = reading.user.model
+    model: nn.Module = reading.predictor.model
     enclosing = _around(model, call)
     passed = one_pass(reading, [owner, *([enclosing] if enclosing is not None else []), *_embeddings(model)])
     own, memory = _sides(model, passed, call)

@@ -12,7 +12,6 @@ from regard.attention.scores import Additive, Cosine, Dot, General, Location
 from regard.attention.soft import PredictedPosition, SamePosition, SoftAttention
 from regard.blocks import RecurrentEncoder
 from regard.blocks.recurrent import BothDirections
-from regard.inspect.reading import Reading
 from regard.inspect.walk_pass import array, one_pass, reasons_of
 from regard.look.walk.ending import ending_step
 from regard.look.walk.given import Place, Soft
@@ -20,6 +19,7 @@ from regard.look.walk.soft import combined, look
 from regard.look.walk.soft_steps import soft_steps
 from regard.look.walk.steps import Step
 from regard.look.walk.sums import asker
+from regard.predictor import Reading
 
 
 def soft_walk(
@@ -31,7 +31,7 @@ def soft_walk(
     place: int,
 ) -> tuple[tuple[Step, ...], dict[str, float]]:
     """The steps of one look, and how far they are from what the model gave."""
-    given = _given(reading.user, call, owner, rows, keys, place)
+    given = _given(reading.predictor, call, owner, rows, keys, place)
     weights, context = look(given)
     pairs = {
         "weights": (weights, array(call.weights()[0, 0, place])),
