@@ -139,22 +139,6 @@ class Bundle:
         return self.tokenizers.target
 
 
-class Predictor:
-    """A trained model, ready to use: the base of what each task makes of a bundle."""
-
-    bundle: Bundle
-    model: Any
-
-    def __repr__(self) -> str:
-        return brief(self, *self.bundle.words())
-
-    @property
-    def device(self) -> torch.device:
-        """Where the model is now: the training loop moves it after its predictor was made."""
-        first = next(self.model.parameters(), None)
-        return torch.device("cpu") if first is None else first.device
-
-
 def save_bundle(folder: str | Path, bundle: Bundle) -> Path:
     """Write a bundle in the place of `folder`; the old one stays whole until the new one is."""
     folder = Path(folder)

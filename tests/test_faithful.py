@@ -17,8 +17,10 @@ from regard.errors import RegardError, UsageError
 from regard.evaluate.faithful import Case, score_maps
 from regard.inspect.faithfulness import COUNTED, MEAN, ONLY, THROUGH, faithfulness, merged
 from regard.models.table import build
+from regard.predictor import Predictor
 from regard.tasks.config import run_config
 from regard.tasks.table import USERS
+from regard.tasks.translate.predictor import Translator
 from regard.tokens import TokenizerPair, train_tokenizer
 from regard.tokens.config import TokensConfig
 
@@ -63,15 +65,17 @@ class Copies(nn.Module):
         attend_seen(self, "cross", q, k, k, bias=bias, scale=1.0)
 
 
-def copier(**options: Any) -> Any:
-    model = Copies(TOKENIZER.size, **options)
-    config = SimpleNamespace(task="translate", model=SimpleNamespace(kind="copies"))
+class Copier(Translator):
+    """What translates with `Copies`."""
 
-    def translate(texts: list[str], **_: Any) -> list[Any]:
+    def translate(self, texts: Any, **_: Any) -> Any:
         return [SimpleNamespace(source=text, ids=tuple(TOKENIZER.encode(text)[::-1])) for text in texts]
 
-    pair = TokenizerPair(TOKENIZER, TOKENIZER)
-    return SimpleNamespace(model=model, config=config, tokenizers=pair, device="cpu", translate=translate)
+
+def copier(**options: Any) -> Any:
+    model = Copies(TOKENIZER.size, **options)
+    config: Any = SimpleNamespace(task="translate", model=SimpleNamespace(kind="copies"))
+    return Copier(Bundle(config, model, TokenizerPair(TOKENIZER, TOKENIZER), {}))
 
 
 def reversed_pairs(count: int) -> list[tuple[str, str]]:
@@ -220,7 +224,8 @@ def test_labels_of_the_model_or_of_the_data() -> None:
 
 @pytest.mark.parametrize("task", ["generate", "fill"])
 def test_other_tasks_are_refused_in_words(task: str) -> None:
-    user = SimpleNamespace(config=SimpleNamespace(task=task), model=None)
+    config: Any = SimpleNamespace(task=task)
+    user = Predictor(Bundle(config, nn.Identity(), None, {}))
     with pytest.raises(UsageError, match=f"a model to {task} has none: take one that translates or classifies"):
         faithfulness(user, ["a text"])
 

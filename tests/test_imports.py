@@ -31,6 +31,7 @@ ORDER = [
     {"evaluate"},
     {"training"},
     {"look"},
+    {"predictor"},
     {"inspect"},
     {"interop"},
     {"tasks"},

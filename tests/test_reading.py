@@ -17,7 +17,7 @@ from regard.bundle import Bundle
 from regard.decode.config import DecodeConfig
 from regard.errors import UsageError
 from regard.inspect.looking import effective_attention
-from regard.inspect.reading import Reading, read_ids, read_text
+from regard.predictor import Reading
 from regard.tasks.caption.predictor import Captioner
 from regard.tasks.classify.predictor import TextClassifier
 from regard.tasks.fill.predictor import Filler
@@ -50,7 +50,7 @@ def labels_fit(reading: Reading, seen: Seen) -> bool:
 def test_a_given_translation_has_the_score_of_the_verb(kind: str) -> None:
     sizes = SMALL if kind in ("seq2seq", "bahdanau", "luong") else {}
     user = Translator(exact(transformer() if kind == "transformer" else make_translator(kind, **sizes)))
-    reading = read_text(user, SOURCE, TARGET)
+    reading = user.read(SOURCE, TARGET)
     found, (score,) = reading.log_probabilities(), user.score([(SOURCE, TARGET)])
     assert found.shape == (score.tokens,)
     assert found.sum() == pytest.approx(score.log_probability, rel=0, abs=1e-10)
@@ -62,13 +62,13 @@ def test_a_given_translation_has_the_score_of_the_verb(kind: str) -> None:
 
 def test_ids_and_labels_of_a_pair_begin_and_end_where_the_model_reads_them() -> None:
     user = Translator(exact(transformer()))
-    reading = read_text(user, SOURCE, TARGET)
+    reading = user.read(SOURCE, TARGET)
     source, target = user.tokenizers.source.encode(SOURCE), user.tokenizers.target.encode(TARGET)
     assert reading.ids == {"source": (*source, END), "target": (*target, END), "prefix": (BEGIN, *target)}
     assert reading.predicted == reading.ids["target"]
     for axis, tokenizer in (("source", user.tokenizers.source), ("target", user.tokenizers.target)):
         assert reading.labels[axis] == tuple(tokenizer.labels(reading.ids[axis]))
-    same = read_ids(user, source, target)
+    same = user.read_ids(source, target)
     assert (same.ids, same.labels) == (reading.ids, reading.labels)
     assert np.array_equal(same.log_probabilities(), reading.log_probabilities())
 
@@ -80,7 +80,7 @@ def test_the_models_own_translation_is_read_as_the_steps_wrote_it(kind: str, sof
     bundle = exact(transformer() if kind == "transformer" else make_translator(kind, **SMALL))
     decode = DecodeConfig(beam=3, softness=softness, max_length=9, min_length=4)
     user = Translator(replace(bundle, config=bundle.config.model_copy(update={"decode": decode})))
-    written, reading = user.translate(SOURCE), read_text(user, SOURCE)
+    written, reading = user.translate(SOURCE), user.read(SOURCE)
     assert reading.ids["target"] == (*written.ids, END)
     found = reading.log_probabilities()
     assert np.allclose(found, written.token_log_probabilities, rtol=0, atol=1e-9)
@@ -91,7 +91,7 @@ def test_the_models_own_translation_is_read_as_the_steps_wrote_it(kind: str, sof
 
 
 def test_bounds_are_passed_on() -> None:
-    reading = read_text(Translator(exact(transformer())), SOURCE, TARGET)
+    reading = Translator(exact(transformer())).read(SOURCE, TARGET)
     whole, part = reading.look(), reading.look(only="cross", layers=1, rows=2)
     (call,) = part.calls
     expected = whole.only("cross", 1)[0].weights()[0, :, 2]
@@ -102,7 +102,7 @@ def test_bounds_are_passed_on() -> None:
 def test_what_a_reading_saw_under_a_change_still_rebuilds_the_outputs() -> None:
     """Its tensors are of inference mode, and the check runs outside."""
     user = Translator(exact(transformer()))
-    reading = read_text(user, SOURCE, TARGET)
+    reading = user.read(SOURCE, TARGET)
     with intervene(user.model, Remove("cross", head=1), Pin("self", row=0), Temperature("causal", value=0.5)):
         seen = reading.look()
         changed = reading.log_probabilities()
@@ -117,23 +117,23 @@ def test_what_a_reading_saw_under_a_change_still_rebuilds_the_outputs() -> None:
 @pytest.mark.parametrize(("kind", "model"), [("gpt2", BLOCKS), ("llama", LLAMA | {"groups": 2}), ("lstm", SMALL)])
 def test_a_text_has_the_score_of_a_language_model(kind: str, model: dict[str, Any]) -> None:
     user = Generator(exact(make("generate", kind, **model)))
-    reading = read_text(user, SOURCE)
+    reading = user.read(SOURCE)
     found, (score,) = reading.log_probabilities(), user.score([SOURCE])
     assert found.shape == (score.tokens,)
     assert found.sum() == pytest.approx(score.log_probability, rel=0, abs=1e-10)
     ids = user.tokenizer.encode(SOURCE)
-    assert reading.ids == {"text": (user.tokenizer.specials.begin, *ids)} == read_ids(user, ids).ids
+    assert reading.ids == {"text": (user.tokenizer.specials.begin, *ids)} == user.read_ids(ids).ids
     assert labels_fit(reading, reading.look()) is (kind != "lstm")
     assert reading.role == "causal"
 
 
 def test_a_long_text_is_read_as_far_as_a_model_reads() -> None:
     user = Generator(exact(make("generate", "gpt2", **BLOCKS, max_length=11)))
-    reading = read_text(user, SOURCE * 3)
+    reading = user.read(SOURCE * 3)
     assert len(reading.ids["text"]) == 11 and len(reading.log_probabilities()) == 10
     assert labels_fit(reading, reading.look())
     filler = Filler(exact(make("fill", "bert", **BLOCKS, max_length=11)))
-    filled = read_text(filler, SOURCE * 3)
+    filled = filler.read(SOURCE * 3)
     assert len(filled.ids["text"]) == 11 and filled.ids["text"][-1] == filler.tokenizer.specials.end
     assert labels_fit(filled, filled.look())
 
@@ -141,7 +141,7 @@ def test_a_long_text_is_read_as_far_as_a_model_reads() -> None:
 def test_gaps_are_read_as_filling_reads_them() -> None:
     user = Filler(exact(make("fill", "bert", **BLOCKS)))
     text = "a man [MASK] a red bike"
-    reading = read_text(user, text)
+    reading = user.read(text)
     mask = user.tokenizer.specials.mask
     (gap,) = [place for place, token in enumerate(reading.ids["text"]) if token == mask]
     with torch.no_grad():
@@ -163,7 +163,7 @@ def test_gaps_are_read_as_filling_reads_them() -> None:
 def test_a_classifier_says_of_a_reading_what_it_says_of_the_text(kind: str, model: dict[str, Any], role: str) -> None:
     user = TextClassifier(exact(make("classify", kind, **model)))
     for second in (None, TARGET) if kind == "bert" else (None,):
-        reading = read_text(user, SOURCE, second)
+        reading = user.read(SOURCE, second)
         with torch.inference_mode():
             shares = reading.run()[0].softmax(dim=-1).numpy()
         assert np.allclose(shares, user.probabilities([SOURCE], [second])[0], rtol=0, atol=1e-12)
@@ -177,18 +177,18 @@ def test_a_classifier_says_of_a_reading_what_it_says_of_the_text(kind: str, mode
 def test_what_cannot_be_read_is_told_in_words() -> None:
     caption = make_seeing("caption", "show-and-tell", {"width": 8, "hidden": 10, "encoder": EYES})
     with pytest.raises(UsageError, match="this looks at models of text; the model is one to caption"):
-        read_text(Captioner(caption), SOURCE)
+        Captioner(caption).read(SOURCE)
     filler = Filler(make("fill", "bert", **BLOCKS))
     with pytest.raises(UsageError, match="a model to fill reads texts, not ids"):
-        read_ids(filler, [5, 6])
+        filler.read_ids([5, 6])
     classifier = TextClassifier(make("classify", "bert", **BLOCKS))
     for user in (filler, classifier):
         with pytest.raises(UsageError, match="predicts no tokens of a whole text"):
-            read_text(user, SOURCE).log_probabilities()
+            user.read(SOURCE).log_probabilities()
     generator = Generator(make("generate", "gpt2", **BLOCKS))
     with pytest.raises(UsageError, match="the text is empty: there is no token to predict"):
-        read_text(generator, "").log_probabilities()
-    assert read_text(generator, "").look().check() < 1e-5  # its beginning alone can be looked at
+        generator.read("").log_probabilities()
+    assert generator.read("").look().check() < 1e-5  # its beginning alone can be looked at
 
 
 def test_a_family_without_attention_has_no_exact_map_to_compare() -> None:
@@ -203,6 +203,4 @@ def test_the_exact_map_of_a_recurrent_decoder_is_its_own() -> None:
     found = effective_attention(user, SOURCE, TARGET)
     assert found.layers[0].same and found.layers[0].difference == 0.0
     assert np.array_equal(found.layers[0].map, found.layers[0].exact)  # type: ignore[arg-type]
-    assert (found.rows, found.columns) == tuple(
-        read_text(user, SOURCE, TARGET).labels[axis] for axis in ("target", "source")
-    )
+    assert (found.rows, found.columns) == tuple(user.read(SOURCE, TARGET).labels[axis] for axis in ("target", "source"))

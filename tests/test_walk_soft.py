@@ -12,7 +12,6 @@ from test_walk import OTHER, TEXT, agree, check_lines, rows_of, user_of
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, linear, softmax
 
-from regard.inspect.reading import read_text
 from regard.inspect.walk import walk
 from regard.look.walk import Walk
 
@@ -113,7 +112,7 @@ def test_every_number_of_luongs_look(score: str, more: dict[str, Any]) -> None:
     arrays = oracle(user, 2)
     agree(found, joined(user, contexts(arrays, arrays["weights"])))
     check_lines(found)
-    vectors = read_text(user, TEXT, OTHER).run()[0, 2]  # of one pass over the whole translation
+    vectors = user.read(TEXT, OTHER).run()[0, 2]  # of one pass over the whole translation
     np.testing.assert_allclose(found["vector"][0], vectors, atol=1e-9)
     assert set(found.differences) == {"weights", "context", "vector"} and found.difference < 1e-9
 

@@ -55,18 +55,22 @@ def answer(
     _check_questions(questions)
     run = model or newest_run("answer")
     asked = _of_each(pictures(None, "answer"), questions) if several else arguments([(picture, q) for q in questions])
-    user = load_model(run, device, "answer")
-    _say_unknown(user, questions)
+    predictor = load_model(run, device, "answer")
+    _say_unknown(predictor, questions)
     if not several:
-        _check_picture(user, picture)
+        _check_picture(predictor, picture)
 
     def ask(items: list[Item]) -> list[Any]:
         grouped = groupby((item.value for item in items), key=lambda value: value[0])
-        return [found for file, values in grouped for found in user.answer(file, [question for _, question in values])]
+        return [
+            found for file, values in grouped for found in predictor.answer(file, [question for _, question in values])
+        ]
 
     with answers(asked, ask, CHUNK, "answering") as answered:
         for each in answered:
-            look = user.look(*each.item.value) if each.found is not None and (attention or out is not None) else None
+            look = (
+                predictor.look(*each.item.value) if each.found is not None and (attention or out is not None) else None
+            )
             if look is not None and out is not None:  # before what is printed: the reader of stdout may have gone
                 say(f"wrote {look.save(out)}")
             columns = each.item.value[: 1 + (len(questions) > 1)] if several else ()
@@ -85,9 +89,9 @@ def _check_questions(questions: Sequence[str]) -> None:
         )
 
 
-def _say_unknown(user: Any, questions: Sequence[str]) -> None:
+def _say_unknown(predictor: Any, questions: Sequence[str]) -> None:
     """Words that no question of the training had: the model reads them all alike."""
-    unknown = dict.fromkeys(word for question in questions for word in user.tokenizer.unknown_in(question))
+    unknown = dict.fromkeys(word for question in questions for word in predictor.tokenizer.unknown_in(question))
     if unknown:
         say(f"not among the words of the questions it learned from: {', '.join(map(one_line, unknown))}")
 
@@ -106,11 +110,11 @@ def _of_each(files: InputReader, questions: Sequence[str]) -> InputReader:
     return InputReader(chunks, files.total * len(questions))
 
 
-def _check_picture(user: Any, picture: str) -> None:
+def _check_picture(predictor: Any, picture: str) -> None:
     """Read the one picture, so that what is wrong with it is told once and not for each question."""
     from regard.tasks.see import see
 
-    see(picture, user.format)
+    see(picture, predictor.format)
 
 
 def _answer(each: Answered[Any], scores: bool) -> list[str]:

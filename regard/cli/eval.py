@@ -266,36 +266,38 @@ def print_confusion(scores: ClassificationScores) -> None:
 
 
 def score_pictures(
-    user: Any, run: str, on: list[str], options: dict[str, Any], save: Path | None, out: Path | None, as_json: bool
+    predictor: Any, run: str, on: list[str], options: dict[str, Any], save: Path | None, out: Path | None, as_json: bool
 ) -> None:
     """Labels, captions or answers of a test set."""
-    if user.config.task == "caption":
-        _captions(user, run, on, options, save, as_json)
+    if predictor.config.task == "caption":
+        _captions(predictor, run, on, options, save, as_json)
         return
     from regard.files import write_text
     from regard.look.figures.confusion import save_confusion_samples
     from regard.tasks.evaluate_pictures import evaluate_answers, evaluate_pictures
 
-    answers = user.config.task == "answer"
+    answers = predictor.config.task == "answer"
     with progress("answering" if answers else "classifying") as advance:
-        found = (evaluate_answers if answers else evaluate_pictures)(user, on, progress=advance)
+        found = (evaluate_answers if answers else evaluate_pictures)(predictor, on, progress=advance)
     say_notes(found.notes, found.left_out)
     if save is not None:
-        say(f"wrote {write_text(save, ''.join(user.labels[place] + chr(10) for place in found.predicted))}")
+        say(f"wrote {write_text(save, ''.join(predictor.labels[place] + chr(10) for place in found.predicted))}")
     if out is not None:
         title = f"{found.scores.accuracy:.1f}% of {len(found.wanted):,} right"
-        say(f"wrote {save_confusion_samples(found.scores.confusion, user.labels, found.samples, out, title)}")
+        say(f"wrote {save_confusion_samples(found.scores.confusion, predictor.labels, found.samples, out, title)}")
     if as_json:
         print_json({"run": run, "on": on, **found.data()})
     else:
         print_label_scores(run, on, found, "questions" if answers else "pictures")
 
 
-def _captions(user: Any, run: str, on: list[str], options: dict[str, Any], save: Path | None, as_json: bool) -> None:
+def _captions(
+    predictor: Any, run: str, on: list[str], options: dict[str, Any], save: Path | None, as_json: bool
+) -> None:
     from regard.files import write_text
     from regard.tasks.evaluate_pictures import evaluate_captions
 
-    found = evaluate_captions(user, on, **options)
+    found = evaluate_captions(predictor, on, **options)
     say_notes(found.notes, found.left_out)
     if save is not None:
         say(f"wrote {write_text(save, ''.join(one_line(output) + chr(10) for output in found.outputs))}")

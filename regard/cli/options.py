@@ -106,10 +106,9 @@ def removing(user: Any, words: Sequence[str]) -> Iterator[None]:
         yield
         return
     from regard.attention import intervene
-    from regard.inspect.reading import read_ids
     from regard.look.layers import check_choice, in_words
 
-    changes, empty = [_removal(word) for word in words], read_ids(user, ())
+    changes, empty = [_removal(word) for word in words], user.read_ids(())
     roles: dict[str, list[int]] = {}
     for call in empty.look().calls:
         roles.setdefault(call.role, []).append(call.heads)

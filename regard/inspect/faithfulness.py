@@ -14,10 +14,10 @@ from regard.data.labelled import Labelled
 from regard.errors import UsageError
 from regard.evaluate.faithful import Case, score_maps
 from regard.inspect.heads import Progress, words_in
-from regard.inspect.reading import check_user
 from regard.inspect.texts import TOGETHER, Map, Material, Texts, pair_texts, prepare
 from regard.look.heads import Faithfulness, MapScore
 from regard.look.sentence import rollout
+from regard.predictor import check_predictor
 from regard.tokens.words import Words
 
 MEAN, ONLY, COUNTED = "mean of all heads", "its attention", "what counted"
@@ -56,7 +56,7 @@ class TranslationSubject:
         """Sources and targets come with their end, which `pair_texts` adds again."""
         ids = self.texts.ids
         pairs = [(_removed(ids[n]["source"][:-1], gone), ids[n]["target"][:-1]) for n, gone in each]
-        return pair_texts(self.texts.user, pairs, self.texts.name, ())
+        return pair_texts(self.texts.predictor, pairs, self.texts.name, ())
 
     def maps(self) -> list[Maps]:
         found: list[list[Map]] = [[] for _ in range(len(self.texts))]
@@ -67,18 +67,18 @@ class TranslationSubject:
         return [_of_source(each) for each in found]
 
     def asked(self, text: int) -> np.ndarray:
-        special = self.texts.user.tokenizers.target.specials.all
+        special = self.texts.predictor.tokenizers.target.specials.all
         return np.array([number not in special for number in self.texts.ids[text]["target"]])
 
 
 def _own(read: Texts) -> Texts:
     """The sources with the model's own translations, in place of the references."""
-    user = read.user
-    found = user.translate([pair[0] for pair in read.raw], beam=1, n_best=1)
-    own = [(user.tokenizers.source.encode(each.source), each.ids) for each in found if each.ids]
+    predictor = read.predictor
+    found = predictor.translate([pair[0] for pair in read.raw], beam=1, n_best=1)
+    own = [(predictor.tokenizers.source.encode(each.source), each.ids) for each in found if each.ids]
     if not own:
         raise UsageError("the model's own translations are empty; ask for references (--reference, reference=True)")
-    return pair_texts(user, own, read.name, ())
+    return pair_texts(predictor, own, read.name, ())
 
 
 def _of_source(maps: Sequence[Map]) -> Maps:
@@ -116,17 +116,19 @@ class LabelSubject:
         raw: Sequence[Labelled] = read.raw
         if any(each.heads is not None for each in raw):
             raise UsageError("a tree has no place for a word that is removed; faithfulness is for texts without trees")
-        user = read.user
-        shares = user.probabilities([each.text for each in raw], [each.second for each in raw])
-        self._labels = np.array([user.labels.index(each.label) for each in raw]) if reference else shares.argmax(axis=1)
-        self._rows = [as_row(user.tokenizer, each.text, each.second, user.longest) for each in raw]
+        predictor = read.predictor
+        shares = predictor.probabilities([each.text for each in raw], [each.second for each in raw])
+        self._labels = (
+            np.array([predictor.labels.index(each.label) for each in raw]) if reference else shares.argmax(axis=1)
+        )
+        self._rows = [as_row(predictor.tokenizer, each.text, each.second, predictor.longest) for each in raw]
         self.texts = self._texts(read, self._rows, self._labels)
 
     @staticmethod
     def _texts(like: Texts, rows: Sequence[Row], labels: np.ndarray) -> Texts:
-        batches = label_batches(rows, labels, like.user.tokenizer, TOGETHER, seed=0)
+        batches = label_batches(rows, labels, like.predictor.tokenizer, TOGETHER, seed=0)
         ids = [{"text": tuple(int(number) for number in row)} for row, _ in rows]
-        return Texts(like.user, ids, [(group, batches.take(group)) for group in batches.plan(0)], like.name)
+        return Texts(like.predictor, ids, [(group, batches.take(group)) for group in batches.plan(0)], like.name)
 
     def without(self, each: Sequence[tuple[int, Sequence[int]]]) -> Texts:
         rows = [(np.delete(self._rows[n][0], list(gone)), np.delete(self._rows[n][1], list(gone))) for n, gone in each]
@@ -135,12 +137,12 @@ class LabelSubject:
     @torch.inference_mode()
     def maps(self) -> list[Maps]:
         """What counted for the label, as `regard look` shows it; and the mean over the queries of each head."""
-        user, found = self.texts.user, list[Maps]({} for _ in range(len(self.texts)))
+        predictor, found = self.texts.predictor, list[Maps]({} for _ in range(len(self.texts)))
         for numbers, batch in self.texts.batches:
-            batch = batch.to(user.device)
-            with record(user.model) as seen:
-                user.model.logits(batch)
-            counted = user.model.looked(seen, batch.lengths).double().cpu().numpy()  # (B, S)
+            batch = batch.to(predictor.device)
+            with record(predictor.model) as seen:
+                predictor.model.logits(batch)
+            counted = predictor.model.looked(seen, batch.lengths).double().cpu().numpy()  # (B, S)
             for row, number in enumerate(numbers):
                 found[number][COUNTED] = counted[row : row + 1, : len(self.texts.ids[number]["text"])]
         heads: list[list[Map]] = [[] for _ in found]
@@ -164,7 +166,7 @@ PART = 16  # texts whose words are removed at once, so that progress can be seen
 
 
 def faithfulness(
-    user: Any,
+    predictor: Any,
     data: Material | Sequence[Any],
     *,
     texts: int = 200,
@@ -175,20 +177,20 @@ def faithfulness(
 
     reference   what shall be predicted is what the data say, not what the model itself says
     """
-    check_user(user, "faithfulness")
-    check_faithful(user)
+    check_predictor(predictor, "faithfulness")
+    check_faithful(predictor)
     material = data if isinstance(data, Material) else Material(data)
-    read = prepare(user, material, texts, longest=LONGEST)
-    kind = TranslationSubject if user.config.task == "translate" else LabelSubject
+    read = prepare(predictor, material, texts, longest=LONGEST)
+    kind = TranslationSubject if predictor.config.task == "translate" else LabelSubject
     return measure_faithfulness(kind(read, reference), progress)
 
 
-def check_faithful(user: Any) -> None:
+def check_faithful(predictor: Any) -> None:
     """Refuse in words where there is no source whose words could be removed."""
-    if user.config.task not in ("translate", "classify"):
+    if predictor.config.task not in ("translate", "classify"):
         raise UsageError(
-            f"faithfulness asks whether an output depends on the words of a source; a model to {user.config.task} has none: "
-            "take one that translates or classifies"
+            "faithfulness asks whether an output depends on the words of a source; a model to "
+            f"{predictor.config.task} has none: take one that translates or classifies"
         )
 
 

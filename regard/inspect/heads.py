@@ -19,10 +19,10 @@ from regard.data.pairs import Pair
 from regard.errors import UsageError, nearest
 from regard.evaluate.alignment import Aligner
 from regard.evaluate.ratios import Estimate, ratios
-from regard.inspect.reading import check_user
 from regard.inspect.texts import ROLES, Material, Texts, prepare, stretches, tokenizer_of
 from regard.look.heads import Head, HeadName, HeadReport, Induction, LayerRemoved
 from regard.look.roles import Looked, Tally, WordLinks, measure
+from regard.predictor import check_predictor
 from regard.tokens.words import Words, is_special, word_label, words_of
 
 Progress = Callable[[int, int], None]
@@ -51,7 +51,7 @@ def without_each(texts: Texts, removals: Sequence[Sequence[Remove]], progress: P
 
 def losses_without(texts: Texts, removal: Sequence[Remove]) -> np.ndarray:
     """The loss of each text, summed over its predictions, with these heads removed."""
-    with intervene(texts.user.model, *removal):
+    with intervene(texts.predictor.model, *removal):
         return texts.losses()[0]
 
 
@@ -64,7 +64,7 @@ FEW = 500  # pairs, from which an aligner learns little: many words come once
 
 
 def heads_of(
-    user: Any,
+    predictor: Any,
     data: Material | Sequence[Any],
     *,
     texts: int = 200,
@@ -80,30 +80,32 @@ def heads_of(
     role      only attention in this role: self, causal, cross or pool
     removal   also measure the loss without each head, and without all heads of each layer
     """
-    check_user(user, "heads_of")
+    check_predictor(predictor, "heads_of")
     if role is not None and role not in ROLES:
         raise UsageError(f"no role {role}{nearest(role, ROLES)}")
     material = data if isinstance(data, Material) else Material(data)
-    read = prepare(user, material, texts)
+    read = prepare(predictor, material, texts)
     heads, aligner = _roles(read, material, (role,) if role is not None else ROLES)
     if not heads:
-        raise UsageError(_nothing(user, role))
-    found = _induction(user, read, heads)
+        raise UsageError(_nothing(predictor, role))
+    found = _induction(predictor, read, heads)
     heads = heads if found is None else [_with_induction(head, found) for head in heads]
-    report = HeadReport(name or user.config.model.kind, user.config.task, read.name, len(read), tuple(heads),
+    report = HeadReport(name or predictor.config.model.kind, predictor.config.task, read.name, len(read), tuple(heads),
                         aligner=aligner, induction=found)  # fmt: skip
     return _with_removals(report, read, progress) if removal else report
 
 
-def _nothing(user: Any, role: str | None) -> str:
+def _nothing(predictor: Any, role: str | None) -> str:
     what = "attention between tokens" if role is None else f"attention in the role {role}"
-    return f"this model ({user.config.model.kind}) has no {what}; regard summary shows what it is made of"
+    return f"this model ({predictor.config.model.kind}) has no {what}; regard summary shows what it is made of"
 
 
 def _roles(texts: Texts, material: Material, roles: Sequence[Role]) -> tuple[list[Head], str]:
     """Every head with what the rules measured, in the order of the model, and what the aligner learned from."""
     labels, tallies, paths = texts.labels(), dict[tuple[Role, int], Tally](), dict[tuple[Role, int], str]()
-    links, aligner = _links(texts, material) if "cross" in roles and texts.user.config.task == "translate" else ([], "")
+    links, aligner = (
+        _links(texts, material) if "cross" in roles and texts.predictor.config.task == "translate" else ([], "")
+    )
     for each in texts.maps(*roles):
         key = each.role, each.layer
         tally = tallies.setdefault(key, Tally(each.role, len(each.weights)))
@@ -129,7 +131,7 @@ def _links(texts: Texts, material: Material) -> tuple[list[WordLinks], str]:
     """The words of each pair and which belong together, as IBM Model 1 says that learned from these and other pairs."""
     sides = [[words_in(each[axis]) for each in texts.labels()] for axis in ("source", "target")]
     here = [(source[1], target[1]) for source, target in zip(*sides, strict=True)]
-    aligner = Aligner([*_words_of_pairs(texts.user, material.learned), *here])
+    aligner = Aligner([*_words_of_pairs(texts.predictor, material.learned), *here])
     found = [
         WordLinks(target[0], source[0], aligner.links(source[1], target[1]))
         for source, target in zip(*sides, strict=True)
@@ -140,11 +142,11 @@ def _links(texts: Texts, material: Material) -> tuple[list[WordLinks], str]:
     )
 
 
-def _words_of_pairs(user: Any, pairs: Sequence[Pair]) -> list[tuple[list[str], list[str]]]:
+def _words_of_pairs(predictor: Any, pairs: Sequence[Pair]) -> list[tuple[list[str], list[str]]]:
     """Pairs of texts as words, cut as the model's tokenizers cut them."""
     sides = []
     for place, axis in enumerate(("source", "target")):
-        tokenizer = tokenizer_of(user, axis)
+        tokenizer = tokenizer_of(predictor, axis)
         ids = tokenizer.encode_all([pair[place] for pair in pairs])
         numbers = sorted(set(chain.from_iterable(ids)))
         known = dict(zip(numbers, tokenizer.labels(numbers), strict=True))
@@ -152,11 +154,15 @@ def _words_of_pairs(user: Any, pairs: Sequence[Pair]) -> list[tuple[list[str], l
     return list(zip(*sides, strict=True)) if pairs else []
 
 
-def _induction(user: Any, texts: Texts, heads: Sequence[Head]) -> Induction | None:
+def _induction(predictor: Any, texts: Texts, heads: Sequence[Head]) -> Induction | None:
     """On random tokens of the kind that the texts have, where a language model has heads that look back."""
-    if user.config.task != "generate" or not any(head.role == "causal" for head in heads) or user.context < 16:
+    if (
+        predictor.config.task != "generate"
+        or not any(head.role == "causal" for head in heads)
+        or predictor.context < 16
+    ):
         return None
-    return induction(user, np.concatenate([each["text"] for each in texts.ids]))
+    return induction(predictor, np.concatenate([each["text"] for each in texts.ids]))
 
 
 def _with_induction(head: Head, found: Induction) -> Head:
@@ -184,14 +190,14 @@ SEQUENCES, LENGTH, DRAWS, SEED = 48, 48, 5, 0
 FREQUENT = 1000  # tokens of real text, at most, of which is drawn
 
 
-def induction(user: Any, stream: np.ndarray | None = None) -> Induction:
+def induction(predictor: Any, stream: np.ndarray | None = None) -> Induction:
     """Of a language model; `stream` are ids of real text, whose frequent tokens are drawn."""
-    if user.config.task != "generate":
-        raise UsageError(f"induction is asked of language models; the model is one to {user.config.task}")
-    length = min(LENGTH, (user.context - 2) // 2)
+    if predictor.config.task != "generate":
+        raise UsageError(f"induction is asked of language models; the model is one to {predictor.config.task}")
+    length = min(LENGTH, (predictor.context - 2) // 2)
     if length < 4:
-        raise UsageError(f"a model of {user.context} tokens is too short for a text that comes twice")
-    texts = repeated(user, _ordinary(user, stream), length)
+        raise UsageError(f"a model of {predictor.context} tokens is too short for a text that comes twice")
+    texts = repeated(predictor, _ordinary(predictor, stream), length)
     scores, previous, chance, queries = _looks(texts, length)
     if not scores:
         raise UsageError("this model has no attention that looks back")
@@ -211,21 +217,21 @@ def induction(user: Any, stream: np.ndarray | None = None) -> Induction:
     )
 
 
-def repeated(user: Any, ordinary: np.ndarray, length: int) -> Texts:
+def repeated(predictor: Any, ordinary: np.ndarray, length: int) -> Texts:
     """Begin token, `length` random tokens, all different if there are enough kinds, and the same again."""
     draw = np.random.default_rng(SEED)
     rows = []
     for _ in range(SEQUENCES):
         once = draw.choice(ordinary, size=length, replace=len(ordinary) < length)
-        rows.append(np.array([user.tokenizer.specials.begin, *once, *once]))
-    return stretches(user, rows, "random tokens, twice")
+        rows.append(np.array([predictor.tokenizer.specials.begin, *once, *once]))
+    return stretches(predictor, rows, "random tokens, twice")
 
 
-def _ordinary(user: Any, stream: np.ndarray | None) -> np.ndarray:
+def _ordinary(predictor: Any, stream: np.ndarray | None) -> np.ndarray:
     """Ids that stand for text; of real text, the most frequent."""
-    special = sorted(user.tokenizer.specials.all)
+    special = sorted(predictor.tokenizer.specials.all)
     if stream is None or not len(stream):
-        return np.setdiff1d(np.arange(user.tokenizer.size), special)
+        return np.setdiff1d(np.arange(predictor.tokenizer.size), special)
     ids, counts = np.unique(np.asarray(stream), return_counts=True)
     order = ids[np.argsort(-counts, kind="stable")]
     return order[~np.isin(order, special)][:FREQUENT].astype(np.int64)
@@ -260,5 +266,5 @@ def _halves(texts: Texts, length: int) -> tuple[Estimate, Estimate, Estimate]:
 
 
 def _without(texts: Texts, length: int, heads: tuple[HeadName, ...]) -> Estimate:
-    with intervene(texts.user.model, *(Remove("causal", layer, head=head) for layer, head in heads)):
+    with intervene(texts.predictor.model, *(Remove("causal", layer, head=head) for layer, head in heads)):
         return _halves(texts, length)[2]

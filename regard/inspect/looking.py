@@ -9,11 +9,11 @@ import torch
 
 from regard.attention import AttentionCall, Seen
 from regard.errors import UsageError, nearest
-from regard.inspect.reading import Reading, read_text
 from regard.look import AttentionMap, SentenceAttention, sentence_of
 from regard.look.map import rows_into_words
 from regard.look.recorded import EffectiveAttention, effective
 from regard.look.words import RowTexts
+from regard.predictor import Reading
 
 Form = Literal["map", "grid", "lines", "words", "rollout"]
 FORMS: tuple[str, ...] = get_args(Form)
@@ -44,31 +44,31 @@ class View:
             raise UsageError(f"--as {self.form} is of all layers and heads; leave out --layer and --head")
 
 
-def look_at(user: Any, text: str, second: str | None = None, view: View | None = None) -> Any:
+def look_at(predictor: Any, text: str, second: str | None = None, view: View | None = None) -> Any:
     """What `regard look` shows: an object with `save`, and for most forms a picture in the terminal."""
     view = view or View()
-    task = user.config.task
+    task = predictor.config.task
     if second is not None and task not in ("classify", "translate"):
         raise UsageError(f"--second is for classifiers of pairs, and for translations; this is a model to {task}")
     if task == "classify" and view == View(view.form) and view.form in (None, "words"):
-        return user.look(text, second)
+        return predictor.look(text, second)
     if task == "classify" and view.form is None:
         raise UsageError(
             "a classifier shows what each word counted for the label; leave out --layer and --head (and --role, --pieces, "
             "--hide-special), or look at its attention: --as map"
         )
-    return shown(attention_of(user, text, second).of(view.role), view, has_pieces(user))
+    return shown(attention_of(predictor, text, second).of(view.role), view, has_pieces(predictor))
 
 
-def attention_of(user: Any, text: str, second: str | None = None) -> SentenceAttention:
+def attention_of(predictor: Any, text: str, second: str | None = None) -> SentenceAttention:
     """All attentions of one pass. `second` is the translation (None: the model's own), or the other text of a pair."""
-    if user.config.task == "translate" and second is None:
-        found: SentenceAttention = user.translate(text, attention=True).attention
+    if predictor.config.task == "translate" and second is None:
+        found: SentenceAttention = predictor.translate(text, attention=True).attention
         return found
-    if user.config.task == "generate":
-        of_text: SentenceAttention = user.attention(text)
+    if predictor.config.task == "generate":
+        of_text: SentenceAttention = predictor.attention(text)
         return of_text
-    reading = read_text(user, text, second)
+    reading = predictor.read(text, second)
     seen = reading.look()
     found = sentence_of(seen, reading.role if seen.only(reading.role) else None)
     return replace(found, notes=(*found.notes, *reading.notes))
@@ -95,16 +95,16 @@ def _words(found: SentenceAttention, view: View, joins: bool) -> Any:
     return texts if view.word is None else texts.row(view.word)
 
 
-def has_pieces(user: Any) -> bool:
+def has_pieces(predictor: Any) -> bool:
     """Whether tokens may be pieces of words."""
-    return user.config.tokens.kind not in LETTERS
+    return predictor.config.tokens.kind not in LETTERS
 
 
 def effective_attention(
-    user: Any, text: str, second: str | None = None, layer: int | None = None, head: int | None = None
+    predictor: Any, text: str, second: str | None = None, layer: int | None = None, head: int | None = None
 ) -> EffectiveAttention:
     """Of a model to generate, fill, classify or translate."""
-    reading = read_text(user, text, second)
+    reading = predictor.read(text, second)
     seen = reading.look()
     calls = _chosen(reading, seen)
     with torch.inference_mode():
@@ -115,7 +115,7 @@ def effective_attention(
 
 def _chosen(reading: Reading, seen: Seen) -> list[AttentionCall]:
     """Of a translation's three attentions, the one with a kernel; where none or several have one, the look at the source."""
-    if reading.user.config.task != "translate":
+    if reading.predictor.config.task != "translate":
         return seen.only(reading.role)
     with_kernels = [
         role for role in ("cross", "self", "causal") if any(callable(each.told) for each in seen.only(role))

@@ -18,15 +18,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.attention import Role
 from regard.errors import RegardError, UsageError
 from regard.files import clear_leftovers, read_json, write_json
-from regard.inspect.reading import Reading, read_text
 from regard.models.config import reads_trees
+from regard.predictor import Predictor, Reading
 from regard.tensors import read_tensors, write_tensors
 
 FOLDER = "probes"
 TEXTS = "texts.json"
-ROLES = ("cross", "causal", "self", "pool")  # attention between tokens, in the order of what a person wants to see
+ROLES: tuple[Role, ...] = (
+    "cross",
+    "causal",
+    "self",
+    "pool",
+)  # between tokens, the most telling first
 SHORTEST, LONGEST = 6, 24  # words of a text that is chosen: enough to see something, few enough to see all
 LETTERS = 300  # of a text that is chosen, at most
 MOST_TOKENS = 200  # of any text: a map is their square, for each head, layer and validation
@@ -58,13 +64,13 @@ def first_lines(texts: Sequence[str]) -> list[Text]:
 
 
 def prober(
-    user: Any, texts: Sequence[Text], wanted: int | Sequence[str], folder: Path
+    predictor: Predictor, texts: Sequence[Text], wanted: int | Sequence[str], folder: Path
 ) -> Callable[[nn.Module, int], None] | None:
-    """What the loop calls at a validation. `user` has the model that is trained; None where there is nothing to keep.
+    """What the loop calls at a validation. `predictor` has the model that is trained; None where there is nothing to keep.
 
     `wanted` is how many of the texts, or those that a person gives instead: a pair with a tab between its halves.
     """
-    readings = _choose(user, texts, wanted) if isinstance(wanted, int) else _given(user, wanted)
+    readings = _choose(predictor, texts, wanted) if isinstance(wanted, int) else _given(predictor, wanted)
     if not readings:
         return None
     place, labels = folder / FOLDER, [{axis: list(each.labels[axis]) for axis in each.labels} for each in readings]
@@ -86,31 +92,31 @@ def prober(
     return probe
 
 
-def _choose(user: Any, texts: Sequence[Text], wanted: int) -> list[Reading]:
+def _choose(predictor: Predictor, texts: Sequence[Text], wanted: int) -> list[Reading]:
     if wanted < 0:
         raise UsageError(f"probes: {wanted} texts? say how many, or 0 for none")
-    readings = (read_text(user, *text) for text in choose(texts)) if wanted else iter(())
+    readings = (predictor.read(*text) for text in choose(texts)) if wanted else iter(())
     return list(islice((each for each in readings if _size(each) <= MOST_TOKENS), wanted))
 
 
-def _given(user: Any, texts: Sequence[str]) -> list[Reading]:
-    task = user.config.task
-    if texts and reads_trees(user.config.model):
+def _given(predictor: Predictor, texts: Sequence[str]) -> list[Reading]:
+    task = predictor.config.task
+    if texts and reads_trees(predictor.config.model):
         raise UsageError("probes: this model reads a tree with each text, and a probe is a text alone; set probes=0")
     halves = [text.partition("\t") if task in ("translate", "classify") else (text, "", "") for text in texts]
-    return [_read(user, first, second or None, number) for number, (first, _, second) in enumerate(halves)]
+    return [_read(predictor, first, second or None, number) for number, (first, _, second) in enumerate(halves)]
 
 
-def _read(user: Any, text: str, second: str | None, number: int) -> Reading:
+def _read(predictor: Predictor, text: str, second: str | None, number: int) -> Reading:
     """A text that a person gave, or what is wrong with it."""
     name = f"probe {number}"
     if not text.strip():
         raise UsageError(f"{name} is empty")
-    if user.config.task == "translate" and second is None:
+    if predictor.config.task == "translate" and second is None:
         raise UsageError(
             f"{name}: of a translation model it is a source, a tab and its translation; {text!r} has no tab"
         )
-    reading = read_text(user, text, second)
+    reading = predictor.read(text, second)
     read = _size(reading)
     count = read + reading.left_out
     if count > MOST_TOKENS:

@@ -51,7 +51,7 @@ class Map:
 class Texts:
     """Some texts in batches of like length."""
 
-    user: Any
+    predictor: Any
     ids: list[Ids]
     batches: list[tuple[np.ndarray, Any]]  # the numbers of the texts, and the batch
     name: str = "the given texts"
@@ -65,7 +65,7 @@ class Texts:
         axes = list(self.ids[0])
         known = {}
         for axis in axes:
-            tokenizer = tokenizer_of(self.user, axis)
+            tokenizer = tokenizer_of(self.predictor, axis)
             numbers = sorted({number for each in self.ids for number in each[axis]})
             known[axis] = dict(zip(numbers, tokenizer.labels(numbers), strict=True))
         return [{axis: tuple(known[axis][number] for number in each[axis]) for axis in axes} for each in self.ids]
@@ -81,7 +81,7 @@ class Texts:
         """Of each text the loss of each prediction, in their order."""
         found: list[np.ndarray] = [np.zeros(0)] * len(self)
         for numbers, batch in self.batches:
-            losses, rows = predictions(self.user, batch.to(self.user.device))
+            losses, rows = predictions(self.predictor, batch.to(self.predictor.device))
             counts = torch.bincount(rows.cpu(), minlength=len(numbers)).tolist()
             for number, part in zip(numbers, losses.double().cpu().split(counts), strict=True):
                 found[number] = part.numpy()
@@ -91,8 +91,8 @@ class Texts:
     def maps(self, *roles: Role) -> Iterator[Map]:
         """Every attention of every text, batch after batch, without padding."""
         for numbers, batch in self.batches:
-            with record(self.user.model, only=roles or ROLES) as seen:
-                predictions(self.user, batch.to(self.user.device))
+            with record(self.predictor.model, only=roles or ROLES) as seen:
+                predictions(self.predictor, batch.to(self.predictor.device))
             for call in (each for each in seen.calls if each.has_exact):  # others have no heads that look
                 yield from self._cut(call, numbers, seen.axes(call))
 
@@ -112,9 +112,9 @@ def normal(weights: Tensor, sums_to_one: bool) -> Tensor:
     return weights.abs() / weights.abs().sum(dim=-1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)
 
 
-def predictions(user: Any, batch: Any) -> tuple[Tensor, Tensor]:
+def predictions(predictor: Any, batch: Any) -> tuple[Tensor, Tensor]:
     """One pass: the loss of each prediction (N,), in nats, and the row of the batch that it is of (N,), row by row."""
-    model, task = user.model, user.config.task
+    model, task = predictor.model, predictor.config.task
     if task == "classify":
         logits = model.logits(batch)
         return cross_entropy(logits, batch.labels, reduction="none"), torch.arange(len(logits))
@@ -138,11 +138,11 @@ def token_losses(hidden: Tensor, table: Tensor, wanted: Tensor) -> Tensor:
     return torch.cat(parts)
 
 
-def tokenizer_of(user: Any, axis: str) -> TextTokenizer:
+def tokenizer_of(predictor: Any, axis: str) -> TextTokenizer:
     """What makes ids of an axis."""
-    if user.config.task != "translate":
-        return user.tokenizer
-    return user.tokenizers.source if axis == "source" else user.tokenizers.target
+    if predictor.config.task != "translate":
+        return predictor.tokenizer
+    return predictor.tokenizers.source if axis == "source" else predictor.tokenizers.target
 
 
 TASKS = ("translate", "generate", "fill", "classify")
@@ -158,10 +158,10 @@ class Material:
     context: int | None = None  # tokens of a window in training
 
 
-def check_task(user: Any) -> None:
-    if user.config.task not in TASKS:
-        raise UsageError(f"this looks at models of text; the model is one to {user.config.task}")
-    if user.config.task == "fill" and user.model.head is None:
+def check_task(predictor: Any) -> None:
+    if predictor.config.task not in TASKS:
+        raise UsageError(f"this looks at models of text; the model is one to {predictor.config.task}")
+    if predictor.config.task == "fill" and predictor.model.head is None:
         raise UsageError("this model gives vectors only, it has no head that fills gaps: there is no loss to compare")
 
 
@@ -171,36 +171,38 @@ WINDOW = 128  # tokens of a window of running text, at most
 PAIRED = {"translate": '[("ein Mann", "a man"), ...]', "classify": '[("a good film", "positive"), ...]'}
 
 
-def prepare(user: Any, material: Material, count: int, longest: int = LONGEST) -> Texts:
+def prepare(predictor: Any, material: Material, count: int, longest: int = LONGEST) -> Texts:
     """The first `count` texts that fit, in batches; a pair or a labelled text fits with less than `longest` tokens."""
-    check_task(user)
+    check_task(predictor)
     if count < 1:
         raise UsageError(f"{count} texts are none; give 1 or more")
-    if user.config.task in PAIRED and isinstance(next(iter(material.items), None), str):
+    if predictor.config.task in PAIRED and isinstance(next(iter(material.items), None), str):
         raise UsageError(
-            f"a model to {user.config.task} takes each text with what belongs to it: {PAIRED[user.config.task]}"
+            f"a model to {predictor.config.task} takes each text with what belongs to it: {PAIRED[predictor.config.task]}"
         )
     ways: dict[str, Callable[[Any, Material, int, int], Texts]] = {
         "translate": _pairs, "generate": _windows, "fill": _gaps, "classify": _labelled,
     }  # fmt: skip
-    return ways[user.config.task](user, material, count, longest)
+    return ways[predictor.config.task](predictor, material, count, longest)
 
 
-def _pairs(user: Any, material: Material, count: int, longest: int) -> Texts:
-    longest = min(longest, user.model.longest or longest)
+def _pairs(predictor: Any, material: Material, count: int, longest: int) -> Texts:
+    longest = min(longest, predictor.model.longest or longest)
     chosen: list[Pair] = []
     encoded: list[tuple[list[int], list[int]]] = []
     for pair in material.items:
-        both = (user.tokenizers.source.encode(pair[0]), user.tokenizers.target.encode(pair[1]))
+        both = (predictor.tokenizers.source.encode(pair[0]), predictor.tokenizers.target.encode(pair[1]))
         if all(0 < len(ids) < longest for ids in both):
             chosen.append((pair[0], pair[1]))
             encoded.append(both)
         if len(chosen) == count:
             break
-    return pair_texts(user, encoded, material.name, chosen)
+    return pair_texts(predictor, encoded, material.name, chosen)
 
 
-def pair_texts(user: Any, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], name: str, raw: Sequence[Any]) -> Texts:
+def pair_texts(
+    predictor: Any, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], name: str, raw: Sequence[Any]
+) -> Texts:
     """Pairs of ids without begin and end, in batches."""
     if not pairs:
         raise UsageError(f"no pair of {name} fits: both sides must have a token, and not too many")
@@ -214,79 +216,81 @@ def pair_texts(user: Any, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], 
         {"source": _tuple(source), "target": _tuple(target[1:]), "prefix": _tuple(target[:-1])}
         for source, target in zip(sources, targets, strict=True)
     ]
-    return Texts(user, ids, [(rows, tokens.take(rows)) for rows in groups], name, raw)
+    return Texts(predictor, ids, [(rows, tokens.take(rows)) for rows in groups], name, raw)
 
 
-def _windows(user: Any, material: Material, count: int, _: int) -> Texts:
-    stream = material.items if isinstance(material.items, np.ndarray) else _stream(user, material.items, count)
-    size = min(WINDOW, user.context, material.context or WINDOW)
+def _windows(predictor: Any, material: Material, count: int, _: int) -> Texts:
+    stream = material.items if isinstance(material.items, np.ndarray) else _stream(predictor, material.items, count)
+    size = min(WINDOW, predictor.context, material.context or WINDOW)
     starts = [start for start in range(0, len(stream) - 1, size) if start + size < len(stream)][:count] or [0]
     windows = [np.asarray(stream[start : start + size + 1], dtype=np.int64) for start in starts]
     if len(windows[0]) < 3:
         raise UsageError(f"{material.name} has {len(windows[0])} tokens, too few to see anything; give more text")
-    return stretches(user, windows, material.name)
+    return stretches(predictor, windows, material.name)
 
 
-def stretches(user: Any, rows: Sequence[np.ndarray], name: str) -> Texts:
+def stretches(predictor: Any, rows: Sequence[np.ndarray], name: str) -> Texts:
     """Stretches of ids of one length, each predicting all its tokens but the first."""
     together = max(1, TOGETHER // len(rows[0]))
     groups = np.split(np.arange(len(rows)), range(together, len(rows), together))
     batches = [(group, text_batch([rows[row] for row in group])) for group in groups]
-    return Texts(user, [{"text": _tuple(row[:-1])} for row in rows], batches, name)
+    return Texts(predictor, [{"text": _tuple(row[:-1])} for row in rows], batches, name)
 
 
-def _stream(user: Any, texts: Sequence[str], count: int) -> np.ndarray:
+def _stream(predictor: Any, texts: Sequence[str], count: int) -> np.ndarray:
     """Documents one after the other as in training, as many as are needed."""
-    special, ids = user.tokenizer.specials, list[int]()
+    special, ids = predictor.tokenizer.specials, list[int]()
     for text in texts:
-        ids += [special.begin, *user.tokenizer.encode(text), special.end]
+        ids += [special.begin, *predictor.tokenizer.encode(text), special.end]
         if len(ids) > (count + 1) * WINDOW:
             break
     return np.array(ids)
 
 
-def _gaps(user: Any, material: Material, count: int, _: int) -> Texts:
+def _gaps(predictor: Any, material: Material, count: int, _: int) -> Texts:
     """Chunks of texts with gaps, which are drawn with a fixed seed."""
-    room = min(WINDOW, user.longest, material.context or WINDOW) - 2
+    room = min(WINDOW, predictor.longest, material.context or WINDOW) - 2
     chunks: list[list[int]] = []
     for text in material.items:
-        ids = user.tokenizer.encode(text)
+        ids = predictor.tokenizer.encode(text)
         chunks += [ids[start : start + room] for start in range(0, len(ids), room)]
         if len(chunks) >= count:
             break
-    special = user.tokenizer.specials
+    special = predictor.tokenizer.specials
     masked = MaskedBatches(
         [np.array(ids, dtype=np.int32) for ids in chunks[:count] if ids],
-        begin=special.begin, end=special.end, mask=special.mask, pad=special.pad, vocabulary=user.tokenizer.size,
+        begin=special.begin, end=special.end, mask=special.mask, pad=special.pad, vocabulary=predictor.tokenizer.size,
         special=special.all, length=room + 2, batch_tokens=TOGETHER, seed=0,
     )  # fmt: skip
     batches = [(rows, masked.get(0, index)) for index, rows in enumerate(masked.plan(0))]
     shown = {
         int(row): _tuple(batch.ids[n, : batch.lengths[n]]) for rows, batch in batches for n, row in enumerate(rows)
     }
-    return Texts(user, [{"text": shown[row]} for row in range(len(shown))], batches, material.name)
+    return Texts(predictor, [{"text": shown[row]} for row in range(len(shown))], batches, material.name)
 
 
-def _labelled(user: Any, material: Material, count: int, longest: int) -> Texts:
+def _labelled(predictor: Any, material: Material, count: int, longest: int) -> Texts:
     items = [each if isinstance(each, Labelled) else Labelled(*each) for each in material.items]
-    unknown = sorted({each.label for each in items} - set(user.labels))
+    unknown = sorted({each.label for each in items} - set(predictor.labels))
     if unknown:
         raise UsageError(
-            f"the texts have a label that the model never learned: {unknown[0]}; it knows {', '.join(user.labels[:8])}"
+            f"the texts have a label that the model never learned: {unknown[0]}; it knows {', '.join(predictor.labels[:8])}"
         )
-    room = min(user.longest, longest)
-    fitting = list(islice((each for each in items if _tokens(user, each) <= room), count))
+    room = min(predictor.longest, longest)
+    fitting = list(islice((each for each in items if _tokens(predictor, each) <= room), count))
     if not fitting:
         raise UsageError(f"no text of {material.name} fits: it must have at most {room} tokens")
-    batches = encode_labelled(fitting, user.labels, user.tokenizer, user.longest, TOGETHER, seed=0)
-    batches = with_trees(batches, [each.text for each in fitting], [each.heads for each in fitting], user.tokenizer)
+    batches = encode_labelled(fitting, predictor.labels, predictor.tokenizer, predictor.longest, TOGETHER, seed=0)
+    batches = with_trees(
+        batches, [each.text for each in fitting], [each.heads for each in fitting], predictor.tokenizer
+    )
     plan = [(rows, batches.take(rows)) for rows in batches.plan(0)]
-    return Texts(user, [{"text": _tuple(ids)} for ids in batches.texts], plan, material.name, fitting)
+    return Texts(predictor, [{"text": _tuple(ids)} for ids in batches.texts], plan, material.name, fitting)
 
 
-def _tokens(user: Any, labelled: Labelled) -> int:
+def _tokens(predictor: Any, labelled: Labelled) -> int:
     texts = [labelled.text, *([] if labelled.second is None else [labelled.second])]
-    return sum(len(user.tokenizer.encode(text)) + 1 for text in texts) + 1  # each has an end, the first a begin
+    return sum(len(predictor.tokenizer.encode(text)) + 1 for text in texts) + 1  # each has an end, the first a begin
 
 
 def _tuple(ids: Any) -> tuple[int, ...]:

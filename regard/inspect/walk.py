@@ -14,11 +14,11 @@ from typing import Any
 from regard.attention import AttentionCall, MultiHead, Seen
 from regard.attention.soft import SoftAttention
 from regard.errors import UsageError
-from regard.inspect.reading import Reading, check_user, read_text
 from regard.inspect.walk_attention import heads_walk, soft_walk
 from regard.look.layers import check_choice
 from regard.look.recorded import NAMES
 from regard.look.walk.steps import Walk, quoted_token
+from regard.predictor import Reading, check_predictor
 from regard.tokens.words import is_special, word_label, words_of
 
 ROLES = ("cross", "causal", "self", "pool")
@@ -43,12 +43,12 @@ def walk(
     head     from 0; None: the one whose row is sharpest
     query    a number from 0, or a word of the text; None: the last word
     """
-    check_user(user, "walk")
+    check_predictor(user, "walk")
     if not text.strip():
         raise UsageError('the text is empty; type one, as in: regard walk "A man rides a bike."')
     if second is not None and user.config.task not in ("translate", "classify"):
         raise UsageError(f"a second text is for translations and pairs; this is a model to {user.config.task}")
-    reading = read_text(user, text, second)
+    reading = user.read(text, second)
     seen = reading.look(only=ROLES)
     call = _call(seen, reading, role, layer)
     axes = seen.axes(call)
@@ -106,7 +106,7 @@ def _call(seen: Seen, reading: Reading, role: str | None, layer: int | None) -> 
     """The attention that a person means."""
     there = [each for each in ROLES if seen.only(each)]
     if not there:
-        raise UsageError(_nothing_to_walk(reading.user))
+        raise UsageError(_nothing_to_walk(reading.predictor))
     wanted = role or (reading.role if reading.role in there else there[0])
     if wanted not in there:
         raise UsageError(f"this model has no {wanted} attention; choose --role {' or '.join(there)}")

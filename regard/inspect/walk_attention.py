@@ -16,13 +16,13 @@ from regard.blocks import Around, Block, RecurrentEncoder
 from regard.blocks.recurrent import BothDirections
 from regard.embed import TokenEmbedding
 from regard.errors import UsageError
-from regard.inspect.reading import Reading
 from regard.inspect.walk_pass import Passed, array, embedding_of, norm_of, one_pass, reasons_of
 from regard.look.walk.embedding import Embedding, embedded, position_step, token_step
 from regard.look.walk.heads import Heads, Turn, around, joined, look
 from regard.look.walk.heads_steps import heads_steps
 from regard.look.walk.soft import Place, Soft, combined, soft_steps, weights_and_context
 from regard.look.walk.steps import Step, asker, ending_step
+from regard.predictor import Reading
 
 
 def heads_walk(
@@ -41,7 +41,7 @@ def heads_walk(
             f"{owner.kernel.name} attention does not score every key, so these steps do not hold for it; what it mixes: "
             "regard look --exact, and the steps of exact attention: regard walk --toy"
         )
-    model: nn.Module = reading.user.model
+    model: nn.Module = reading.predictor.model
     enclosing = _around(model, call)
     passed = one_pass(reading, [owner, *([enclosing] if enclosing is not None else []), *_embeddings(model)])
     own, memory = _sides(model, passed, call)
@@ -185,7 +185,7 @@ def soft_walk(
     place: int,
 ) -> tuple[tuple[Step, ...], dict[str, float]]:
     """The steps of one look, and how far they are from what the model gave."""
-    given = _soft_given(reading.user, call, owner, rows, keys, place)
+    given = _soft_given(reading.predictor, call, owner, rows, keys, place)
     weights, context = weights_and_context(given)
     pairs = {
         "weights": (weights, array(call.weights()[0, 0, place])),

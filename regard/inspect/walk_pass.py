@@ -14,9 +14,9 @@ from regard.attention import AttentionCall
 from regard.attention.masks import Blocks, Both, Causal, Lengths, Mask, Window
 from regard.embed import TokenEmbedding
 from regard.embed.tokens import LearnedPositions, RandomOffset, SinusoidalPositions
-from regard.inspect.reading import Reading
 from regard.look.walk.embedding import Embedding, Norm, sinusoid
 from regard.look.walk.toy import LATER
+from regard.predictor import Reading
 
 
 @dataclass(eq=False)

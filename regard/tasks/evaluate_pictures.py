@@ -68,19 +68,19 @@ def _told(notes: Sequence[str], left_out: Sequence[LeftOut]) -> dict[str, Any]:
 
 
 def evaluate_pictures(
-    user: PictureUser, names: Sequence[str], data_root: Path | None = None, progress: Progress = None
+    predictor: PictureUser, names: Sequence[str], data_root: Path | None = None, progress: Progress = None
 ) -> PictureEvaluation:
     """Classify the pictures of a test set and compare."""
-    found = renamed(read_pictures(names, data_root, DRAWN), user.labels)
-    part, notes = as_part(found, user.format)
+    found = renamed(read_pictures(names, data_root, DRAWN), predictor.labels)
+    part, notes = as_part(found, predictor.format)
     started, shares = time.perf_counter(), []
     for start in range(0, len(part.rows), TOGETHER):
-        shares.append(user.probabilities(part.store.take(part.rows[start : start + TOGETHER]), start))
+        shares.append(predictor.probabilities(part.store.take(part.rows[start : start + TOGETHER]), start))
         if progress is not None:
             progress(min(start + TOGETHER, len(part.rows)), len(part.rows))
     told, seconds = np.concatenate(shares), time.perf_counter() - started
     predicted = told.argmax(axis=1)
-    scores = score_labels(predicted.tolist(), part.labels.tolist(), user.labels)
+    scores = score_labels(predicted.tolist(), part.labels.tolist(), predictor.labels)
     samples = _samples(predicted, part.labels, part.store, part.rows)
     top_5 = top_k_accuracy(told, part.labels.tolist(), min(5, told.shape[1]))
     left_out = part.store.left_out
@@ -88,13 +88,13 @@ def evaluate_pictures(
 
 
 def evaluate_captions(
-    user: Captioner, names: Sequence[str], data_root: Path | None = None, **options: Any
+    predictor: Captioner, names: Sequence[str], data_root: Path | None = None, **options: Any
 ) -> CaptionEvaluation:
     """Caption the pictures of a test set and compare with all captions that people wrote."""
-    part = read_captioned(names, user.format, data_root, DRAWN)
-    source = source_of(user.model, part.store, user.format)
+    part = read_captioned(names, predictor.format, data_root, DRAWN)
+    source = source_of(predictor.model, part.store, predictor.format)
     started = time.perf_counter()
-    outputs = written(user, source, part.rows, **options)
+    outputs = written(predictor, source, part.rows, **options)
     seconds = time.perf_counter() - started
     drawn = names[0].startswith(SHAPES)
     exact = exact_match(outputs, [each[0] for each in part.captions]) if drawn else None
@@ -103,25 +103,27 @@ def evaluate_captions(
 
 
 def evaluate_answers(
-    user: AnswerUser, names: Sequence[str], data_root: Path | None = None, progress: Progress = None
+    predictor: AnswerUser, names: Sequence[str], data_root: Path | None = None, progress: Progress = None
 ) -> PictureEvaluation:
     """Answer the questions of a test set and compare."""
-    asked = read_asked(names, user.format, data_root, DRAWN)
-    place = {answer: number for number, answer in enumerate(user.labels)}
+    asked = read_asked(names, predictor.format, data_root, DRAWN)
+    place = {answer: number for number, answer in enumerate(predictor.labels)}
     unknown = sorted(set(asked.answers) - place.keys())
     if unknown:
         raise RegardError(f"the test set has answers that the model never learned: {', '.join(unknown[:5])}")
-    source = source_of(user.model, asked.store, user.format)
+    source = source_of(predictor.model, asked.store, predictor.format)
     started, shares = time.perf_counter(), []
     for start in range(0, len(asked.rows), TOGETHER):
         shown = torch.from_numpy(source.take(asked.rows[start : start + TOGETHER]))
-        pixels = normalise(shown.permute(0, 3, 1, 2), user.format) if shown.dtype == torch.uint8 else shown
-        shares.append(user.probabilities(pixels.to(user.device), asked.questions[start : start + TOGETHER], start))
+        pixels = normalise(shown.permute(0, 3, 1, 2), predictor.format) if shown.dtype == torch.uint8 else shown
+        shares.append(
+            predictor.probabilities(pixels.to(predictor.device), asked.questions[start : start + TOGETHER], start)
+        )
         if progress is not None:
             progress(min(start + TOGETHER, len(asked.rows)), len(asked.rows))
     told, seconds = np.concatenate(shares), time.perf_counter() - started
     predicted, wanted = told.argmax(axis=1), np.array([place[answer] for answer in asked.answers])
-    scores = score_labels(predicted.tolist(), wanted.tolist(), user.labels)
+    scores = score_labels(predicted.tolist(), wanted.tolist(), predictor.labels)
     top_5, left_out = top_k_accuracy(told, wanted.tolist(), min(5, told.shape[1])), asked.store.left_out
     return PictureEvaluation(scores, top_5, predicted, wanted, seconds, {}, asked.notes, left_out)
 

@@ -1,7 +1,7 @@
 """On what heads are looked at: texts that a person names or gives, or those that a run was validated on.
 
-material = material_of(user, "runs/translate/3", on=())
-texts = prepare(user, material, 200)          the first 200 that fit
+material = material_of(predictor, "runs/translate/3", on=())
+texts = prepare(predictor, material, 200)          the first 200 that fit
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ TYPE = {
 }
 
 
-def material_of(user: Any, run: str | Path, on: Sequence[str] = ()) -> Material:
+def material_of(predictor: Any, run: str | Path, on: Sequence[str] = ()) -> Material:
     """What `--on` names; without it, what the run was validated on."""
-    check_task(user)
-    task, folder = user.config.task, _folder(run)
-    own, missing = (Material(()), "it is no run") if folder is None else _own(user, folder)
+    check_task(predictor)
+    task, folder = predictor.config.task, _folder(run)
+    own, missing = (Material(()), "it is no run") if folder is None else _own(predictor, folder)
     if on:
         read: dict[str, Callable[[], Sequence[Any]]] = {
             "translate": lambda: read_test_set(on, folder or run),
@@ -49,18 +49,18 @@ def material_of(user: Any, run: str | Path, on: Sequence[str] = ()) -> Material:
     return own
 
 
-def _own(user: Any, folder: Path) -> tuple[Material, str]:
+def _own(predictor: Any, folder: Path) -> tuple[Material, str]:
     """What a run was validated on, or nothing where that cannot be read any more; and then why."""
     values = read_run(folder)
     config = check_run(values["config"], f"{folder}")  # type: ignore[arg-type]
     data_root = None if values.get("beside") is None else Path(str(values["beside"]))
     try:
-        return _validated(user, config, folder, data_root), "it was validated on none"
+        return _validated(predictor, config, folder, data_root), "it was validated on none"
     except RegardError as error:
         return Material(()), str(error)
 
 
-def _validated(user: Any, config: RunConfig, folder: Path, data_root: Path | None) -> Material:
+def _validated(predictor: Any, config: RunConfig, folder: Path, data_root: Path | None) -> Material:
     name = "its own validation data"
     if isinstance(config, TranslateConfig):
         size = min(LEARNED, config.data.builtin_size)

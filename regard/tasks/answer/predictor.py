@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,10 +12,10 @@ from torch import Tensor
 
 from regard.attention import Seen, channel, record
 from regard.brief import brief, quoted
-from regard.bundle import Bundle, Predictor, load_bundle
+from regard.bundle import Bundle
 from regard.data.batch import AnswerBatch, pad
 from regard.look.pictures import PictureMap
-from regard.runs import bundle_folder
+from regard.predictor import Predictor
 from regard.tasks.caption.predictor import chosen_heads, word_panels
 from regard.tasks.see import Picture, SeenPicture, as_pixels, see
 from regard.tokens import PAD, TextTokenizer
@@ -44,17 +43,13 @@ class Answered:
 class AnswerUser(Predictor):
     """A trained model that answers questions about pictures, ready to use."""
 
+    model: Any
+
     def __init__(self, bundle: Bundle) -> None:
         assert bundle.config.pictures is not None
-        self.bundle, self.config = bundle, bundle.config
-        self.model: Any = bundle.model
+        super().__init__(bundle)
         self.tokenizer, self.labels = bundle.tokenizer, bundle.config.labels
         self.format, self.longest = bundle.config.pictures, bundle.config.reads(64)
-
-    @classmethod
-    def load(cls, path: str | Path, device: str = "cpu") -> AnswerUser:
-        """From a bundle's folder or a run's."""
-        return cls(load_bundle(bundle_folder(path), device))
 
     def answer(
         self,

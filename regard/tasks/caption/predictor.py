@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from regard.attention import channel, record
 from regard.brief import brief, quoted
-from regard.bundle import Bundle, Predictor, load_bundle
+from regard.bundle import Bundle
 from regard.config import check
 from regard.data.batch import CaptionBatch, pad
 from regard.decode.config import DecodeConfig
@@ -23,7 +22,7 @@ from regard.decode.search import generate
 from regard.errors import UsageError
 from regard.look.layers import check_choice
 from regard.look.pictures import Panel, PictureMap
-from regard.runs import bundle_folder
+from regard.predictor import Predictor
 from regard.tasks.see import Picture, SeenPicture, as_pixels, see
 from regard.tokens import BEGIN, END, PAD, UNKNOWN, as_arrays
 
@@ -53,17 +52,13 @@ class Caption:
 class Captioner(Predictor):
     """A trained writer of captions, ready to use."""
 
+    model: Any
+
     def __init__(self, bundle: Bundle) -> None:
         assert bundle.config.pictures is not None
-        self.bundle, self.config = bundle, bundle.config
-        self.model: Any = bundle.model
+        super().__init__(bundle)
         self.tokenizer = bundle.tokenizer
         self.format = bundle.config.pictures
-
-    @classmethod
-    def load(cls, path: str | Path, device: str = "cpu") -> Captioner:
-        """From a bundle's folder or a run's."""
-        return cls(load_bundle(bundle_folder(path), device))
 
     def caption(
         self,

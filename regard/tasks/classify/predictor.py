@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
 import torch
 
-from regard.attention import channel, record
+from regard.attention import MultiHead, Role, channel, record
 from regard.brief import brief, quoted
-from regard.bundle import Bundle, Predictor, load_bundle
+from regard.bundle import Bundle
 from regard.data.batch import LabelBatch
 from regard.data.batches import LabelBatches, as_row, label_batches, with_trees
 from regard.data.labelled_files import as_tree
 from regard.errors import UsageError
 from regard.look.words import WeighedText
-from regard.runs import bundle_folder
+from regard.predictor import Predictor, Reading, read_one
 
 BATCH_TOKENS = 8192
 
@@ -46,18 +45,15 @@ class Classified:
 class TextClassifier(Predictor):
     """A trained classifier, ready to use."""
 
+    second = "pair"
+    model: Any
+
     def __init__(self, bundle: Bundle) -> None:
-        self.bundle = bundle
-        self.model: Any = bundle.model
-        self.tokenizer, self.config = bundle.tokenizer, bundle.config
+        super().__init__(bundle)
+        self.tokenizer = bundle.tokenizer
         self.labels = self.config.labels
         self.longest = self.config.reads(512)
         self.kind_of_tokens = self.config.tokens.kind if self.config.tokens is not None else "none"
-
-    @classmethod
-    def load(cls, path: str | Path, device: str = "cpu") -> TextClassifier:
-        """From a bundle's folder or a run's."""
-        return cls(load_bundle(bundle_folder(path), device))
 
     @overload
     def classify(self, text: str, second: str | None = ..., *, heads: Tree | None = ...) -> Classified: ...
@@ -118,6 +114,19 @@ class TextClassifier(Predictor):
 
     def _labels(self, ids: Sequence[np.ndarray], row: int) -> channel.Tokens:
         return {"text": self.tokenizer.labels(ids[row])}
+
+    def read(self, text: str, second: str | None = None) -> Reading:
+        """Read a text or a pair as it is classified, as far as the model reads."""
+        row = as_row(self.tokenizer, text, second, self.longest)
+        batch = label_batches([row], np.zeros(1, dtype=np.int64), self.tokenizer, max(1, len(row[0])), seed=0).take([0])
+        texts = [text] if second is None else [text, second]
+        whole = 1 + sum(len(self.tokenizer.encode(each)) + 1 for each in texts)  # begin, and an end behind each
+        run = lambda: self.model.logits(batch.to(self.device))  # noqa: E731
+        return read_one(self, self.tokenizer, row[0].tolist(), run, self._role(), whole=whole)
+
+    def _role(self) -> Role:
+        heads = (each for each in self.model.modules() if isinstance(each, MultiHead))
+        return "causal" if any(each.role == "causal" for each in heads) else "self"
 
     def look(self, text: str, second: str | None = None, heads: Tree | None = None) -> WeighedText:
         """How much each piece of a text counted for its label."""

@@ -12,12 +12,12 @@ import torch
 
 from regard.attention import Seen, channel, record
 from regard.brief import brief, quoted
-from regard.bundle import Bundle, Predictor, load_bundle
+from regard.bundle import Bundle
 from regard.data.batch import PictureBatch
 from regard.errors import UsageError
 from regard.look.layers import ChannelWeights, MixingMatrices, one_layer
 from regard.look.pictures import Panel, PictureMap
-from regard.runs import bundle_folder
+from regard.predictor import Predictor
 from regard.tasks.see import Picture, SeenPicture, as_pixels, see
 
 TOGETHER = 64
@@ -42,16 +42,12 @@ class ClassifiedPicture:
 class PictureUser(Predictor):
     """A trained classifier of pictures, ready to use."""
 
+    model: Any
+
     def __init__(self, bundle: Bundle) -> None:
         assert bundle.config.pictures is not None
-        self.bundle, self.config = bundle, bundle.config
-        self.model: Any = bundle.model
+        super().__init__(bundle)
         self.format, self.labels = bundle.config.pictures, bundle.config.labels
-
-    @classmethod
-    def load(cls, path: str | Path, device: str = "cpu") -> PictureUser:
-        """From a bundle's folder or a run's."""
-        return cls(load_bundle(bundle_folder(path), device))
 
     def classify(
         self, pictures: Picture | Sequence[Picture], progress: Callable[[int, int], None] | None = None

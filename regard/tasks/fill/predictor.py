@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -12,12 +11,11 @@ import torch
 
 from regard.attention import channel
 from regard.brief import brief, quoted
-from regard.bundle import Bundle, Predictor, load_bundle
+from regard.bundle import Bundle
 from regard.data.batch import pad
 from regard.errors import UsageError
-from regard.inspect.reading import read_text
 from regard.look import SentenceAttention, sentence_of
-from regard.runs import bundle_folder
+from regard.predictor import Predictor, Reading, read_one
 from regard.tokens import MASK
 
 BATCH = 32  # texts read together
@@ -49,16 +47,12 @@ class Filled:
 class Filler(Predictor):
     """A trained model that fills gaps, ready to use."""
 
-    def __init__(self, bundle: Bundle) -> None:
-        self.bundle = bundle
-        self.model: Any = bundle.model
-        self.tokenizer, self.config = bundle.tokenizer, bundle.config
-        self.longest = int(self.config.model.max_length)  # type: ignore[union-attr]
+    model: Any
 
-    @classmethod
-    def load(cls, path: str | Path, device: str = "cpu") -> Filler:
-        """From a bundle's folder or a run's."""
-        return cls(load_bundle(bundle_folder(path), device))
+    def __init__(self, bundle: Bundle) -> None:
+        super().__init__(bundle)
+        self.tokenizer = bundle.tokenizer
+        self.longest = int(self.config.model.max_length)  # type: ignore[union-attr]
 
     @torch.inference_mode()
     def fill(self, text: str, top: int = 5) -> Filled:
@@ -104,9 +98,17 @@ class Filler(Predictor):
             found[group] = self._pooled([ids[place] for place in group], how, group)
         return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
 
+    def read(self, text: str, second: str | None = None) -> Reading:
+        """Read a text, with its gaps if it has any, as far as the model reads."""
+        inside = self.tokenizer.encode_gaps(text)
+        ids = self._framed(inside)
+        lengths = torch.tensor([len(ids)], device=self.device)
+        run = lambda: self.model.encoder(self.as_row(ids), lengths).vectors  # noqa: E731
+        return read_one(self, self.tokenizer, ids, run, "self", whole=2 + len(inside))
+
     def attention(self, text: str) -> SentenceAttention:
         """Where each token of a text looked, in every layer and head."""
-        return sentence_of(read_text(self, text).look(), "self")
+        return sentence_of(self.read(text).look(), "self")
 
     def _framed(self, ids: list[int]) -> list[int]:
         special = self.tokenizer.specials

@@ -6,15 +6,15 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from regard.attention import channel
 from regard.brief import brief, quoted
-from regard.bundle import Bundle, Predictor, load_bundle
+from regard.bundle import Bundle
 from regard.config import check
 from regard.data.stream import TokenStream, evaluation_batches
 from regard.decode.config import DecodeConfig
@@ -22,9 +22,8 @@ from regard.decode.ranking import Hypothesis, Live
 from regard.decode.search import generate
 from regard.decode.stepper import Sliding
 from regard.errors import UsageError
-from regard.inspect.reading import read_ids
 from regard.look import SentenceAttention, sentence_of
-from regard.runs import bundle_folder
+from regard.predictor import Predictor, Reading, read_one
 from regard.tokens import TextTokenizer
 
 LENGTH = 200  # most tokens where neither the person nor the model says how many
@@ -74,15 +73,11 @@ class TextScore:
 class Generator(Predictor):
     """A trained language model, ready to use."""
 
-    def __init__(self, bundle: Bundle) -> None:
-        self.bundle = bundle
-        self.model: Any = bundle.model
-        self.tokenizer, self.config = bundle.tokenizer, bundle.config
+    model: Any
 
-    @classmethod
-    def load(cls, path: str | Path, device: str = "cpu") -> Generator:
-        """From a bundle's folder or a run's."""
-        return cls(load_bundle(bundle_folder(path), device))
+    def __init__(self, bundle: Bundle) -> None:
+        super().__init__(bundle)
+        self.tokenizer = bundle.tokenizer
 
     @overload
     def generate(self, prompt: str, **options: Any) -> Generated: ...
@@ -219,13 +214,26 @@ class Generator(Predictor):
         """How many tokens the model reads at once."""
         return int(getattr(self.config.model, "max_length", 512))
 
+    def read(self, text: str, second: str | None = None) -> Reading:
+        return self.read_ids(self.tokenizer.encode(text))
+
+    def read_ids(self, source: Sequence[int], target: Sequence[int] = ()) -> Reading:
+        """Read as many ids of one text, behind the begin token, as the model reads at once."""
+        ids = tuple([self.tokenizer.specials.begin, *source][: self.context])
+        run, whole = (lambda: self.model.read(self.as_row(ids))), 1 + len(source)
+        return read_one(self, self.tokenizer, ids, run, "causal", whole=whole, predicted=ids[1:])
+
+    def output_table(self) -> Tensor:
+        table: Tensor = self.model.output.weight
+        return table
+
     def attention(self, text: str) -> SentenceAttention:
         """Where each token of a text looked, in every layer and head."""
         return self._attention(self.tokenizer.encode(text))
 
     def _attention(self, ids: Sequence[int]) -> SentenceAttention:
         """One pass over as many ids as the model reads at once; what follows was written from a later window."""
-        found = sentence_of(read_ids(self, ids).look(), "causal")
+        found = sentence_of(self.read_ids(ids).look(), "causal")
         beyond = len(ids) + 1 - self.context
         if beyond <= 0:
             return found

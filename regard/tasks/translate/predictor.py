@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from regard.attention import channel, softness
 from regard.brief import brief, quoted
-from regard.bundle import Bundle, Predictor, load_bundle
+from regard.bundle import Bundle
 from regard.config import check
 from regard.data.batch import pad
 from regard.data.batches import TokenPairs
@@ -22,10 +22,9 @@ from regard.decode.config import DecodeConfig
 from regard.decode.ranking import Hypothesis, groups
 from regard.decode.search import generate
 from regard.errors import RegardError
-from regard.inspect.reading import read_ids
 from regard.look import SentenceAttention, sentence_of
 from regard.models.loss import target_log_probabilities
-from regard.runs import bundle_folder
+from regard.predictor import Predictor, Reading
 from regard.tokens import BEGIN, END, PAD, UNKNOWN, as_arrays
 
 
@@ -67,15 +66,12 @@ class PairScore:
 class Translator(Predictor):
     """A trained translation model, ready to use."""
 
-    def __init__(self, bundle: Bundle) -> None:
-        self.bundle = bundle
-        self.model: Any = bundle.model
-        self.tokenizers, self.config = bundle.tokenizers, bundle.config
+    second = "translation"
+    model: Any
 
-    @classmethod
-    def load(cls, path: str | Path, device: str = "cpu") -> Translator:
-        """From a bundle's folder or a run's."""
-        return cls(load_bundle(bundle_folder(path), device))
+    def __init__(self, bundle: Bundle) -> None:
+        super().__init__(bundle)
+        self.tokenizers = bundle.tokenizers
 
     @overload
     def translate(self, text: str, *, attention: bool = ..., **options: Any) -> Translation: ...
@@ -135,10 +131,36 @@ class Translator(Predictor):
                     f"split it into sentences: {text[:40]!r}"
                 )
 
+    def read(self, text: str, second: str | None = None) -> Reading:
+        """Read a pair in one pass; without `second`, as softly as the steps looked that wrote the model's translation."""
+        source = self.tokenizers.source.encode(text)
+        if second is not None:
+            return self.read_ids(source, self.tokenizers.target.encode(second))
+        reading, value = self.read_ids(source, self.translate(text).ids), self.config.decode.softness
+
+        def run() -> Tensor:
+            with _softness(value):
+                return reading.run()
+
+        return reading if value == 1.0 else replace(reading, run=run)
+
+    def read_ids(self, source: Sequence[int], target: Sequence[int] = ()) -> Reading:
+        """Read ids without begin and end, of a source and of its translation, in one teacher-forced pass."""
+        reads, writes = as_arrays([list(source)], begin=False), as_arrays([list(target)], begin=True)
+        batch, pair = TokenPairs(reads, writes, PAD).take([0]), self.tokenizers
+        ids = {"source": tuple(reads[0].tolist()), "target": tuple(writes[0][1:].tolist())}
+        ids["prefix"] = tuple(writes[0][:-1].tolist())
+        labels = {axis: tuple((pair.source if axis == "source" else pair.target).labels(ids[axis])) for axis in ids}
+        return Reading(self, ids, labels, lambda: self.model.hidden(batch.to(self.device)), "cross", ids["target"])
+
+    def output_table(self) -> Tensor:
+        table: Tensor = self.model.output.weight
+        return table
+
     def attention(self, source: str, ids: Sequence[int], soft: float = 1.0) -> SentenceAttention:
         """Where the model looked while it wrote `ids`: one teacher-forced pass, equal to the steps of decoding."""
         with _softness(soft):
-            seen = read_ids(self, self.tokenizers.source.encode(source), ids).look()
+            seen = self.read_ids(self.tokenizers.source.encode(source), ids).look()
         return sentence_of(seen, "cross")
 
     def _search(
