@@ -22,7 +22,7 @@ from regard.compare.conditions import conditions
 from regard.config import merge
 from regard.data.pairs import read_pairs
 from regard.errors import RegardError
-from regard.tasks.config import run_config
+from regard.tasks.configure import run_config
 from regard.tasks.run import start_run
 from regard.tasks.translate.evaluate import evaluate
 from regard.training.history import read_history

@@ -30,7 +30,7 @@ from regard.data.pictures.decode import read_picture
 from regard.look.pictures import PictureMap
 from regard.tasks.answer.predictor import AnswerUser
 from regard.tasks.caption.predictor import Captioner
-from regard.tasks.config import run_config
+from regard.tasks.configure import run_config
 from regard.tasks.run import start_run
 
 

@@ -23,7 +23,7 @@ from regard.compare.conditions import conditions
 from regard.config import merge
 from regard.tasks.budget import fit
 from regard.tasks.classify.evaluate import evaluate_labels, read_labelled_test
-from regard.tasks.config import data_folder, run_config
+from regard.tasks.configure import data_folder, run_config
 from regard.tasks.run import start_run
 from regard.training.config import seconds
 

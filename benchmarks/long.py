@@ -22,7 +22,7 @@ from regard.compare.conditions import conditions
 from regard.config import merge
 from regard.runs import CONFIG
 from regard.tasks.classify.evaluate import evaluate_labels, read_labelled_test
-from regard.tasks.config import data_folder, run_config
+from regard.tasks.configure import data_folder, run_config
 from regard.tasks.run import resume_run, start_run
 from regard.training.show import Show
 

@@ -29,10 +29,10 @@ from regard.inspect.formation import formation_of
 from regard.inspect.heads import heads_of, induction
 from regard.inspect.probes import Probes
 from regard.look.figures.sheet import COLORS, DPI, render, tidy
-from regard.tasks.config import run_config
+from regard.tasks.configure import run_config
 from regard.tasks.material import material_of
 from regard.tasks.run import start_run
-from regard.tasks.table import load_model
+from regard.tasks.trained import load_model
 
 
 def main(words: Sequence[str] | None = None) -> None:

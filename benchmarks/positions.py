@@ -24,7 +24,7 @@ from regard.compare.conditions import conditions
 from regard.config import merge
 from regard.evaluate.translation import exact_match
 from regard.runs import CONFIG
-from regard.tasks.config import data_folder, run_config
+from regard.tasks.configure import data_folder, run_config
 from regard.tasks.run import resume_run, start_run
 from regard.tasks.translate.evaluate import read_test_set
 from regard.training.show import Show

@@ -28,7 +28,7 @@ from torch.nn.functional import cross_entropy
 from regard.data.batch import PairBatch, pair_batch
 from regard.models.table import build_model
 from regard.noise import noise
-from regard.tasks.config import run_config
+from regard.tasks.configure import run_config
 
 MODELS: dict[str, dict[str, Any]] = {
     "seq2seq": {"kind": "seq2seq"},

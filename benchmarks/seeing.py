@@ -26,7 +26,7 @@ from regard.compare.conditions import conditions
 from regard.config import merge
 from regard.data.builtin.scenes import area_share, scenes, share_on
 from regard.tasks.budget import fit
-from regard.tasks.config import data_folder, run_config
+from regard.tasks.configure import data_folder, run_config
 from regard.tasks.evaluate_pictures import evaluate_answers, evaluate_captions, evaluate_pictures
 from regard.tasks.run import start_run
 from regard.tasks.see import as_pixels, see

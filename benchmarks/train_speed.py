@@ -29,7 +29,8 @@ from regard.data.batches import Batches
 from regard.data.pairs import load_pairs
 from regard.models.table import build_model
 from regard.noise import noise
-from regard.tasks.config import TranslateConfig, run_config
+from regard.tasks.configure import run_config
+from regard.tasks.translate.config import TranslateConfig
 from regard.tasks.translate.recipe import encode
 from regard.tokens import PAD, TokenizerPair
 from regard.training.optimiser import make_optimiser, set_rate

@@ -11,7 +11,7 @@ import subprocess
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from pydantic import Field
@@ -26,6 +26,7 @@ from regard.errors import RegardError
 from regard.files import new_folder, read_json, sha256, whole_folder, write_json, write_text
 from regard.models.config import ModelConfig
 from regard.models.table import build
+from regard.plugins import check_plugins, load_plugins, needed_by
 from regard.tensors import read_tensors, weights_of, write_tensors
 from regard.tokens import TextTokenizer, TokenizerPair, TokensConfig
 
@@ -89,7 +90,7 @@ class BundleConfig(StrictConfig):
 
     format: int = FORMAT
     regard: str = __version__
-    task: Literal["translate", "generate", "fill", "classify", "classify-pictures", "caption", "answer"] = "translate"
+    task: str = "translate"
     languages: tuple[str, str] | None = None
     bleu_tokenizer: str = "auto"  # how a translation model's BLEU cuts words
     labels: tuple[str, ...] = ()  # what a classifier tells apart
@@ -102,6 +103,7 @@ class BundleConfig(StrictConfig):
     decode: DecodeConfig = DecodeConfig()
     made: Made | None = None  # None: an older Regard did not say
     files: dict[str, str] = Field(default_factory=dict)
+    plugins: tuple[str, ...] = ()  # without which the model means nothing
 
     def reads(self, otherwise: int) -> int:
         """Most tokens of a text that the model reads: as many as it learned from, where its positions reach so far."""
@@ -139,18 +141,28 @@ class Bundle:
         return self.tokenizers.target
 
 
-def save_bundle(folder: str | Path, bundle: Bundle) -> Path:
-    """Write a bundle in the place of `folder`; the old one stays whole until the new one is."""
+def save_bundle(folder: str | Path, bundle: Bundle, example: str = "") -> Path:
+    """Write a bundle in the place of `folder`; the old one stays whole until the new one is.
+
+    `example` is what to type to use it, for the card.
+    """
     folder = Path(folder)
     with new_folder(folder) as inside:
         names = [] if bundle.pair is None else bundle.pair.save(inside)
         write_tensors(inside / WEIGHTS, weights_of(bundle.model))
         files = {name: sha256(inside / name) for name in [*names, WEIGHTS]}
         config = bundle.config.model_copy(update={"files": files})
-        write_json(inside / "config.json", config.model_dump(mode="json"))
+        write_json(inside / "config.json", _dumped(config))
         write_json(inside / "metrics.json", bundle.metrics)
-        write_text(inside / "README.md", card(bundle))
+        write_text(inside / "README.md", card(bundle, example))
     return folder
+
+
+def _dumped(config: BundleConfig) -> dict[str, Any]:
+    """What `config.json` holds; plugins only where there are any, so that a Regard that knows none can read it."""
+    values = config.model_dump(mode="json")
+    needed = needed_by(values)
+    return {**values, "plugins": list(needed)} if needed else {k: v for k, v in values.items() if k != "plugins"}
 
 
 def load_bundle(folder: str | Path, device: str | torch.device = "cpu") -> Bundle:
@@ -179,6 +191,8 @@ def read_config(folder: Path) -> BundleConfig:
             f"{folder} has format {version} (written by Regard {values.get('regard', '?')}); this Regard {__version__} reads "
             f"up to {FORMAT}: upgrade it with pip install -U regard"
         )
+    load_plugins()
+    check_plugins(values.get("plugins", ()), str(folder))
     return check(BundleConfig, values, f"{folder}/config.json")
 
 
@@ -197,18 +211,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
             parameter.copy_(tensors[name])
 
 
-EXAMPLES = {
-    "translate": 'regard translate -m . "a sentence"',
-    "generate": 'regard generate -m . "how a text begins"',
-    "fill": 'regard fill -m . "a text with a [MASK]"',
-    "classify": 'regard classify -m . "a text"',
-    "classify-pictures": "regard classify -m . photo.jpg",
-    "caption": "regard caption -m . photo.jpg",
-    "answer": 'regard answer -m . photo.jpg "a question?"',
-}
-
-
-def card(bundle: Bundle) -> str:
+def card(bundle: Bundle, example: str = "") -> str:
     """The model card: what the model is, what it scored, how to use it."""
     config = bundle.config
     about = {
@@ -221,9 +224,13 @@ def card(bundle: Bundle) -> str:
     return (
         f"# A {config.model.kind} for {config.task}{f' ({about})' if about else ''}\n\n"
         f"{size:,} parameters{_inputs(config)} · Regard {config.regard}, format {config.format}\n\n"
-        f"    {EXAMPLES[config.task]}\n\n"
+        f"{_indented(example)}"
         f"| on validation data | |\n|---|---|\n{metrics}\n"
     )
+
+
+def _indented(example: str) -> str:
+    return f"    {example}\n\n" if example else ""
 
 
 def _inputs(config: BundleConfig) -> str:

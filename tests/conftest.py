@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from regard.tasks.config import run_config
+from regard.tasks.configure import run_config
 from regard.tasks.run import RunResult, start_run
 
 torch.set_num_threads(1)  # the sums of a matrix product come in one order only

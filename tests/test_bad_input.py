@@ -15,7 +15,7 @@ from regard.data.lines import LONGEST_LINE
 from regard.data.pairs import load_pairs, read_pairs
 from regard.errors import RegardError, UsageError
 from regard.tasks import load, train
-from regard.tasks.config import run_config
+from regard.tasks.configure import run_config
 from regard.tasks.run import RunResult, start_run
 from regard.training.show import Show
 

@@ -13,7 +13,7 @@ from regard.data.builtin.algorithms import FORMS, addition_pairs, copy_pairs, re
 from regard.data.config import LabelledConfig, PairsConfig
 from regard.data.pairs import builtin_pairs, is_builtin, load_pairs, read_pairs
 from regard.errors import UsageError
-from regard.tasks.config import run_config
+from regard.tasks.configure import run_config
 
 LONG = sorted((Path(regard.__file__).parent.parent / "configs" / "long").glob("*.toml"))
 SPLITS = ("train", "valid", "test")

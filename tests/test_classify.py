@@ -25,11 +25,12 @@ from regard.models.config import KINDS_OF
 from regard.models.pictures.classifier import mixed_parts
 from regard.models.presets import preset
 from regard.models.table import build
+from regard.tasks.classify.config import ClassifyConfig
 from regard.tasks.classify.predictor import TextClassifier
-from regard.tasks.config import ClassifyConfig, run_config
-from regard.tasks.recipe import class_weights
+from regard.tasks.configure import run_config
+from regard.tasks.recipe import class_weights, prepare
 from regard.tasks.run import resume_run, start_run
-from regard.tasks.table import load_model, prepare
+from regard.tasks.trained import load_model
 from regard.tokens import BEGIN, END, TokenizerPair, TokensConfig, train_tokenizer
 from regard.training.events import Progress
 from regard.training.show import Show

@@ -28,9 +28,11 @@ from regard.cli.arguments import spread_files, take_debug
 from regard.cli.model import choose_device
 from regard.config import read_toml
 from regard.errors import UsageError
-from regard.tasks.config import TASKS, GenerateConfig, run_config
+from regard.tasks.configure import run_config
+from regard.tasks.generate.config import GenerateConfig
 from regard.tasks.run import RunResult
 from regard.tasks.settings import preset_sizes
+from regard.tasks.table import TASKS
 
 Captured = pytest.CaptureFixture[str]
 

@@ -19,7 +19,7 @@ import torch
 from regard.cli import main
 from regard.errors import UsageError
 from regard.tasks.fill.predictor import Filled, Filler, Guess
-from regard.tasks.table import load_model
+from regard.tasks.trained import load_model
 
 WORDS = [
     "the",

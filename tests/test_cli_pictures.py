@@ -19,8 +19,9 @@ import regard
 from regard.cli import main
 from regard.data.builtin.scenes import scenes
 from regard.runs import read_run
-from regard.tasks.config import check_run
-from regard.tasks.table import load_model, prepare
+from regard.tasks.configure import check_run
+from regard.tasks.recipe import prepare
+from regard.tasks.trained import load_model
 
 SHORT = ["train.steps=3", "train.warmup=1", "train.batch_pictures=8", "data.hold_out=10"]
 ENCODER = ["model.encoder.channels=[4,4,8,8]"]

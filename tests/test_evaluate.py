@@ -29,7 +29,7 @@ from regard.evaluate import bootstrap as bootstrap_module
 from regard.evaluate.by_length import Bucket, score_bucket
 from regard.evaluate.translation import Tokenizing, bleu_tokenizer
 from regard.models.table import build_model
-from regard.tasks.config import run_config
+from regard.tasks.configure import run_config
 from regard.tasks.translate.evaluate import evaluate
 from regard.tasks.translate.predictor import Translator
 from regard.tasks.translate.recipe import validation

@@ -20,7 +20,7 @@ from regard.errors import UsageError
 from regard.look.figures.comparison import LengthLine, draw_lengths
 from regard.models.config import LlamaConfig
 from regard.models.gpt import GPT
-from regard.tasks.config import run_config
+from regard.tasks.configure import run_config
 from regard.tasks.generate.evaluate import evaluate_text
 from regard.tasks.generate.predictor import Generator
 from regard.tasks.run import RunResult, start_run

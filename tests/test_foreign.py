@@ -23,7 +23,7 @@ from regard.data.pictures.config import PictureFormat
 from regard.errors import UsageError
 from regard.models.config import KINDS_OF
 from regard.models.table import build
-from regard.tasks.config import run_config
+from regard.tasks.configure import run_config
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
 B, H, T, S, E = 3, 6, 5, 7, 11

@@ -21,10 +21,10 @@ from regard.inspect.heads import heads_of
 from regard.inspect.texts import Material, prepare
 from regard.look.heads import Head, HeadReport, LayerRemoved
 from regard.look.roles import measure
-from regard.tasks.config import run_config
+from regard.tasks.configure import run_config
 from regard.tasks.material import material_of
 from regard.tasks.run import RunResult, start_run
-from regard.tasks.table import load_model
+from regard.tasks.trained import load_model
 
 Captured = pytest.CaptureFixture[str]
 LINES = ["the old king walked to the sea", "a grey cat looked at the moon", "the king saw a cat , and the moon"] * 9

@@ -19,7 +19,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 # A row may import from the rows above it and from itself.
 ORDER = [
     {"shapes", "errors", "brief", "files", "noise", "tensors"},
-    {"config"},
+    {"config", "plugins"},
     {"tokens"},
     {"data"},
     {"attention"},

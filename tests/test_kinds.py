@@ -19,13 +19,14 @@ from regard.cli import main
 from regard.data.batch import AnswerBatch, CaptionBatch, LabelBatch, MaskedBatch, PairBatch, PictureBatch, TextBatch
 from regard.data.pictures.config import PictureFormat
 from regard.errors import RegardError, UsageError
-from regard.models.config import KINDS, KINDS_OF
+from regard.models.config import KINDS_OF, all_kinds
 from regard.models.presets import PRESETS, preset
-from regard.models.table import FAMILIES, TASKS, build, build_model
+from regard.models.table import FAMILIES, MODELS, build, build_model
 from regard.noise import noise
-from regard.tasks.config import run_config
+from regard.tasks.configure import run_config
+from regard.tasks.recipe import prepare
 from regard.tasks.run import RunResult, start_run
-from regard.tasks.table import USERS, prepare
+from regard.tasks.table import TASKS
 from regard.tasks.translate.predictor import Translator
 from regard.tokens import TokenizerPair, TokensConfig, train_tokenizer
 from regard.training.config import TrainConfig
@@ -56,8 +57,8 @@ def kind_of(run: RunResult) -> str:
 
 
 def test_every_kind_has_a_class_and_sizes() -> None:
-    assert {task: set(kinds) for task, kinds in TASKS.items()} == {task: set(each) for task, each in KINDS_OF.items()}
-    assert set(KINDS) == set(PRESETS["tiny"]) == set(PRESETS["demo"])
+    assert {task: set(kinds) for task, kinds in MODELS.items()} == {task: set(each) for task, each in KINDS_OF.items()}
+    assert set(all_kinds()) == set(PRESETS["tiny"]) == set(PRESETS["demo"])
     assert set(TRANSLATE) == set(FAMILIES) <= set(PRESETS["base"])
     for kind in TRANSLATE:
         for size in ("demo", "tiny"):
@@ -355,7 +356,7 @@ def test_a_predictor_is_where_its_model_is(task: str) -> None:
     sees = task in ("classify-pictures", "caption", "answer")
     about = {"vocabulary": (VOCABULARY,), "labels": ("a", "b"), "pictures": SEEN if sees else None, "model": config}
     bundle = Bundle(BundleConfig(task=task, **about), fresh(task, config.kind), TokenizerPair(tokenizer, tokenizer), {})
-    predictor = USERS[task](bundle)
+    predictor = TASKS[task].make_predictor(bundle)
     assert predictor.device.type == "cpu"
     bundle.model.to("meta")
     assert predictor.device.type == "meta"

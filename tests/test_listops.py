@@ -22,7 +22,7 @@ from regard.data.labelled_files import Labelled, as_tree
 from regard.errors import RegardError, UsageError
 from regard.tasks.classify.evaluate import evaluate_labels, read_labelled_test
 from regard.tasks.classify.predictor import TextClassifier
-from regard.tasks.config import run_config
+from regard.tasks.configure import run_config
 from regard.tasks.run import start_run
 from regard.tokens import TextTokenizer, train_tokenizer
 from regard.tokens.config import TokensConfig

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from toy_run import CONFIG, Contents, ToyModel, toy_job
 
 from regard.errors import UsageError
-from regard.tasks.config import run_config
+from regard.tasks.configure import run_config
 from regard.training.config import TrainConfig
 from regard.training.events import Progress
 from regard.training.loop import train

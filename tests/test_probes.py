@@ -17,10 +17,9 @@ from regard.data.pairs import load_pairs
 from regard.errors import RegardError, UsageError
 from regard.files import read_json, write_json
 from regard.inspect.probes import LETTERS, LONGEST, MOST_TOKENS, Probes, choose, first_lines
-from regard.tasks.config import run_config
-from regard.tasks.recipe import Prepared
+from regard.tasks.configure import run_config
+from regard.tasks.recipe import Prepared, prepare
 from regard.tasks.run import RunResult, resume_run, start_run
-from regard.tasks.table import prepare
 from regard.tensors import read_tensors, weights_of, write_tensors
 from regard.tokens import PAD, as_arrays
 from regard.training.loop import Trainer
@@ -104,7 +103,7 @@ def test_many_texts_are_chosen_among_quickly() -> None:
 
 def test_what_is_kept_is_what_the_model_computes(tiny_run: RunResult) -> None:
     """Against a pass over the same pair by hand, with the weights of the last step."""
-    from regard.tasks.table import load_model
+    from regard.tasks.trained import load_model
 
     user, probes = load_model(tiny_run.folder / "last"), Probes.of(tiny_run.folder)
     assert probes.steps == (0, 2, 4) and len(probes.labels) == 2

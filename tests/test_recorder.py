@@ -24,8 +24,8 @@ from regard.attention.kernels.kernel import Kernel
 from regard.bundle import Bundle, BundleConfig
 from regard.errors import UsageError
 from regard.models.table import build
-from regard.verify.subject import Subject
-from regard.verify.tasks import SUBJECTS
+from regard.tasks.subject import Subject
+from regard.tasks.table import TASKS
 
 SMALL = {"width": 12, "hidden": 14, "layers": 1}
 SMALL_EYES: dict[str, Any] = {"width": 8, "hidden": 10, "attention": 5}
@@ -138,7 +138,7 @@ def _sees(kind: str, **model: Any) -> Bundle:
 def subject(name: str) -> Subject:
     """A model of a family in both precisions, with random batches; not to be changed."""
     bundle = CASES[name][0]()
-    return SUBJECTS[bundle.config.task].of(bundle)
+    return TASKS[bundle.config.task].make_subject.of(bundle)
 
 
 @torch.no_grad()

@@ -33,7 +33,7 @@ from regard.models.configs.translation import RecurrentConfig
 from regard.models.presets import PRESETS, preset
 from regard.models.table import build_model
 from regard.noise import noise
-from regard.tasks.config import run_config
+from regard.tasks.configure import run_config
 from regard.tasks.translate.predictor import Translator
 from regard.tensors import weights_of, write_tensors
 from regard.tokens import TokenizerPair, TokensConfig

@@ -26,10 +26,9 @@ from regard.data.pairs import builtin_pairs
 from regard.errors import RegardError, UsageError
 from regard.files import alone_in, read_json, write_json
 from regard.runs import read_run
-from regard.tasks.config import run_config
-from regard.tasks.recipe import made_by
+from regard.tasks.configure import run_config
+from regard.tasks.recipe import made_by, prepare
 from regard.tasks.run import resume_run, start_run
-from regard.tasks.table import prepare
 from regard.tokens import TokenizerPair
 from regard.training.config import TrainConfig
 from regard.training.events import Checkpoint, End, Forecast, Note, Prepared, Progress, Validated, Working

@@ -18,7 +18,8 @@ from regard.data.pictures.store import ArrayStore
 from regard.errors import RegardError, UsageError
 from regard.models.pictures.convolutional import EfficientNetLite0
 from regard.tasks.caption.features import features_of
-from regard.tasks.config import ClassifyPicturesConfig, run_config
+from regard.tasks.classify_pictures.config import ClassifyPicturesConfig
+from regard.tasks.configure import run_config
 from regard.tasks.evaluate_pictures import evaluate_answers, evaluate_captions, evaluate_pictures
 from regard.tasks.run import RunResult, resume_run, start_run
 from regard.tasks.see import see

@@ -31,7 +31,7 @@ from regard.evaluate.classification import f1_error, score_labels
 from regard.look.figures.curves import draw
 from regard.models.loss import Loss, Part
 from regard.noise import dropout
-from regard.tasks.config import run_config
+from regard.tasks.configure import run_config
 from regard.tasks.run import start_run
 from regard.tensors import weights_of
 from regard.training.config import TrainConfig

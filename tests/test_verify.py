@@ -29,10 +29,9 @@ from regard.models.loss import Loss, Part
 from regard.models.table import build, build_model
 from regard.models.transformer import Transformer, TransformerDecoder, TransformerState
 from regard.tasks.run import RunResult
+from regard.tasks.table import TASKS
 from regard.tokens import TextTokenizer, TokenizerPair, TokensConfig, train_tokenizer
 from regard.verify import CHECKS, verify, verify_bundle
-from regard.verify.pictures import SEEING
-from regard.verify.tasks import SUBJECTS
 
 TEXTS = ["a man rides a red bike", "two dogs sleep under a tree", "the sun is bright today"] * 3
 
@@ -314,9 +313,10 @@ KINDS: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
 
 def test_no_kind_is_forgotten() -> None:
     tried = {(task, kind) for task, kind, _, _ in KINDS}
-    here = KINDS_OF.keys() - SEEING.keys() - {"translate"}  # what sees is in test_verify_pictures.py
+    seeing = {"classify-pictures", "caption", "answer"}  # in test_verify_pictures.py
+    here = KINDS_OF.keys() - seeing - {"translate"}
     assert tried == {(task, kind) for task in here for kind in KINDS_OF[task]}
-    assert SUBJECTS.keys() == KINDS_OF.keys()
+    assert TASKS.keys() == KINDS_OF.keys()
 
 
 def reasons(task: str, kind: str, model: dict[str, Any]) -> dict[str, str]:
@@ -363,12 +363,12 @@ def test_imported_tokens_may_have_their_special_ids_anywhere() -> None:
     model = build("generate", config.model, config.vocabulary).eval()
     bundle = Bundle(config, model, TokenizerPair(tokenizer, tokenizer), {})
     assert [check for check in verify(bundle) if check.passed is not True] == []
-    assert SUBJECTS["generate"].of(bundle).ordinary().tolist() == [*range(256), 257, 258, 259]
+    assert TASKS["generate"].make_subject.of(bundle).ordinary().tolist() == [*range(256), 257, 258, 259]
 
 
 @pytest.mark.parametrize("pairs", [False, True])
 def test_rows_of_texts_with_gaps_keep_their_own(pairs: bool) -> None:
-    subject = SUBJECTS["fill"].of(make("fill", "bert", **BLOCKS, next_sentence=pairs))
+    subject = TASKS["fill"].make_subject.of(make("fill", "bert", **BLOCKS, next_sentence=pairs))
     whole, some = subject.take(range(5)), subject.take([3, 1])
     assert sorted(whole.lengths.tolist()) == [length + (3 if pairs else 2) for length in (2, 3, 5, 7, 37)]
     wanted, found = iter(whole.wanted.tolist()), iter(some.wanted.tolist())

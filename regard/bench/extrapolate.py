@@ -21,10 +21,11 @@ from regard.models.config import GPTLineConfig
 from regard.models.loss import CHUNK_ELEMENTS, target_log_probabilities
 from regard.models.table import build
 from regard.runs import CONFIG, bundle_task, read_run
-from regard.tasks.config import GenerateConfig, check_run
+from regard.tasks.configure import check_run
+from regard.tasks.generate.config import GenerateConfig
 from regard.tasks.generate.predictor import Generator
 from regard.tasks.generate.recipe import load_texts
-from regard.tasks.table import load_model
+from regard.tasks.trained import load_model
 
 
 def trained_context(run: str | Path) -> int:

@@ -30,10 +30,10 @@ def spread_files(words: Sequence[str]) -> list[str]:
 
 def _is_second_file(word: str) -> bool:
     """Not an option, nor what may follow one file of pairs: a task, a kind of model, a configuration, a run's folder."""
-    from regard.models.config import KINDS
-    from regard.tasks.config import TASKS
+    from regard.models.config import all_kinds
+    from regard.tasks.table import TASKS
 
-    return not (word.startswith("-") or word in (*TASKS, *KINDS) or word.endswith(".toml") or Path(word).is_dir())
+    return not (word.startswith("-") or word in (*TASKS, *all_kinds()) or word.endswith(".toml") or Path(word).is_dir())
 
 
 def _before_texts(words: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -48,11 +48,12 @@ def config(
     if what is None:
         _print_tasks(as_json)
         return
-    from regard.tasks.config import RUNS, run_config
+    from regard.tasks.configure import run_config
+    from regard.tasks.table import TASKS
 
     if presets:
-        if what not in RUNS:
-            raise UsageError(f"no task {what}{nearest(what, RUNS)}")
+        if what not in TASKS:
+            raise UsageError(f"no task {what}{nearest(what, TASKS)}")
         _print_presets(what, as_json)
         return
     if "." in what and not what.endswith(".toml"):
@@ -95,11 +96,11 @@ def _write(text: str, out: Path | None) -> None:
 def _print_tasks(as_json: bool) -> None:
     from regard.models.config import KINDS_OF
     from regard.models.presets import PRESETS
-    from regard.tasks.config import RUNS
+    from regard.tasks.table import TASKS
 
     tasks: list[dict[str, Any]] = [
-        {"task": name, "does": (kind.__doc__ or "").strip(), "kinds": list(KINDS_OF[name])}
-        for name, kind in RUNS.items()
+        {"task": name, "does": (task.config.__doc__ or "").strip(), "kinds": list(KINDS_OF[name])}
+        for name, task in TASKS.items()
     ]
     if as_json:
         print_json({"tasks": tasks, "presets": list(PRESETS)})

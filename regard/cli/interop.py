@@ -46,9 +46,10 @@ def import_model(
 
     refuse_to_replace(folder)
     from regard.bundle import save_bundle
+    from regard.tasks.table import TASKS
 
     bundle = read(source, tokens)
-    save_bundle(folder, bundle)
+    save_bundle(folder, bundle, TASKS[bundle.config.task].example.format(model="."))
     facts = about(bundle, folder)
     if as_json:
         print_json(facts)
@@ -111,11 +112,11 @@ def _takes(bundle: Bundle) -> dict[str, Any]:
 
 def use(bundle: Bundle, folder: Path) -> str:
     """What to type next."""
-    from regard.bundle import EXAMPLES
+    from regard.tasks.table import TASKS
 
     if not getattr(bundle.config.model, "head", True):
         return f'use it with: regard vectors -m {folder} "a text"'
-    return f"use it with: {EXAMPLES[bundle.config.task].replace(' -m . ', f' -m {folder} ')}"
+    return f"use it with: {TASKS[bundle.config.task].example.format(model=folder)}"
 
 
 FORMS = {"hf": "transformers"}

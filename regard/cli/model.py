@@ -166,7 +166,7 @@ def load_model(run: str | Path, device: str, task: str | None = None) -> Any:
     """The model of a run's or a bundle's folder, ready to do its task."""
     check_model(run, device, task)
     from regard.runs import bundle_folder
-    from regard.tasks.table import load_model as load
+    from regard.tasks.trained import load_model as load
 
     return load(bundle_folder(run), choose_device(device), task)
 

@@ -18,9 +18,9 @@ def summary(run: RunFolder, device: Device = "auto", as_json: AsJson = False) ->
     """Every layer of a model in the order in which they run: shape, parameters, multiply-adds."""
     user = load_model(run, device)
     from regard.models.summary import summary as summary_of
-    from regard.verify.tasks import SUBJECTS
+    from regard.tasks.table import TASKS
 
-    subject = SUBJECTS[user.config.task].of(user.bundle)
+    subject = TASKS[user.config.task].make_subject.of(user.bundle)
     found = summary_of(user.model, subject.batch(user.model, [0]))
     if as_json:
         print_json(found.data())

@@ -137,7 +137,7 @@ def train(
         fixed |= given(**{"from": origin}, seed=seed, out=out, budget=budget) | columns
         result = go_on(resume, fixed, {**changes, **_train_settings(settings or [])}, device)
     else:
-        from regard.tasks.config import data_folder, run_config, task_named
+        from regard.tasks.configure import data_folder, run_config, task_named
 
         if what is None:
             raise UsageError("name a task or a configuration: regard train translate --data pairs.tsv")

@@ -9,9 +9,11 @@ from typing import Any
 
 from regard.config import find_file, merge
 from regard.errors import UsageError, nearest
-from regard.models.config import KINDS, KINDS_OF
+from regard.models.config import KINDS_OF, all_kinds
 from regard.runs import CONFIG, bundle_folder, bundle_task, read_run
-from regard.tasks.config import RunConfig, data_folder, run_config
+from regard.tasks.config import RunConfig
+from regard.tasks.configure import data_folder, run_config
+from regard.tasks.table import TASKS
 
 # What a kind of model is trained with where the person names nothing else: on the built-in dates, and on their own data.
 ON_DATES: dict[str, Any] = {
@@ -32,8 +34,6 @@ ON_DATES: dict[str, Any] = {
 }
 ON_OWN_DATA: dict[str, Any] = {"train": {"batch_tokens": 2048, "schedule": "cosine", "warmup": 400}}
 ON_NAMES: dict[str, Any] = {"preset": "demo", "tokens": {"kind": "character"}, "train": {"batch_tokens": 2048}}
-# Which task kinds mean that several tasks have.
-ORDER = ("translate", "generate", "fill", "classify", "classify-pictures", "caption", "answer")
 
 # What must be equal for a comparison to be of models and not of data.
 DATA_KEYS = (
@@ -75,13 +75,13 @@ def read_contenders(
     """Each word as what it means; `over` and `assignments` are laid over every configuration."""
     over = over or {}
     names = unique([_plain_name(word) for word in words])
-    task = task_of_kinds([word for word in words if word in KINDS])
+    task = task_of_kinds([word for word in words if word in all_kinds()])
     return [_contender(word, name, task, over, assignments or []) for word, name in zip(words, names, strict=True)]
 
 
 def task_of_kinds(kinds: Sequence[str]) -> str:
     """What models of these kinds can all do."""
-    able = [task for task in ORDER if all(kind in KINDS_OF[task] for kind in kinds)]
+    able = [task for task in TASKS if all(kind in KINDS_OF[task] for kind in kinds)]
     if not able:
         raise UsageError(f"{', '.join(kinds)} do different things and cannot be compared: see regard train --help")
     return able[0]
@@ -92,7 +92,7 @@ def task_of_contender(contender: Contender) -> str:
 
 
 def _contender(word: str, name: str, task: str, over: dict[str, Any], assignments: list[str]) -> Contender:
-    if word in KINDS:
+    if word in all_kinds():
         own = over.get("data", {}).get("train")
         base = {"translate": ON_OWN_DATA if own else ON_DATES, "classify": {} if own else ON_NAMES}.get(task, {})
         settings = merge(merge(base, {"model": {"kind": word}}), over)
@@ -100,7 +100,7 @@ def _contender(word: str, name: str, task: str, over: dict[str, Any], assignment
     if word.endswith(".toml"):
         return Contender(name, word, run_config(word, over, assignments), data_folder(word))
     if not Path(word).exists():
-        known = nearest(word, KINDS)
+        known = nearest(word, all_kinds())
         raise UsageError(f"{word} is no kind of model, no .toml file and no folder of a run{known}")
     bundle_folder(word)  # a run that has no model yet says so
     return Contender(name, word)

@@ -13,8 +13,9 @@ from regard.errors import UsageError
 from regard.files import alone_in
 from regard.runs import CONFIG, bundle_folder, read_run
 from regard.tasks.budget import MEASURING, Say, fit, under_budget
-from regard.tasks.config import RunConfig, TranslateConfig
+from regard.tasks.config import RunConfig
 from regard.tasks.run import resume_run, start_run
+from regard.tasks.translate.config import TranslateConfig
 from regard.tokens import TokenizerPair
 from regard.training.history import read_progress
 from regard.training.pace import Plan

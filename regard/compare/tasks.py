@@ -25,7 +25,7 @@ from regard.tasks.classify.evaluate import KEYS, evaluate_labels, read_labelled_
 from regard.tasks.classify.predictor import TextClassifier
 from regard.tasks.evaluate_pictures import DRAWN, evaluate_answers, evaluate_captions, evaluate_pictures
 from regard.tasks.generate.evaluate import evaluate_text, field_of
-from regard.tasks.table import load_model
+from regard.tasks.trained import load_model
 from regard.training.history import History, read_history
 
 Progress = Callable[[int, int], None]

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from regard.config import StrictConfig
 from regard.models.configs.classification import (
     AdditiveConfig,
     PlainAttentionConfig,
@@ -43,12 +44,14 @@ from regard.models.configs.translation import (
     Seq2SeqConfig,
     TransformerConfig,
 )
+from regard.plugins import open_union
 
 TranslationConfig = TransformerConfig | Seq2SeqConfig | BahdanauConfig | LuongConfig | ByteNetConfig
 GPTLineConfig = GPT1Config | GPT2Config | GPT3Config | LlamaConfig
 RungConfig = TfidfConfig | TokenWeightsConfig | PlainAttentionConfig | AdditiveConfig | SelfAttentionConfig
 SeeingConfig = ConvNetConfig | ResNetConfig | ViTConfig | MixerConfig | ConvMixerConfig
 CaptionConfig = ShowAttendTellConfig | CaptionTransformerConfig | ShowAndTellConfig
+ADDED_KINDS: dict[str, type[StrictConfig]] = {}  # configurations of the kinds of models that plugins add
 ModelConfig = Annotated[
     TranslationConfig
     | GPTLineConfig
@@ -59,6 +62,7 @@ ModelConfig = Annotated[
     | CaptionConfig
     | AnswererConfig,
     Field(discriminator="kind"),
+    *open_union(ADDED_KINDS),
 ]
 
 # Which kinds each task takes; the first is what it takes when none is named.
@@ -82,10 +86,15 @@ KINDS_OF: dict[str, tuple[str, ...]] = {
     "caption": ("show-attend-tell", "caption-transformer", "show-and-tell"),
     "answer": ("answerer",),
 }
-KINDS = tuple(dict.fromkeys(kind for kinds in KINDS_OF.values() for kind in kinds))
+
+
+def all_kinds() -> tuple[str, ...]:
+    """Every kind of model, those of plugins too."""
+    return tuple(dict.fromkeys(kind for kinds in KINDS_OF.values() for kind in kinds))
+
 
 __all__ = [
-    "KINDS",
+    "ADDED_KINDS",
     "KINDS_OF",
     "AdditiveConfig",
     "AnswererConfig",
@@ -122,6 +131,8 @@ __all__ = [
     "TransformerConfig",
     "TranslationConfig",
     "ViTConfig",
+    "all_kinds",
+    "reads_trees",
 ]
 
 

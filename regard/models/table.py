@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch import nn
 
+from regard.config import StrictConfig
 from regard.data.pictures.config import PictureFormat
 from regard.errors import UsageError, nearest
 from regard.models.bert import Bert
 from regard.models.bytenet import ByteNet
-from regard.models.config import KINDS_OF, ModelConfig, TranslationConfig
+from regard.models.config import ADDED_KINDS, KINDS_OF, ModelConfig, TranslationConfig, all_kinds
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.gpt import GPT
 from regard.models.language import LSTM
@@ -18,9 +20,11 @@ from regard.models.pictures.answerer import Answerer
 from regard.models.pictures.captioner import CaptionTransformer, ShowAndTell
 from regard.models.pictures.classifier import PictureClassifier
 from regard.models.pictures.show_attend_tell import ShowAttendTell
+from regard.models.presets import PRESETS
 from regard.models.recurrent import Bahdanau, Luong, Seq2Seq
 from regard.models.rungs import CLASSIFIERS
 from regard.models.transformer import Transformer
+from regard.plugins import adding
 
 FAMILIES: dict[str, type[EncoderDecoder]] = {
     "transformer": Transformer,
@@ -30,7 +34,7 @@ FAMILIES: dict[str, type[EncoderDecoder]] = {
     "bytenet": ByteNet,
 }
 GPT_LINE = dict.fromkeys(("gpt1", "gpt2", "gpt3", "llama"), GPT)
-TASKS: dict[str, dict[str, Any]] = {
+MODELS: dict[str, dict[str, Any]] = {
     "translate": FAMILIES,
     "generate": {**GPT_LINE, "lstm": LSTM},
     "fill": {"bert": Bert},
@@ -43,6 +47,32 @@ TASKS: dict[str, dict[str, Any]] = {
     },
     "answer": {"answerer": Answerer},
 }
+
+LABELLED = {"classify", "classify-pictures", "answer"}  # tasks whose models are built for a number of labels
+
+
+def add_kind(
+    name: str,
+    config: type[StrictConfig],
+    model: Callable[..., nn.Module],
+    tasks: Sequence[str],
+    sizes: Mapping[str, Mapping[str, object]] | None = None,
+) -> None:
+    """Put a kind of model of one's own beside ours, for these tasks.
+
+    `config` has a field `kind` whose default is the name, `width` and `longest`. `model` is called as ours are: with the
+    configuration, then what it sees, its vocabularies and its number of labels where the task has them, then the smoothing.
+    `sizes` are its presets; where there are none, tiny is what the configuration says itself.
+    """
+    adding("kind", name, all_kinds())
+    if config.model_fields.get("kind") is None or config.model_fields["kind"].default != name:
+        raise UsageError(f"the configuration of {name} needs a field: kind: Literal[{name!r}] = {name!r}")
+    ADDED_KINDS[name] = config
+    for size, values in (sizes or {"tiny": {}}).items():
+        PRESETS.setdefault(size, {})[name] = dict(values)
+    for task in tasks:
+        KINDS_OF[task] = (*KINDS_OF.get(task, ()), name)
+        MODELS.setdefault(task, {})[name] = model
 
 
 def build_model(
@@ -62,10 +92,10 @@ def build(
     smoothing: float = 0.0,
 ) -> nn.Module:
     """A model of any task with fresh weights; `labels` is how many a classifier tells apart, `pictures` what it sees."""
-    kinds = TASKS[task]
+    kinds = MODELS[task]
     if config.kind not in kinds:
         raise UsageError(f"a {config.kind} does not {task}{nearest(config.kind, kinds)}; {', '.join(kinds)} do")
     sees = () if pictures is None else (pictures,)
-    tells = (labels,) if task in ("classify", "classify-pictures", "answer") else ()
+    tells = (labels,) if task in LABELLED else ()
     model: nn.Module = kinds[config.kind](config, *sees, *vocabulary, *tells, smoothing)
     return model

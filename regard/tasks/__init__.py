@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.errors import RegardError, UsageError, nearest
-from regard.tasks.config import RUNS, RunConfig, data_folder, run_config
+from regard.tasks.config import RunConfig
+from regard.tasks.configure import data_folder, run_config
 from regard.tasks.examples import FILES, is_examples, keep, rows_of
+from regard.tasks.table import TASKS
 
 if TYPE_CHECKING:
     from regard.tasks.run import RunResult
@@ -24,7 +26,7 @@ def load(path: str | PathLike[str], device: str = "cpu") -> Any:
 
     `regard.load("runs/translate/3").translate("...")`
     """
-    from regard.tasks.table import load_model
+    from regard.tasks.trained import load_model
 
     if not isinstance(path, (str, PathLike)):
         given = type(path).__name__
@@ -96,7 +98,7 @@ def _over(tables: dict[str, Any], preset: str | None, bounds: dict[str, Any], da
 def _check_names(tables: Mapping[str, Any]) -> None:
     """An argument that is neither one of `train` nor a table of a configuration."""
     asked = [name for name in signature(train).parameters if name not in ("show", "tables")]
-    fields = (each for kind in RUNS.values() for each in kind.model_fields.items())
+    fields = (each for task in TASKS.values() for each in task.config.model_fields.items())
     known = {*asked, *(field.alias or name for name, field in fields)}
     for name in tables:
         if name not in known:

@@ -9,7 +9,7 @@ from pathlib import Path
 from regard.config import check
 from regard.errors import RegardError
 from regard.tasks.config import RunConfig
-from regard.tasks.table import prepare
+from regard.tasks.recipe import prepare
 from regard.training.events import Working
 from regard.training.pace import Plan, measure, plan
 from regard.training.show import Show

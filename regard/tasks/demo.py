@@ -9,7 +9,8 @@ from typing import Any
 
 from regard.data.builtin.dates import DatePair, as_pairs, date_pairs, split_of
 from regard.evaluate.translation import exact_match
-from regard.tasks.config import RunConfig, run_config
+from regard.tasks.config import RunConfig
+from regard.tasks.configure import run_config
 from regard.tasks.translate.alignment import alignment_error
 from regard.tasks.translate.predictor import Translator
 

@@ -9,14 +9,9 @@ from typing import Any
 
 from regard.errors import UsageError
 from regard.files import write_text
+from regard.tasks.table import TASKS
 
 FILES = {"train": "data.jsonl", "valid": "valid.jsonl"}  # in the run's folder
-KEYS = {  # of a row of the file, in the order in which an example has them
-    "translate": ("source", "target"),
-    "classify": ("text", "label"),
-    "generate": ("text",),
-    "fill": ("text",),
-}
 
 
 def is_examples(data: object) -> bool:
@@ -30,9 +25,10 @@ def is_examples(data: object) -> bool:
 
 def rows_of(task: str, data: Iterable[Any]) -> list[dict[str, Any]]:
     """Each example as a row: (source, target) to translate, (text, label) to classify, a text to generate and to fill."""
-    if task not in KEYS:
-        raise UsageError(f"{task} learns from files; name them in data (a list holds examples for {', '.join(KEYS)})")
-    keys = KEYS[task]
+    keys = TASKS[task].columns
+    if not keys:
+        able = ", ".join(name for name, each in TASKS.items() if each.columns)
+        raise UsageError(f"{task} learns from files; name them in data (a list holds examples for {able})")
     wanted = "a text" if len(keys) == 1 else f"a pair ({', '.join(keys)})"
     rows = []
     for number, each in enumerate(data):

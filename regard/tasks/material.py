@@ -18,9 +18,14 @@ from regard.data.stream import TokenStream
 from regard.errors import RegardError, UsageError
 from regard.inspect.texts import Material, check_task
 from regard.runs import CONFIG, read_run
+from regard.tasks.classify.config import ClassifyConfig
 from regard.tasks.classify.evaluate import read_labelled_test
-from regard.tasks.config import ClassifyConfig, FillConfig, GenerateConfig, RunConfig, TranslateConfig, check_run
+from regard.tasks.config import RunConfig
+from regard.tasks.configure import check_run
+from regard.tasks.fill.config import FillConfig
+from regard.tasks.generate.config import GenerateConfig
 from regard.tasks.generate.recipe import STREAMS, load_texts
+from regard.tasks.translate.config import TranslateConfig
 from regard.tasks.translate.evaluate import read_test_set
 
 LEARNED = 10_000  # training pairs, at most, for an aligner

@@ -1,29 +1,36 @@
-"""A run that is ready to start or to go on, and what preparing one means for every task."""
+"""What the recipes of all tasks share: preparing a run, its tokenizer, model and job, mean losses and labels."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.bundle import Bundle, BundleConfig, Made, load_bundle, load_weights, made_now, save_bundle
+from regard.bundle import WEIGHTS, Bundle, Made, load_bundle, load_weights, made_now, save_bundle
+from regard.data.pictures.config import PictureFormat
 from regard.errors import RegardError, UsageError, nearest
 from regard.evaluate.classification import ClassificationScores
 from regard.files import write_json
+from regard.models.config import ModelConfig
+from regard.models.protocols import FineTunable
+from regard.models.table import build
 from regard.runs import CONFIG, bundle_folder, read_run
 from regard.tasks.config import RunConfig
+from regard.tasks.table import TASKS
 from regard.tokens import TextTokenizer, TokenizerPair, train_tokenizer
 from regard.training.config import Weights
 from regard.training.events import Tell, Working, counting, silent
-from regard.training.loop import Job
+from regard.training.loop import Job, Source
 from regard.training.optimiser import autocast
+from regard.training.validation import Validation
 
 TOKENS = "tokens"  # folder of the tokenizer in a run
 ENCODED = 2000  # texts encoded at once
@@ -44,6 +51,93 @@ class Prepared:
         return self.job
 
 
+@dataclass(frozen=True, eq=False)
+class Setup:
+    """Where and how a run is prepared: what every recipe is given beside its configuration."""
+
+    folder: Path
+    data_root: Path | None  # from where data files are named
+    resume: bool
+    device: str
+    emit: Tell
+
+    def note(self, config: RunConfig) -> None:
+        """Write down what the run is, so that one killed at any later moment can be resumed; a resumed run has it."""
+        if not self.resume:
+            note_run(self.folder, config, self.data_root, self.device)
+
+    def tokenizer(self, config: RunConfig, texts: Iterable[str], *, mask: bool = False) -> TextTokenizer:
+        """The run's own when it goes on, that of the model it starts from, or one trained on the training texts alone."""
+        place = self.folder / TOKENS
+        if self.resume:
+            return TokenizerPair.load(place).target
+        if config.start is not None:
+            tokenizer = TokenizerPair.load(bundle_folder(config.start)).target
+        else:
+            assert config.tokens is not None
+            self.emit(Working("training the tokenizer"))
+            tokenizer = train_tokenizer(texts, config.tokens, mask=mask)
+        TokenizerPair(tokenizer, tokenizer).save(place)
+        return tokenizer
+
+    def build(
+        self,
+        config: RunConfig,
+        vocabulary: tuple[int, ...] = (),
+        *,
+        labels: int = 0,
+        pictures: PictureFormat | None = None,
+        model: ModelConfig | None = None,
+    ) -> nn.Module:
+        """The model with fresh weights by the run's seed, or with those of the model that the run starts from."""
+        torch.manual_seed(config.train.seed)
+        smoothing, how = config.train.smoothing, model or config.model
+        built = build(config.task, how, vocabulary, labels=labels, pictures=pictures, smoothing=smoothing)
+        if config.start is not None and not self.resume:
+            take_weights(built, config.start)
+        return built
+
+    def job(
+        self,
+        config: RunConfig,
+        bundle: Bundle,
+        batches: Source,
+        validate: Callable[[nn.Module], Validation],
+        fingerprint: dict[str, object],
+        *,
+        probe: Callable[[nn.Module, int], None] | None = None,
+        unit: str = "tokens",
+    ) -> Job:
+        """What the loop is handed: to learn from `batches`, to validate, and to save bundles like `bundle`."""
+        return Job(
+            folder=self.folder,
+            config=config.train,
+            model=bundle.model,
+            width=config.model.width,
+            batches=batches,
+            validate=validate,
+            save=saver(self.folder, bundle, made_by(config, self.device)),
+            fingerprint={**fingerprint, "the model": config.model.model_dump(mode="json")},
+            device=torch.device(self.device),
+            probe=probe,
+            unit=unit,
+        )
+
+
+class Prepare(Protocol):
+    """A recipe: read the data, make or reload the tokenizer, build the model. Nothing is trained yet."""
+
+    def __call__(self, config: RunConfig, setup: Setup, /) -> Prepared: ...
+
+
+def prepare(
+    config: RunConfig, folder: Path, *, data_root: Path | None, resume: bool, device: str = "cpu", tell: Tell = silent
+) -> Prepared:
+    """Read the data, make or reload the tokenizer, build the model, as the task's recipe says. Nothing is trained yet."""
+    tell(Working("reading the data"))
+    return TASKS[config.task].prepare(config, Setup(folder, data_root, resume, device, tell))
+
+
 def note_run(folder: Path, config: RunConfig, data_root: Path | None, device: str) -> None:
     """Before anything else is made, so that a run killed at any later moment can be resumed.
 
@@ -60,47 +154,56 @@ def made_by(config: RunConfig, device: str) -> Made:
     return made_now(device, "bf16" if rounded else "float32")
 
 
-def make_tokenizer(
-    config: RunConfig, folder: Path, texts: Iterable[str], *, resume: bool, mask: bool = False, tell: Tell = silent
-) -> TextTokenizer:
-    """The run's own when it goes on, that of the model it starts from, or one trained on the training texts alone."""
-    place = folder / TOKENS
-    if resume:
-        return TokenizerPair.load(place).target
-    if config.start is not None:
-        tokenizer = TokenizerPair.load(bundle_folder(config.start)).target
-    else:
-        assert config.tokens is not None
-        tell(Working("training the tokenizer"))
-        tokenizer = train_tokenizer(texts, config.tokens, mask=mask)
-    TokenizerPair(tokenizer, tokenizer).save(place)
-    return tokenizer
-
-
-def take_weights(model: nn.Module, config: RunConfig, *, resume: bool) -> None:
-    """The weights of the model that the run starts from, if it does; a resumed run has its own."""
-    if config.start is None or resume:
-        return
-    folder = bundle_folder(config.start)
-    if hasattr(model, "load_body"):  # a classifier on top of what was pre-trained
-        body = load_bundle(folder).model
-        model.load_body(dict(body.named_parameters()))  # type: ignore[operator]
+def take_weights(model: nn.Module, start: str) -> None:
+    """Give a model the weights of the one that its run starts from: all of them, or those below a classifier."""
+    folder = bundle_folder(start)
+    if isinstance(model, FineTunable):
+        model.load_body(dict(load_bundle(folder).model.named_parameters()))
         return
     try:
-        load_weights(model, folder / "model.safetensors")
+        load_weights(model, folder / WEIGHTS)
     except RegardError as error:
-        raise RegardError(f"start: the model of {config.start} does not fit: {error}") from error
+        raise RegardError(f"start: the model of {start} does not fit: {error}") from error
 
 
-def saver(
-    folder: Path, config: BundleConfig, tokenizers: TokenizerPair | None, made: Made
-) -> Callable[[nn.Module, str, Any], None]:
-    config = config.model_copy(update={"made": made})
+def saver(folder: Path, bundle: Bundle, made: Made) -> Callable[[nn.Module, str, Any], None]:
+    """What writes the bundle `name` of a run, with the model's weights and metrics of the moment."""
+    config = bundle.config.model_copy(update={"made": made})
+    example = TASKS[config.task].example.format(model=".")
 
     def save(model: nn.Module, name: str, metrics: dict[str, Any]) -> None:
-        save_bundle(folder / name, Bundle(config, model, tokenizers, metrics))
+        save_bundle(folder / name, Bundle(config, model, bundle.pair, metrics), example)
 
     return save
+
+
+def mean_loss(model: nn.Module, batches: Iterable[Any]) -> tuple[float, float]:
+    """The negative log-likelihood summed over batches, and over how many tokens."""
+    device, total, count = next(model.parameters()).device, 0.0, 0.0
+    for batch in batches:
+        part = model(batch.to(device)).parts["nll"]
+        total, count = total + float(part.sum), count + part.count
+    return total, count
+
+
+def loss_metrics(total: float, count: float) -> dict[str, float]:
+    return {"loss": total / count, "perplexity": math.exp(min(50.0, total / count))}
+
+
+def every_batch(source: Source) -> Iterator[Any]:
+    """The batches of the first epoch, one after the other."""
+    return (source.get(0, index) for index in range(source.count(0)))
+
+
+def predicted_labels(model: Any, batches: Any, count: int) -> tuple[np.ndarray, float]:
+    """The likeliest label of each of `count` examples, and the mean cross-entropy of the right ones."""
+    device, predicted, total = next(model.parameters()).device, np.zeros(count, dtype=np.int64), 0.0
+    for rows in batches.plan(0):
+        batch = batches.take(rows).to(device)
+        logits = model.logits(batch)
+        predicted[rows] = logits.argmax(dim=-1).cpu().numpy()
+        total += float(torch.nn.functional.cross_entropy(logits, batch.labels, reduction="sum"))
+    return predicted, total / count
 
 
 def encoded(

@@ -13,11 +13,13 @@ from regard.config import check
 from regard.errors import RegardError
 from regard.files import alone_in, is_bare, write_json
 from regard.runs import CONFIG, check_free, new_run, read_run
-from regard.tasks.config import RunConfig, check_run
+from regard.tasks.config import RunConfig
+from regard.tasks.configure import check_run
 from regard.tasks.examples import FILES
 from regard.tasks.generate.recipe import STREAMS
-from regard.tasks.recipe import TOKENS, made_by
-from regard.tasks.table import load_model, prepare, verb_of
+from regard.tasks.recipe import TOKENS, made_by, prepare
+from regard.tasks.table import TASKS
+from regard.tasks.trained import load_model
 from regard.training.events import Note, Tell
 from regard.training.events import Prepared as Ready
 from regard.training.history import RunLog
@@ -73,7 +75,7 @@ def start_run(
 def make_place(task: str, folder: str | Path | None) -> Path:
     """The folder of a new run: the next free one, or that which was asked for, if nothing is in it."""
     if folder is None:
-        return new_run(verb_of(task))
+        return new_run(TASKS[task].verb)
     place = Path(folder)
     check_free(place)
     place.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 from regard.config import keys_of
 from regard.models.config import KINDS_OF
 from regard.models.presets import PRESETS
-from regard.tasks.config import RunConfig, run_config
+from regard.tasks.config import RunConfig
+from regard.tasks.configure import run_config
 
 # How pydantic's bounds are said, in this order.
 WORDS = {"Gt": "over", "Ge": "from", "Lt": "under", "Le": "to"}

@@ -9,17 +9,13 @@ from regard.errors import UsageError
 from regard.files import read_json
 from regard.runs import bundle_folder
 
-# Which pre-trained models each task can go on from.
-FROM = {"classify": ("fill", "generate"), "generate": ("generate",), "fill": ("fill",)}
 
-
-def started_from(start: str, task: str) -> dict[str, Any]:
-    """The tables `tokens` and `model` of the bundle that a run goes on from."""
+def started_from(start: str, task: str, able_from: tuple[str, ...]) -> dict[str, Any]:
+    """The tables `tokens` and `model` of the bundle that a run goes on from; its task is one of `able_from`."""
     folder = bundle_folder(start)
     config = read_json(folder / "config.json") if (folder / "config.json").exists() else {}
     if not isinstance(config, dict) or not {"task", "tokens", "model"} <= config.keys():
         raise UsageError(f"start: {start} is neither a run nor a bundle")
-    able_from = FROM.get(task, ())
     if config["task"] not in able_from:
         able = " or ".join(able_from) or "no other run"
         raise UsageError(f"start: {start} is a {config['task']} model; {task} goes on from {able}")

@@ -1,76 +1,110 @@
-"""A trained model of any task, ready to use."""
+"""Every task, one record each. No torch here: what needs it is imported when it is used."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, Protocol
+from regard.models.config import KINDS_OF
+from regard.plugins import adding
+from regard.tasks.answer.config import AnswerConfig
+from regard.tasks.caption.config import CaptionConfig
+from regard.tasks.classify.config import ClassifyConfig, of_pictures
+from regard.tasks.classify_pictures.config import ClassifyPicturesConfig
+from regard.tasks.fill.config import FillConfig
+from regard.tasks.generate.config import GenerateConfig
+from regard.tasks.task import Task
+from regard.tasks.translate.config import TranslateConfig
 
-from regard.bundle import load_bundle
-from regard.errors import UsageError
-from regard.runs import bundle_folder
-from regard.tasks.answer.predictor import AnswerUser
-from regard.tasks.answer.recipe import prepare_answer
-from regard.tasks.caption.predictor import Captioner
-from regard.tasks.caption.recipe import prepare_caption
-from regard.tasks.classify.predictor import TextClassifier
-from regard.tasks.classify.recipe import prepare_classify
-from regard.tasks.classify_pictures.predictor import PictureUser
-from regard.tasks.classify_pictures.recipe import prepare_classify_pictures
-from regard.tasks.config import RunConfig
-from regard.tasks.fill.predictor import Filler
-from regard.tasks.fill.recipe import prepare_fill
-from regard.tasks.generate.predictor import Generator
-from regard.tasks.generate.recipe import prepare_generate
-from regard.tasks.recipe import Prepared
-from regard.tasks.translate.predictor import Translator
-from regard.tasks.translate.recipe import prepare_translate
-from regard.training.events import Tell, Working, silent
+_TASKS = (
+    Task(
+        "translate",
+        TranslateConfig,
+        recipe="regard.tasks.translate.recipe:prepare_translate",
+        predictor="regard.tasks.translate.predictor:Translator",
+        subject="regard.tasks.translate.recipe:TranslateSubject",
+        example='regard translate -m {model} "a sentence"',
+        data="pairs.tsv",
+        test="test.tsv",
+        columns=("source", "target"),
+        reads_text=True,
+    ),
+    Task(
+        "generate",
+        GenerateConfig,
+        recipe="regard.tasks.generate.recipe:prepare_generate",
+        predictor="regard.tasks.generate.predictor:Generator",
+        subject="regard.tasks.generate.recipe:GenerateSubject",
+        example='regard generate -m {model} "how a text begins"',
+        data="book.txt",
+        test="test.txt",
+        columns=("text",),
+        starts_from=("generate",),
+        reads_text=True,
+    ),
+    Task(
+        "fill",
+        FillConfig,
+        recipe="regard.tasks.fill.recipe:prepare_fill",
+        predictor="regard.tasks.fill.predictor:Filler",
+        subject="regard.tasks.fill.recipe:FillSubject",
+        example='regard fill -m {model} "a text with a [MASK]"',
+        data="book.txt",
+        test="test.txt",
+        columns=("text",),
+        starts_from=("fill",),
+        reads_text=True,
+    ),
+    Task(
+        "classify",
+        ClassifyConfig,
+        recipe="regard.tasks.classify.recipe:prepare_classify",
+        predictor="regard.tasks.classify.predictor:TextClassifier",
+        subject="regard.tasks.classify.recipe:ClassifySubject",
+        example='regard classify -m {model} "a text"',
+        data="labelled.tsv",
+        test="test.tsv",
+        columns=("text", "label"),
+        starts_from=("fill", "generate"),
+        reads_text=True,
+        has_labels=True,
+        meant=lambda values: "classify-pictures" if of_pictures(values) else "classify",
+    ),
+    Task(
+        "classify-pictures",
+        ClassifyPicturesConfig,
+        recipe="regard.tasks.classify_pictures.recipe:prepare_classify_pictures",
+        predictor="regard.tasks.classify_pictures.predictor:PictureUser",
+        subject="regard.tasks.classify_pictures.recipe:ClassifyPicturesSubject",
+        example="regard classify -m {model} photo.jpg",
+        data="folder",
+        test="test-folder",
+        has_labels=True,
+    ),
+    Task(
+        "caption",
+        CaptionConfig,
+        recipe="regard.tasks.caption.recipe:prepare_caption",
+        predictor="regard.tasks.caption.predictor:Captioner",
+        subject="regard.tasks.caption.recipe:CaptionSubject",
+        example="regard caption -m {model} photo.jpg",
+        data="captions.jsonl",
+        test="test.jsonl",
+    ),
+    Task(
+        "answer",
+        AnswerConfig,
+        recipe="regard.tasks.answer.recipe:prepare_answer",
+        predictor="regard.tasks.answer.predictor:AnswerUser",
+        subject="regard.tasks.answer.recipe:AnswerSubject",
+        example='regard answer -m {model} photo.jpg "a question?"',
+        data="questions.jsonl",
+        test="test.jsonl",
+        has_labels=True,
+    ),
+)
+TASKS: dict[str, Task] = {task.name: task for task in _TASKS}
 
-USERS: dict[str, Any] = {
-    "translate": Translator,
-    "generate": Generator,
-    "fill": Filler,
-    "classify": TextClassifier,
-    "classify-pictures": PictureUser,
-    "caption": Captioner,
-    "answer": AnswerUser,
-}
 
-
-def verb_of(task: str) -> str:
-    """What a person types: to classify is one word for texts and pictures."""
-    return task.partition("-")[0]
-
-
-def load_model(path: str | Path, device: str = "cpu", task: str | None = None) -> Any:
-    """The model of a bundle's folder or a run's; with `task`, only one that does it."""
-    bundle = load_bundle(bundle_folder(path), device)
-    own = verb_of(bundle.config.task)
-    if task is not None and own != task:
-        raise UsageError(f"{path} is a model to {own}, not to {task}; try: regard {own}")
-    return USERS[bundle.config.task](bundle)
-
-
-class Prepare(Protocol):
-    def __call__(
-        self, config: RunConfig, folder: Path, /, *, data_root: Path | None, resume: bool, device: str, tell: Tell
-    ) -> Prepared: ...
-
-
-PREPARE: dict[str, Prepare] = {
-    "translate": prepare_translate,
-    "generate": prepare_generate,
-    "fill": prepare_fill,
-    "classify": prepare_classify,
-    "classify-pictures": prepare_classify_pictures,
-    "caption": prepare_caption,
-    "answer": prepare_answer,
-}
-
-
-def prepare(
-    config: RunConfig, folder: Path, *, data_root: Path | None, resume: bool, device: str = "cpu", tell: Tell = silent
-) -> Prepared:
-    """Read the data, make or reload the tokenizer, build the model. Nothing is trained yet."""
-    tell(Working("reading the data"))
-    return PREPARE[config.task](config, folder, data_root=data_root, resume=resume, device=device, tell=tell)
+def add_task(task: Task, kinds: tuple[str, ...] = ()) -> None:
+    """Put a task of one's own beside ours; `kinds` are model kinds that other tasks have and it takes, too."""
+    adding("task", task.name, TASKS)
+    KINDS_OF[task.name] = (*KINDS_OF.get(task.name, ()), *kinds)
+    TASKS[task.name] = task

@@ -17,10 +17,10 @@ import torch
 
 from regard.bundle import Bundle, load_bundle
 from regard.runs import bundle_folder
+from regard.tasks.subject import NotApplicable, Subject
+from regard.tasks.table import TASKS
 from regard.verify.computing import accumulated, batched, cached, causal, padded, prompted, recorded, reordered
 from regard.verify.disk import reloaded, resumed, round_trip
-from regard.verify.subject import NotApplicable, Subject
-from regard.verify.tasks import SUBJECTS
 
 CHECKS: dict[str, Callable[[Subject], tuple[bool, str]]] = {
     "cached = uncached": cached,
@@ -53,7 +53,7 @@ def verify_bundle(path: str | Path, device: str = "cpu") -> list[Check]:
 
 def verify(bundle: Bundle, names: Iterable[str] | None = None) -> list[Check]:
     """Try these invariants (every one unless named) on a loaded bundle; neither it nor torch's random state is changed."""
-    subject = SUBJECTS[bundle.config.task].of(bundle)
+    subject = TASKS[bundle.config.task].make_subject.of(bundle)
     with torch.random.fork_rng(devices=[]):
         return [_result(name, CHECKS[name], subject) for name in names or CHECKS]
 

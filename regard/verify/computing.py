@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from regard.attention import record
-from regard.verify.subject import ROWS, NotApplicable, Subject, difference
+from regard.tasks.subject import ROWS, NotApplicable, Subject, difference
 
 
 def cached(subject: Subject) -> tuple[bool, str]:

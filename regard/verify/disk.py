@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from regard.bundle import load_bundle, save_bundle
+from regard.tasks.subject import ROWS, NotApplicable, Subject
 from regard.tensors import weights_of
 from regard.tokens import TextTokenizer
 from regard.training.config import TrainConfig
@@ -20,7 +21,6 @@ from regard.training.history import LOG
 from regard.training.loop import Job, train
 from regard.training.show import Show
 from regard.training.validation import Validation
-from regard.verify.subject import ROWS, NotApplicable, Subject
 
 ODD_TEXTS = (
     "A man rides a bike.",

@@ -29,7 +29,7 @@ import torch._dynamo  # an optimiser imports it when it is made, which takes eac
 from toy_run import Contents, toy_job
 
 from regard.data.pairs import builtin_pairs
-from regard.tasks.config import run_config
+from regard.tasks.configure import run_config
 from regard.tasks.run import RunResult, resume_run, start_run
 from regard.training.events import Progress
 from regard.training.loop import train

@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from regard.config import StrictConfig
+from regard.plugins import open_choice, open_union
 
 REACH = 16  # of shaw and tree positions, unless said
 
@@ -104,10 +105,22 @@ def _named(value: object) -> object:
 KernelConfig = (
     WindowConfig | StridedConfig | BigBirdConfig | LinformerConfig | ReformerConfig | PerformerConfig | LinearConfig
 )
+ADDED_KERNELS: dict[str, type[StrictConfig]] = {}  # configurations of kernels that plugins add
 AttentionConfig = Annotated[
-    ExactConfig | KernelConfig | StateSpaceConfig, Field(discriminator="kind"), BeforeValidator(_named)
+    ExactConfig | KernelConfig | StateSpaceConfig,
+    Field(discriminator="kind"),
+    *open_union(ADDED_KERNELS),
+    BeforeValidator(_named),
 ]
 KERNEL_KINDS = ("exact", "window", "strided", "bigbird", "linformer", "reformer", "performer", "linear", "s4d")
+
+
+ScoreName = Annotated[Literal["cosine", "additive", "location", "general", "dot", "scaled-dot"], open_choice("score")]
+
+
+def kernel_kinds() -> tuple[str, ...]:
+    """Every kind of attention, those of plugins too."""
+    return (*KERNEL_KINDS, *ADDED_KERNELS)
 
 
 def check_positions(positions: str, *, random_offset: int = 0, rotary_scale: float = 1.0, reach: int = REACH) -> None:

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from regard.config import StrictConfig
-from regard.models.configs.attention import REACH, AttentionConfig, ExactConfig, check_positions
+from regard.models.configs.attention import REACH, AttentionConfig, ExactConfig, ScoreName, check_positions
 
 
 class TransformerConfig(StrictConfig):
@@ -100,9 +100,7 @@ class Seq2SeqConfig(RecurrentConfig):
 class AttentiveConfig(RecurrentConfig):
     """What the recurrent families with attention share: which score says how well a state and an annotation agree."""
 
-    score: Literal["cosine", "additive", "location", "general", "dot", "scaled-dot"] = Field(
-        "additive", description="How a state is held against each annotation of the source."
-    )
+    score: ScoreName = Field("additive", description="How a state is held against each annotation of the source.")
     temperature: float = Field(1.0, gt=0, description="Scores are divided by it before the softmax.")
     max_length: int = Field(256, ge=1, description="Source positions that the location score knows; later are unseen.")
 
@@ -118,9 +116,7 @@ class LuongConfig(AttentiveConfig):
 
     kind: Literal["luong"] = "luong"
     cell: Literal["rnn", "gru", "lstm"] = Field("lstm", description="The recurrent cell.")
-    score: Literal["cosine", "additive", "location", "general", "dot", "scaled-dot"] = Field(
-        "general", description="How a state is held against each annotation of the source."
-    )
+    score: ScoreName = Field("general", description="How a state is held against each annotation of the source.")
     input_feeding: bool = Field(False, description="What was seen at a step joins the input of the next.")
     where: Literal["global", "local-m", "local-p"] = Field(
         "global", description="Look everywhere, around the same position, or around a predicted one."

@@ -3,54 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from regard.bundle import BundleConfig
+from regard.bundle import Bundle, BundleConfig
+from regard.data.batch import (
+    AnswerBatch,
+)
+from regard.data.batch import pad as padded
 from regard.data.pictures.batches import AnswerBatches
 from regard.data.pictures.config import PictureFormat
 from regard.data.pictures.load import Asked, load_questions
 from regard.evaluate.classification import score_labels
 from regard.models.config import AnswererConfig
-from regard.models.table import build
+from regard.tasks.answer.config import AnswerConfig
 from regard.tasks.answer.predictor import encode_question
 from regard.tasks.caption.features import Features
 from regard.tasks.caption.recipe import source_of, with_path, without_path
-from regard.tasks.config import AnswerConfig, RunConfig
-from regard.tasks.recipe import Prepared, digest_of, made_by, make_tokenizer, note_run, saver
-from regard.tokens import PAD, TextTokenizer, TokenizerPair
-from regard.training.events import Tell, counting, silent
-from regard.training.loop import Job
+from regard.tasks.config import RunConfig
+from regard.tasks.recipe import Prepared, Setup, digest_of, predicted_labels
+from regard.tasks.subject import (
+    EXTRA,
+    LENGTHS,
+    SeeingSubject,
+)
+from regard.tokens import PAD, TextTokenizer, TokenizerPair, as_arrays
+from regard.training.events import Tell, counting
 from regard.training.validation import Validation, share_error
 
 SHOWN = 2  # validation questions shown to the person
 
 
-def prepare_answer(
-    config: RunConfig, folder: Path, *, data_root: Path | None, resume: bool, device: str = "cpu", tell: Tell = silent
-) -> Prepared:
+def prepare_answer(config: RunConfig, setup: Setup) -> Prepared:
     """Read pictures and questions, make or reload the tokenizer, build the model. Nothing is trained yet."""
     assert isinstance(config, AnswerConfig) and isinstance(config.model, AnswererConfig)
-    train, valid, format, notes = load_questions(config.data, data_root, counting(tell, "reading pictures"))
-    if not resume:
-        note_run(folder, config, data_root, device)
-    tokenizer = make_tokenizer(config, folder, train.questions, resume=resume, tell=tell)
+    train, valid, format, notes = load_questions(config.data, setup.data_root, counting(setup.emit, "reading pictures"))
+    setup.note(config)
+    tokenizer = setup.tokenizer(config, train.questions)
     answers = tuple(sorted(set(train.answers)))
     valid, unknown = known_answers(valid, answers)
-    torch.manual_seed(config.train.seed)
-    model: Any = build(
-        "answer",
-        with_path(config.model, data_root),
-        (tokenizer.size,),
-        labels=len(answers),
-        pictures=format,
-        smoothing=config.train.smoothing,
-    )
-    bundle = BundleConfig(
+    found = with_path(config.model, setup.data_root)
+    model = setup.build(config, (tokenizer.size,), labels=len(answers), pictures=format, model=found)
+    about = BundleConfig(
         task="answer",
         labels=answers,
         longest=config.data.max_length,
@@ -59,23 +59,18 @@ def prepare_answer(
         vocabulary=(tokenizer.size,),
         model=without_path(config.model),
     )
-    batches = _batches(config, train, answers, tokenizer, format, model, config.train.seed, tell)
-    held = _batches(config, valid, answers, tokenizer, format, model, None, tell)
-    job = Job(
-        folder=folder,
-        config=config.train,
-        model=model,
-        width=config.model.width,
-        batches=batches,
-        validate=_validation(held, valid, answers),
-        save=saver(folder, bundle, TokenizerPair(tokenizer, tokenizer), made_by(config, device)),
-        fingerprint={
+    batches = _batches(config, train, answers, tokenizer, format, model, config.train.seed, setup.emit)
+    held = _batches(config, valid, answers, tokenizer, format, model, None, setup.emit)
+    job = setup.job(
+        config,
+        Bundle(about, model, TokenizerPair(tokenizer, tokenizer), {}),
+        batches,
+        _validation(held, valid, answers),
+        {
             "the training data": [train.store.sha256, len(train.rows)],
             "the questions": digest_of(train.questions, train.answers),
             "the validation data": [valid.store.sha256, digest_of(valid.questions, valid.answers)],
-            "the model": config.model.model_dump(mode="json"),
         },
-        device=torch.device(device),
         unit="questions",
     )
     counts = f"{len(train.rows):,} training and {len(valid.rows):,} validation questions, {len(answers)} answers"
@@ -122,13 +117,7 @@ def _validation(batches: AnswerBatches, asked: Asked, answers: Sequence[str]) ->
     """Loss and accuracy on questions about unseen pictures."""
 
     def validate(model: nn.Module) -> Validation:
-        device = next(model.parameters()).device
-        predicted, total = np.zeros(len(asked.rows), dtype=np.int64), 0.0
-        for rows in batches.plan(0):
-            batch = batches.take(rows).to(device)
-            logits = model.logits(batch)  # type: ignore[operator]
-            predicted[rows] = logits.argmax(dim=-1).cpu().numpy()
-            total += float(torch.nn.functional.cross_entropy(logits, batch.labels, reduction="sum"))
+        predicted, loss = predicted_labels(model, batches, len(asked.rows))
         found = score_labels(predicted.tolist(), batches.labels.tolist(), answers)
         shown = [
             (
@@ -138,7 +127,25 @@ def _validation(batches: AnswerBatches, asked: Asked, answers: Sequence[str]) ->
             )
             for row in range(min(SHOWN, len(asked.rows)))
         ]
-        metrics = {"loss": total / len(asked.rows), "accuracy": found.accuracy}
+        metrics = {"loss": loss, "accuracy": found.accuracy}
         return Validation(metrics, shown, {"accuracy": share_error(found.accuracy, len(asked.rows))})
 
     return validate
+
+
+class AnswerSubject(SeeingSubject):
+    """Pictures with questions."""
+
+    @cached_property
+    def questions(self) -> list[np.ndarray]:
+        return as_arrays([ids.tolist() for ids in self.draw(LENGTHS, special=1)], begin=False)
+
+    def take(self, rows: Sequence[int]) -> AnswerBatch:
+        ids, lengths = padded([self.questions[row] for row in rows], PAD)
+        return AnswerBatch(self.pixels[list(rows)], ids, lengths, self.labels[list(rows)])
+
+    def lengthened(self, batch: AnswerBatch) -> AnswerBatch:
+        return replace(batch, ids=torch.cat([batch.ids, batch.ids[:, :1].expand(-1, EXTRA)], dim=1))
+
+    def real(self, outputs: Tensor, batch: AnswerBatch) -> list[Tensor]:
+        return list(outputs)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from regard.bundle import Bundle, BundleConfig
 from regard.config import find_file
+from regard.data.batch import (
+    CaptionBatch,
+)
+from regard.data.batch import pad as padded
 from regard.data.pictures.augment import normalise
 from regard.data.pictures.batches import CaptionBatches
 from regard.data.pictures.config import PictureFormat
@@ -20,37 +26,30 @@ from regard.data.pictures.load import SHAPES, Captioned, load_captions
 from regard.evaluate.captions import score_captions
 from regard.evaluate.translation import exact_match
 from regard.models.config import CaptionerConfig
-from regard.models.table import build
+from regard.tasks.caption.config import CaptionConfig
 from regard.tasks.caption.features import Features, features_of
 from regard.tasks.caption.predictor import Captioner
-from regard.tasks.config import CaptionConfig, RunConfig
-from regard.tasks.recipe import Prepared, digest_of, made_by, make_tokenizer, note_run, saver
+from regard.tasks.config import RunConfig
+from regard.tasks.recipe import Prepared, Setup, digest_of, every_batch, loss_metrics, mean_loss
+from regard.tasks.subject import (
+    EXTRA,
+    LENGTHS,
+    SeeingSubject,
+)
 from regard.tokens import PAD, TextTokenizer, TokenizerPair, as_arrays
 from regard.training.events import Tell, counting, silent
-from regard.training.loop import Job
 from regard.training.validation import Validation, interval_error, share_error
 
 
-def prepare_caption(
-    config: RunConfig, folder: Path, *, data_root: Path | None, resume: bool, device: str = "cpu", tell: Tell = silent
-) -> Prepared:
+def prepare_caption(config: RunConfig, setup: Setup) -> Prepared:
     """Read pictures and captions, make or reload the tokenizer, build the model. Nothing is trained yet."""
     assert isinstance(config, CaptionConfig) and isinstance(config.model, CaptionerConfig)
-    train, valid, format, notes = load_captions(config.data, data_root, counting(tell, "reading pictures"))
-    if not resume:
-        note_run(folder, config, data_root, device)
-    tokenizer = make_tokenizer(
-        config, folder, [text for each in train.captions for text in each], resume=resume, tell=tell
-    )
-    torch.manual_seed(config.train.seed)
-    model: Any = build(
-        "caption",
-        with_path(config.model, data_root),
-        (tokenizer.size,),
-        pictures=format,
-        smoothing=config.train.smoothing,
-    )
-    bundle = BundleConfig(
+    train, valid, format, notes = load_captions(config.data, setup.data_root, counting(setup.emit, "reading pictures"))
+    setup.note(config)
+    tokenizer = setup.tokenizer(config, [text for each in train.captions for text in each])
+    found = with_path(config.model, setup.data_root)
+    model = setup.build(config, (tokenizer.size,), pictures=format, model=found)
+    about = BundleConfig(
         task="caption",
         pictures=format,
         tokens=config.tokens,
@@ -58,24 +57,18 @@ def prepare_caption(
         model=without_path(config.model),
         decode=config.decode,
     )
-    batches = _batches(config, train, tokenizer, format, model, config.train.seed, tell)
-    held = _batches(config, valid, tokenizer, format, model, None, tell)
-    job = Job(
-        folder=folder,
-        config=config.train,
-        model=model,
-        width=config.model.width,
-        batches=batches,
-        validate=_validation(held, valid, bundle, tokenizer, config),
-        save=saver(folder, bundle, TokenizerPair(tokenizer, tokenizer), made_by(config, device)),
-        fingerprint={
+    batches = _batches(config, train, tokenizer, format, model, config.train.seed, setup.emit)
+    held = _batches(config, valid, tokenizer, format, model, None, setup.emit)
+    job = setup.job(
+        config,
+        Bundle(about, model, TokenizerPair(tokenizer, tokenizer), {}),
+        batches,
+        _validation(held, valid, about, tokenizer, config),
+        {
             "the training data": [train.store.sha256, len(batches)],
             "the captions": digest_of(*train.captions),
             "the validation data": [valid.store.sha256, digest_of(*valid.captions)],
-            "the model": config.model.model_dump(mode="json"),
         },
-        device=torch.device(device),
-        unit="tokens",
     )
     counts = f"{len(train.rows):,} training and {len(valid.rows):,} validation pictures, {len(batches):,} captions"
     return Prepared(job, (*notes, f"{counts}, {tokenizer.size:,} words"))
@@ -140,12 +133,7 @@ def _validation(
     references = part.captions[: config.validate_.pictures]
 
     def validate(model: nn.Module) -> Validation:
-        total = count = 0.0
-        device = next(model.parameters()).device
-        for index in range(batches.count(0)):
-            found = model(batches.get(0, index).to(device)).parts["nll"]
-            total, count = total + float(found.sum), count + found.count
-        metrics = {"loss": total / count, "perplexity": math.exp(min(50.0, total / count))}
+        metrics = loss_metrics(*mean_loss(model, every_batch(batches)))
         if not len(rows):
             return Validation(metrics)
         pair = TokenizerPair(tokenizer, tokenizer)
@@ -174,3 +162,31 @@ def written(captioner: Captioner, source: Any, rows: np.ndarray, **options: Any)
         found = captioner.search(pixels.to(captioner.device), decode, first=start)
         out += [captioner.text(each[0].ids) for each in found]
     return out
+
+
+class CaptionSubject(SeeingSubject):
+    """Pictures with captions to write."""
+
+    @cached_property
+    def captions(self) -> list[np.ndarray]:
+        return as_arrays([ids.tolist() for ids in self.draw(LENGTHS, special=2)], begin=True)
+
+    def take(self, rows: Sequence[int]) -> CaptionBatch:
+        target, lengths = padded([self.captions[row] for row in rows], PAD)
+        return CaptionBatch(self.pixels[list(rows)], target, lengths - 1, int(lengths.sum()) - len(lengths))
+
+    def lengthened(self, batch: CaptionBatch) -> CaptionBatch:
+        return replace(batch, target=pad(batch.target, (0, EXTRA - 1), value=PAD))
+
+    def real(self, outputs: Tensor, batch: CaptionBatch) -> list[Tensor]:
+        return [row[:length] for row, length in zip(outputs, batch.target_lengths.tolist(), strict=True)]
+
+    def reads(self, batch: CaptionBatch) -> tuple[Tensor]:
+        return (batch.pixels,)
+
+    def writes(self, batch: CaptionBatch) -> Tensor:
+        return batch.target
+
+    def rewritten(self, batch: CaptionBatch, ids: Tensor) -> CaptionBatch:
+        lengths = torch.full_like(batch.target_lengths, ids.size(1) - 1)
+        return replace(batch, target=ids, target_lengths=lengths, target_tokens=int(lengths.sum()))

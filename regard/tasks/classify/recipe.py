@@ -3,69 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from pathlib import Path
+from dataclasses import replace
+from functools import cached_property, partial
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from regard.bundle import Bundle, BundleConfig
+from regard.data.batch import (
+    LabelBatch,
+)
 from regard.data.batches import LabelBatches, encode_labelled, with_trees
 from regard.data.labelled import Labelled, load_labelled
 from regard.evaluate.classification import f1_error, score_labels
 from regard.inspect.probes import Text, prober
-from regard.models.config import reads_trees
-from regard.models.table import build
+from regard.models.config import BertConfig, reads_trees
+from regard.models.protocols import Countable
+from regard.tasks.classify.config import ClassifyConfig
 from regard.tasks.classify.predictor import TextClassifier
-from regard.tasks.config import ClassifyConfig, RunConfig
+from regard.tasks.config import RunConfig
 from regard.tasks.recipe import (
     Prepared,
+    Setup,
     class_weights,
     fingerprint,
     label_metrics,
-    made_by,
-    make_tokenizer,
-    note_run,
-    saver,
-    take_weights,
+    predicted_labels,
     uneven,
     uneven_notes,
 )
+from regard.tasks.subject import (
+    ROWS,
+    TEXT_LENGTHS,
+    Subject,
+    real_behind,
+    zeros_behind,
+)
 from regard.tokens import TextTokenizer, TokenizerPair
-from regard.training.events import Tell, Working, silent
-from regard.training.loop import Job
+from regard.training.events import Working
 from regard.training.validation import Validation, share_error
 
 SHOWN = 2  # validation texts shown to the person
 
 
-def prepare_classify(
-    config: RunConfig, folder: Path, *, data_root: Path | None, resume: bool, device: str = "cpu", tell: Tell = silent
-) -> Prepared:
+def prepare_classify(config: RunConfig, setup: Setup) -> Prepared:
     """Read the texts, make or reload the tokenizer, build the model. Nothing is trained yet."""
     assert isinstance(config, ClassifyConfig)
     data = config.data if reads_trees(config.model) else config.data.model_copy(update={"heads": ""})
-    sets = load_labelled(data, data_root)
-    if not resume:
-        note_run(folder, config, data_root, device)
+    sets = load_labelled(data, setup.data_root)
+    setup.note(config)
     texts = [text for each in sets.train for text in (each.text, each.second) if text is not None]
-    tokenizer = make_tokenizer(config, folder, texts, resume=resume, tell=tell, mask=config.model.kind == "bert")
+    tokenizer = setup.tokenizer(config, texts, mask=config.model.kind == "bert")
     longest = min(config.data.max_length, config.model.longest or config.data.max_length)
     encode = partial(
         _encode, labels=sets.labels, tokenizer=tokenizer, longest=longest, budget=config.train.batch_tokens
     )
-    tell(Working("encoding the texts"))
+    setup.emit(Working("encoding the texts"))
     train, valid = encode(sets.train, seed=config.train.seed), encode(sets.valid, seed=0)
-    torch.manual_seed(config.train.seed)
-    smoothing = config.train.smoothing
-    model = build("classify", config.model, (tokenizer.size,), labels=len(sets.labels), smoothing=smoothing)
-    take_weights(model, config, resume=resume)
+    model = setup.build(config, (tokenizer.size,), labels=len(sets.labels))
     counts = np.bincount(train.labels, minlength=len(sets.labels)).tolist()
     model.class_weights = class_weights(config.train.class_weights, sets.labels, counts)  # type: ignore[assignment]
-    if hasattr(model, "fit"):  # what is counted, not learned
-        model.fit(train.texts)  # type: ignore[operator]
-    bundle = BundleConfig(
+    if isinstance(model, Countable):
+        model.fit(train.texts)
+    about = BundleConfig(
         task="classify",
         labels=tuple(sets.labels),
         pairs=_are_pairs(sets.train),
@@ -74,22 +75,18 @@ def prepare_classify(
         vocabulary=(tokenizer.size,),
         model=config.model,
     )
-    pair = TokenizerPair(tokenizer, tokenizer)
+    bundle = Bundle(about, model, TokenizerPair(tokenizer, tokenizer), {})
     trees = [np.array(each.heads, dtype=np.int32) for each in sets.train if each.heads is not None]
     learned = fingerprint(train.texts, [train.labels], *([trees] if trees else []))
-    same = {"the training data": learned, "the labels": list(sets.labels)}
+    same: dict[str, object] = {"the training data": learned, "the labels": list(sets.labels)}
     same["the validation data"] = fingerprint(valid.texts, [valid.labels])
-    job = Job(
-        folder=folder,
-        config=config.train,
-        model=model,
-        width=config.model.width,
-        batches=train,
-        validate=_validation(valid, sets.valid, sets.labels, uneven(counts)),
-        save=saver(folder, bundle, pair, made_by(config, device)),
-        fingerprint={**same, "the model": config.model.model_dump(mode="json")},
-        device=torch.device(device),
-        probe=prober(TextClassifier(Bundle(bundle, model, pair, {})), _to_probe(sets.valid), config.probes, folder),
+    job = setup.job(
+        config,
+        bundle,
+        train,
+        _validation(valid, sets.valid, sets.labels, uneven(counts)),
+        same,
+        probe=prober(TextClassifier(bundle), _to_probe(sets.valid), config.probes, setup.folder),
         unit="texts",
     )
     told = (*sets.notes, *uneven_notes(sets.labels, counts, "texts", config.train.class_weights))
@@ -104,7 +101,7 @@ def _are_pairs(texts: Sequence[Labelled]) -> bool | None:
 
 
 def _to_probe(texts: Sequence[Labelled]) -> list[Text]:
-    """What a model can read without more than the text."""
+    """The texts, and their second texts, that a model can read without a tree."""
     return [(each.text, each.second) for each in texts if each.heads is None]
 
 
@@ -128,17 +125,48 @@ def _validation(
     """Loss, accuracy and F1 on unseen texts; where some labels are rare, also what always answering one gives."""
 
     def validate(model: nn.Module) -> Validation:
-        device = next(model.parameters()).device
-        predicted, total = np.zeros(len(texts), dtype=np.int64), 0.0
-        for rows in batches.plan(0):
-            batch = batches.take(rows).to(device)
-            logits = model.logits(batch)  # type: ignore[operator]
-            predicted[rows] = logits.argmax(dim=-1).cpu().numpy()
-            total += float(torch.nn.functional.cross_entropy(logits, batch.labels, reduction="sum"))
+        predicted, loss = predicted_labels(model, batches, len(texts))
         found = score_labels(predicted.tolist(), batches.labels.tolist(), labels)
-        metrics = {"loss": total / len(texts), **label_metrics(found, rare)}
+        metrics = {"loss": loss, **label_metrics(found, rare)}
         shown = [(each.text[:160], labels[predicted[row]], each.label) for row, each in enumerate(texts[:SHOWN])]
         errors = {"accuracy": share_error(found.accuracy, len(texts)), "f1": f1_error(found.confusion)}
         return Validation(metrics, shown, errors)
 
     return validate
+
+
+class ClassifySubject(Subject):
+    """Texts with labels; for models that know which text of a pair a token belongs to, pairs."""
+
+    @cached_property
+    def texts(self) -> LabelBatches:
+        return self.training(seed=1)
+
+    def take(self, rows: Sequence[int]) -> LabelBatch:
+        return self.texts.take(rows)
+
+    def lengthened(self, batch: LabelBatch) -> LabelBatch:
+        ids, heads = real_behind(batch.ids), batch.heads
+        if heads is not None:
+            behind = torch.arange(batch.ids.size(1), ids.size(1)).expand(len(ids), -1)  # each a root
+            heads = torch.cat([heads, behind], dim=1)
+        return replace(batch, ids=ids, segments=zeros_behind(batch.segments), heads=heads)
+
+    def training(self, seed: int) -> LabelBatches:
+        special = self.bundle.tokenizer.specials
+        texts = [np.array([special.begin, *text, special.end]) for text in self.draw(TEXT_LENGTHS, special=2)]
+        labels = np.random.default_rng(3).integers(0, len(self.bundle.config.labels), len(ROWS))
+        config = self.bundle.config.model
+        paired = isinstance(config, BertConfig) and config.segments > 1
+        segments = [(np.arange(len(text)) > len(text) // 2).astype(np.int64) for text in texts]
+        trees = isinstance(config, BertConfig) and config.positions == "tree"
+        heads = [np.arange(len(text)) // 2 for text in texts] if trees else None  # each token has two below it
+        return LabelBatches(texts, labels, special.pad, 40, seed, segments if paired else None, heads)
+
+    def real(self, outputs: Tensor, batch: LabelBatch) -> list[Tensor]:
+        """The scores of each text: (labels,)."""
+        return list(outputs)
+
+    @property
+    def name(self) -> str:
+        return f"{super().name} classifier"

@@ -7,27 +7,25 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from regard.bundle import BundleConfig
+from regard.bundle import Bundle, BundleConfig
+from regard.data.batch import (
+    PictureBatch,
+)
 from regard.data.pictures.batches import PictureBatches
+from regard.data.pictures.config import PictureFormat
 from regard.data.pictures.load import Part, load_pictures
 from regard.evaluate.classification import f1_error, score_labels, top_k_accuracy
-from regard.models.table import build
-from regard.tasks.config import ClassifyPicturesConfig, RunConfig
-from regard.tasks.recipe import (
-    Prepared,
-    class_weights,
-    fingerprint,
-    label_metrics,
-    made_by,
-    note_run,
-    saver,
-    uneven,
-    uneven_notes,
+from regard.tasks.classify_pictures.config import ClassifyPicturesConfig
+from regard.tasks.config import RunConfig
+from regard.tasks.recipe import Prepared, Setup, class_weights, fingerprint, label_metrics, uneven, uneven_notes
+from regard.tasks.subject import (
+    NotApplicable,
+    SeeingSubject,
 )
-from regard.training.events import Tell, counting, silent
-from regard.training.loop import Job
+from regard.tokens import TextTokenizer
+from regard.training.events import counting
 from regard.training.validation import Validation, share_error
 
 TOGETHER = 256  # pictures of a batch in validation
@@ -35,20 +33,15 @@ SHOWN = 2  # validation pictures shown to the person
 MANY = 10  # classes from which on the five likeliest are scored too
 
 
-def prepare_classify_pictures(
-    config: RunConfig, folder: Path, *, data_root: Path | None, resume: bool, device: str = "cpu", tell: Tell = silent
-) -> Prepared:
+def prepare_classify_pictures(config: RunConfig, setup: Setup) -> Prepared:
     """Read the pictures, build the model. Nothing is trained yet."""
     assert isinstance(config, ClassifyPicturesConfig)
-    sets = load_pictures(config.data, data_root, counting(tell, "reading pictures"))
-    if not resume:
-        note_run(folder, config, data_root, device)
-    torch.manual_seed(config.train.seed)
-    smoothing = config.train.smoothing
-    model = build("classify-pictures", config.model, labels=len(sets.names), pictures=sets.format, smoothing=smoothing)
+    sets = load_pictures(config.data, setup.data_root, counting(setup.emit, "reading pictures"))
+    setup.note(config)
+    model = setup.build(config, labels=len(sets.names), pictures=sets.format)
     counts = np.bincount(sets.train.labels, minlength=len(sets.names)).tolist()
     model.class_weights = class_weights(config.train.class_weights, sets.names, counts)  # type: ignore[assignment]
-    bundle = BundleConfig(task="classify-pictures", labels=sets.names, pictures=sets.format, model=config.model)
+    about = BundleConfig(task="classify-pictures", labels=sets.names, pictures=sets.format, model=config.model)
     train = PictureBatches(
         sets.train.store,
         sets.train.labels,
@@ -58,21 +51,14 @@ def prepare_classify_pictures(
         config.train.seed,
         config.data.augment,
     )
-    data = {"the training data": [sets.train.store.sha256, len(sets.train.rows)], "the labels": list(sets.names)}
+    data: dict[str, object] = {
+        "the training data": [sets.train.store.sha256, len(sets.train.rows)],
+        "the labels": list(sets.names),
+    }
     data["the classes of the pictures"] = fingerprint([sets.train.labels, sets.train.rows])
     data["the validation data"] = [sets.valid.store.sha256, fingerprint([sets.valid.labels, sets.valid.rows])]
-    job = Job(
-        folder=folder,
-        config=config.train,
-        model=model,
-        width=config.model.width,
-        batches=train,
-        validate=validation(sets.valid, sets.names, sets.format, uneven(counts)),
-        save=saver(folder, bundle, None, made_by(config, device)),
-        fingerprint={**data, "the model": config.model.model_dump(mode="json")},
-        device=torch.device(device),
-        unit="pictures",
-    )
+    validate = validation(sets.valid, sets.names, sets.format, uneven(counts))
+    job = setup.job(config, Bundle(about, model, None, {}), train, validate, data, unit="pictures")
     shape = f"{sets.format.size} x {sets.format.size} x {sets.format.channels}"
     told = (*sets.notes, *uneven_notes(sets.names, counts, "pictures", config.train.class_weights))
     sizes = f"{len(sets.train.rows):,} training and {len(sets.valid.rows):,} validation pictures of {shape}"
@@ -80,12 +66,9 @@ def prepare_classify_pictures(
 
 
 def validation(
-    part: Part, names: Sequence[str], format: object, rare: bool = False
+    part: Part, names: Sequence[str], format: PictureFormat, rare: bool = False
 ) -> Callable[[nn.Module], Validation]:
     """Loss, accuracy and F1 on unseen pictures; of many classes, also whether the right one is among five."""
-    from regard.data.pictures.config import PictureFormat
-
-    assert isinstance(format, PictureFormat)
     batches = PictureBatches(part.store, part.labels, part.rows, format, TOGETHER, 0, None)
 
     def validate(model: nn.Module) -> Validation:
@@ -109,3 +92,20 @@ def validation(
         return Validation(metrics, shown, errors)
 
     return validate
+
+
+class ClassifyPicturesSubject(SeeingSubject):
+    """Pictures with labels."""
+
+    def take(self, rows: Sequence[int]) -> PictureBatch:
+        return PictureBatch(self.pixels[list(rows)], self.labels[list(rows)])
+
+    def lengthened(self, batch: PictureBatch) -> PictureBatch:
+        raise NotApplicable("pictures have one size: nothing stands behind their end")
+
+    def real(self, outputs: Tensor, batch: PictureBatch) -> list[Tensor]:
+        return list(outputs)
+
+    @property
+    def tokenizers(self) -> dict[str, TextTokenizer]:
+        return {}

@@ -2,68 +2,75 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor
+from torch.nn.functional import pad
 
 from regard.bundle import Bundle, BundleConfig
+from regard.data.batch import (
+    MaskedBatch,
+)
 from regard.data.masking import MaskedBatches, masked_batches
 from regard.errors import UsageError
 from regard.inspect.probes import first_lines, prober
 from regard.models.config import BertConfig
-from regard.models.table import build
-from regard.tasks.config import FillConfig, RunConfig
+from regard.tasks.config import RunConfig
+from regard.tasks.fill.config import FillConfig
 from regard.tasks.fill.predictor import Filler
 from regard.tasks.generate.recipe import load_texts
-from regard.tasks.recipe import Prepared, fingerprint, made_by, make_tokenizer, note_run, saver, take_weights
+from regard.tasks.recipe import (
+    Prepared,
+    Setup,
+    every_batch,
+    fingerprint,
+    loss_metrics,
+    mean_loss,
+)
+from regard.tasks.subject import (
+    EXTRA,
+    TEXT_LENGTHS,
+    Subject,
+    real_behind,
+    zeros_behind,
+)
 from regard.tokens import TextTokenizer, TokenizerPair
-from regard.training.events import Tell, Working, silent
-from regard.training.loop import Job
+from regard.training.events import Working
 from regard.training.validation import Validation
 
 
-def prepare_fill(
-    config: RunConfig, folder: Path, *, data_root: Path | None, resume: bool, device: str = "cpu", tell: Tell = silent
-) -> Prepared:
+def prepare_fill(config: RunConfig, setup: Setup) -> Prepared:
     """Read the text, make or reload the tokenizer, build the model. Nothing is trained yet."""
     assert isinstance(config, FillConfig) and isinstance(config.model, BertConfig)
     if config.data.context > config.model.max_length:
         raise UsageError(
             f"data.context {config.data.context} is more than model.max_length {config.model.max_length}; make them equal"
         )
-    train, valid, notes = load_texts(config.data, data_root)
-    if not resume:
-        note_run(folder, config, data_root, device)
-    tokenizer = make_tokenizer(config, folder, train, resume=resume, tell=tell, mask=True)
-    torch.manual_seed(config.train.seed)
-    model = build("fill", config.model, (tokenizer.size,), smoothing=config.train.smoothing)
-    take_weights(model, config, resume=resume)
-    bundle = BundleConfig(task="fill", tokens=config.tokens, vocabulary=(tokenizer.size,), model=config.model)
-    pair = TokenizerPair(tokenizer, tokenizer)
-    tell(Working("encoding the texts"))
+    train, valid, notes = load_texts(config.data, setup.data_root)
+    setup.note(config)
+    tokenizer = setup.tokenizer(config, train, mask=True)
+    about = BundleConfig(task="fill", tokens=config.tokens, vocabulary=(tokenizer.size,), model=config.model)
+    bundle = Bundle(about, setup.build(config, (tokenizer.size,)), TokenizerPair(tokenizer, tokenizer), {})
+    setup.emit(Working("encoding the texts"))
     batches = _batches(config, tokenizer, train, config.train.seed)
     held = _batches(config, tokenizer, valid, seed=0)
-    job = Job(
-        folder=folder,
-        config=config.train,
-        model=model,
-        width=config.model.width,
-        batches=batches,
-        validate=_validation(held),
-        save=saver(folder, bundle, pair, made_by(config, device)),
-        fingerprint={
+    job = setup.job(
+        config,
+        bundle,
+        batches,
+        lambda model: Validation(loss_metrics(*mean_loss(model, every_batch(held)))),  # the same gaps each time
+        {
             "the training data": fingerprint(batches.documents),
             "the validation data": fingerprint(held.documents),
-            "the model": config.model.model_dump(mode="json"),
         },
-        device=torch.device(device),
-        probe=prober(Filler(Bundle(bundle, model, pair, {})), first_lines(valid), config.probes, folder),
+        probe=prober(Filler(bundle), first_lines(valid), config.probes, setup.folder),
     )
     sizes = [sum(len(ids) for ids in each.documents) for each in (batches, held)]
-    counts = f"{sizes[0]:,} training and {sizes[1]:,} validation tokens, {tokenizer.size:,} of a kind"
+    counts = f"{sizes[0]:,} training and {sizes[1]:,} validation tokens, a vocabulary of {tokenizer.size:,}"
     return Prepared(job, (*notes, counts))
 
 
@@ -80,17 +87,63 @@ def _batches(config: FillConfig, tokenizer: TextTokenizer, texts: list[str], see
     )
 
 
-def _validation(batches: MaskedBatches) -> Callable[[nn.Module], Validation]:
-    """Loss and perplexity of the hidden tokens of unseen text, the same gaps each time."""
+class FillSubject(Subject):
+    """Texts with gaps, or pairs of texts where a model also tells whether they belong together."""
 
-    def validate(model: nn.Module) -> Validation:
-        total = count = 0.0
-        device = next(model.parameters()).device
-        for index in range(batches.count(0)):
-            batch = batches.get(0, index).to(device)
-            found = model(batch).parts
-            total, count = total + float(found["nll"].sum), count + found["nll"].count
-        metrics = {"loss": total / count, "perplexity": math.exp(min(50.0, total / count))}
-        return Validation(metrics)
+    @cached_property
+    def whole(self) -> MaskedBatch:
+        """All rows, and only one batch."""
+        return self.batches(10_000, seed=1).get(0, 0)
 
-    return validate
+    def batches(self, batch_tokens: int, seed: int) -> MaskedBatches:
+        config, special = self.config, self.bundle.tokenizer.specials
+        around = 3 if config.next_sentence else 2
+        documents = self.draw(TEXT_LENGTHS, special=around)
+        return MaskedBatches(
+            documents,
+            begin=special.begin,
+            end=special.end,
+            mask=special.unknown if special.mask is None else special.mask,
+            pad=special.pad,
+            vocabulary=self.bundle.config.vocabulary[0],
+            special=special.all,
+            length=around + max(len(document) for document in documents),
+            batch_tokens=batch_tokens,
+            seed=seed,
+            rate=0.3,
+            pairs=config.next_sentence,
+        )
+
+    def take(self, rows: Sequence[int]) -> MaskedBatch:
+        whole, rows = self.whole, list(rows)
+        lengths = whole.lengths[rows]
+        used = slice(int(lengths.max()))
+        wanted = whole.wanted.split(whole.places.sum(dim=1).tolist())
+        return MaskedBatch(
+            whole.ids[rows, used],
+            lengths,
+            whole.places[rows, used],
+            torch.cat([wanted[row] for row in rows]),
+            None if whole.segments is None else whole.segments[rows, used],
+            None if whole.follows is None else whole.follows[rows],
+        )
+
+    def lengthened(self, batch: MaskedBatch) -> MaskedBatch:
+        places, segments = pad(batch.places, (0, EXTRA)), zeros_behind(batch.segments)
+        return replace(batch, ids=real_behind(batch.ids), places=places, segments=segments)
+
+    def training(self, seed: int) -> MaskedBatches:
+        return self.batches(40, seed)
+
+    def outputs(self, model: Any, batch: MaskedBatch) -> Tensor:
+        """Logits, or the vectors of a model that gives nothing else: (B, S, V)."""
+        return model.logits(batch) if self.learns else model.encoder(batch.ids, batch.lengths, batch.segments).vectors
+
+    @property
+    def config(self) -> BertConfig:
+        assert isinstance(self.bundle.config.model, BertConfig)
+        return self.bundle.config.model
+
+    @property
+    def learns(self) -> bool:
+        return self.config.head

@@ -2,29 +2,49 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from regard.bundle import Bundle, BundleConfig
+from regard.data.batch import (
+    PairBatch,
+)
 from regard.data.batches import Batches, TokenPairs, filter_lengths
 from regard.data.pairs import Pair, dropped, is_builtin, load_pairs
 from regard.errors import RegardError
 from regard.evaluate.translation import exact_match, score_translations
 from regard.inspect.probes import prober
-from regard.models.table import build
-from regard.tasks.config import RunConfig, TranslateConfig
-from regard.tasks.recipe import TOKENS, Prepared, digest_of, encoded, fingerprint, made_by, note_run, saver
+from regard.tasks.config import RunConfig
+from regard.tasks.recipe import (
+    TOKENS,
+    Prepared,
+    Setup,
+    digest_of,
+    encoded,
+    every_batch,
+    fingerprint,
+    loss_metrics,
+    mean_loss,
+)
+from regard.tasks.subject import (
+    EXTRA,
+    SOURCE_LENGTHS,
+    TARGET_LENGTHS,
+    Subject,
+    real_behind,
+)
+from regard.tasks.translate.config import TranslateConfig
 from regard.tasks.translate.evaluate import tokenizing
 from regard.tasks.translate.predictor import Translator
-from regard.tokens import PAD, TokenizerPair, as_arrays
+from regard.tokens import PAD, TextTokenizer, TokenizerPair, as_arrays
 from regard.training.events import Tell, Working, silent
 from regard.training.loop import Job
 from regard.training.validation import Validation, interval_error, share_error
@@ -52,23 +72,18 @@ class PreparedTranslation(Prepared):
         return replace(self.job, validate=validation(bundle, self.tokenizers, self.valid, self.config))
 
 
-def prepare_translate(
-    config: RunConfig, folder: Path, *, data_root: Path | None, resume: bool, device: str = "cpu", tell: Tell = silent
-) -> PreparedTranslation:
+def prepare_translate(config: RunConfig, setup: Setup) -> PreparedTranslation:
     """Read the data, make or reload the tokenizers, build the model. Nothing is trained yet."""
     assert isinstance(config, TranslateConfig)
-    pairs = load_pairs(config.data, data_root)
-    if not resume:
-        note_run(folder, config, data_root, device)
-    tokenizers = _tokenizers(config, folder, pairs.train, resume, tell)
+    pairs = load_pairs(config.data, setup.data_root)
+    setup.note(config)
+    tokenizers = _tokenizers(config, setup, pairs.train)
     most, reach = _lengths(config)
-    train, note = filter_lengths(encode(pairs.train, tokenizers, tell), most, config.data.max_ratio)
+    train, note = filter_lengths(encode(pairs.train, tokenizers, setup.emit), most, config.data.max_ratio)
     valid, left_out = _readable(pairs.valid, tokenizers, config.model.longest)
-    tell(Working("building the model"))
-    torch.manual_seed(config.train.seed)
+    setup.emit(Working("building the model"))
     sizes = (tokenizers.source.size, tokenizers.target.size)
-    model = build("translate", config.model, sizes, smoothing=config.train.smoothing)
-    bundle = BundleConfig(
+    about = BundleConfig(
         task=config.task,
         languages=config.data.languages,
         bleu_tokenizer=config.validate_.bleu_tokenizer,
@@ -77,26 +92,22 @@ def prepare_translate(
         model=config.model,
         decode=config.decode,
     )
-    job = Job(
-        folder=folder,
-        config=config.train,
-        model=model,
-        width=config.model.width,
-        batches=Batches(train, config.train.batch_tokens, config.train.seed),
-        validate=validation(bundle, tokenizers, valid, config),
-        save=saver(folder, bundle, tokenizers, made_by(config, device)),
-        fingerprint={
+    bundle = Bundle(about, setup.build(config, sizes), tokenizers, {})
+    job = setup.job(
+        config,
+        bundle,
+        Batches(train, config.train.batch_tokens, config.train.seed),
+        validation(about, tokenizers, valid, config),
+        {
             "the training data": fingerprint(train.sources, train.targets),
             "the validation data": digest_of(*zip(*pairs.valid, strict=True)),
-            "the model": config.model.model_dump(mode="json"),
         },
-        device=torch.device(device),
-        probe=prober(Translator(Bundle(bundle, model, tokenizers, {})), valid, config.probes, folder),
+        probe=prober(Translator(bundle), valid, config.probes, setup.folder),
     )
-    counted = tokenizing(bundle, [target for _, target in valid]).note if config.validate_.sentences else ""
+    counted = tokenizing(about, [target for _, target in valid]).note if config.validate_.sentences else ""
     told = [each for each in (*pairs.notes, counted, reach if note else None, note, left_out) if each]
     counts = f"{len(train):,} training and {len(valid):,} validation pairs"
-    return PreparedTranslation(job, (*told, counts), bundle, tokenizers, valid, config)
+    return PreparedTranslation(job, (*told, counts), about, tokenizers, valid, config)
 
 
 def _lengths(config: TranslateConfig) -> tuple[int, str | None]:
@@ -139,12 +150,7 @@ def validation(
     how["resamples"] = RESAMPLES
 
     def validate(model: nn.Module) -> Validation:
-        total = count = 0.0
-        device = next(model.parameters()).device
-        for index in range(batches.count(0)):
-            part = model(batches.get(0, index).to(device)).parts["nll"]
-            total, count = total + float(part.sum), count + part.count
-        metrics = {"loss": total / count, "perplexity": math.exp(min(50.0, total / count))}
+        metrics = loss_metrics(*mean_loss(model, every_batch(batches)))
         if not shown:
             return Validation(metrics)
         translator = Translator(Bundle(config, model, tokenizers, {}))
@@ -161,12 +167,49 @@ def validation(
     return validate
 
 
-def _tokenizers(config: TranslateConfig, folder: Path, train: list[Pair], resume: bool, tell: Tell) -> TokenizerPair:
+def _tokenizers(config: TranslateConfig, setup: Setup, train: list[Pair]) -> TokenizerPair:
     """Those of the run when it goes on; otherwise trained on the training pairs, and nothing else."""
-    place = folder / TOKENS
-    if resume:
+    place = setup.folder / TOKENS
+    if setup.resume:
         return TokenizerPair.load(place)
-    tell(Working("training the tokenizer"))
+    setup.emit(Working("training the tokenizer"))
     tokenizers = TokenizerPair.train([pair[0] for pair in train], [pair[1] for pair in train], config.tokens)
     tokenizers.save(place)
     return tokenizers
+
+
+class TranslateSubject(Subject):
+    """Pairs: a source to read, a target to write."""
+
+    @cached_property
+    def pairs(self) -> TokenPairs:
+        sources = [ids.tolist() for ids in self.draw(SOURCE_LENGTHS, special=1, side=0)]
+        targets = [ids.tolist() for ids in self.draw(TARGET_LENGTHS, special=1, side=1, seed=2)]
+        return TokenPairs(as_arrays(sources, begin=False), as_arrays(targets, begin=True), PAD)
+
+    def take(self, rows: Sequence[int]) -> PairBatch:
+        return self.pairs.take(rows)
+
+    def lengthened(self, batch: PairBatch) -> PairBatch:
+        return replace(batch, source=real_behind(batch.source), target=pad(batch.target, (0, EXTRA - 1), value=PAD))
+
+    def training(self, seed: int) -> Batches:
+        return Batches(self.pairs, 32, seed)
+
+    def real(self, outputs: Tensor, batch: PairBatch) -> list[Tensor]:
+        return [row[:length] for row, length in zip(outputs, batch.target_lengths.tolist(), strict=True)]
+
+    @property
+    def tokenizers(self) -> dict[str, TextTokenizer]:
+        both = self.bundle.tokenizers
+        return {"source tokenizer": both.source, "target tokenizer": both.target}
+
+    def reads(self, batch: PairBatch) -> tuple[Tensor, Tensor]:
+        return batch.source, batch.source_lengths
+
+    def writes(self, batch: PairBatch) -> Tensor:
+        return batch.target
+
+    def rewritten(self, batch: PairBatch, ids: Tensor) -> PairBatch:
+        lengths = torch.full_like(batch.target_lengths, ids.size(1) - 1)
+        return replace(batch, target=ids, target_lengths=lengths, target_tokens=int(lengths.sum()))

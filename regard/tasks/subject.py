@@ -1,6 +1,6 @@
-"""What is verified: a bundle, its model in both precisions, and all that the checks must know of its task.
+"""The subject of `regard verify`: a bundle, its model in both precisions, and synthetic batches as its task has them.
 
-A new task is a subclass of `Subject` in `regard.verify.tasks`; no check changes.
+Each task has a subclass beside its recipe; no check changes for a new one.
 """
 
 from __future__ import annotations
@@ -9,14 +9,18 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
+from regard.blocks.norm import BatchNorm
 from regard.bundle import Bundle
+from regard.data.pictures.config import PictureFormat
 from regard.models.config import GPTConfig
 from regard.tokens import TextTokenizer
 from regard.training.loop import Source
@@ -24,6 +28,9 @@ from regard.training.loop import Source
 ALLOWED = {torch.float64: 1e-9, torch.float32: 1e-4}
 ROWS = range(5)  # of a batch that is taken whole
 EXTRA = 3  # columns behind a row that has none
+SOURCE_LENGTHS, TARGET_LENGTHS = (7, 11, 3, 5, 2), (5, 2, 11, 7, 3)  # tokens of each pair: primes, none alike
+TEXT_LENGTHS = (7, 37, 3, 5, 2)  # one is longer than a cache has room for at first
+LENGTHS = (5, 2, 11, 7, 3)  # tokens of each caption or question
 
 
 class NotApplicable(Exception):
@@ -166,3 +173,59 @@ def difference(found: Tensor, expected: Tensor, least: float = 1.0) -> float:
         raise ValueError(f"shapes {tuple(found.shape)} and {tuple(expected.shape)} differ")
     scale = max(least, float(expected.abs().max()))
     return float((found - expected).abs().max()) / scale
+
+
+class SeeingSubject(Subject):
+    """What all tasks that see share."""
+
+    @property
+    def format(self) -> PictureFormat:
+        assert self.bundle.config.pictures is not None
+        return self.bundle.config.pictures
+
+    @cached_property
+    def pixels(self) -> Tensor:
+        """(5, channels, size, size)."""
+        size, channels = self.format.size, self.format.channels
+        return torch.randn(len(ROWS), channels, size, size, generator=torch.Generator().manual_seed(1))
+
+    @cached_property
+    def labels(self) -> Tensor:
+        return torch.from_numpy(np.random.default_rng(3).integers(0, len(self.bundle.config.labels), len(ROWS)))
+
+    def batch(self, model: nn.Module, rows: Sequence[int] = ROWS) -> Any:
+        batch = super().batch(model, rows)
+        return replace(batch, pixels=batch.pixels.to(next(model.parameters()).dtype))
+
+    def training(self, seed: int) -> FewBatches:
+        return FewBatches([self.take(rows) for rows in ([0, 1], [2, 3], [3, 4], [4, 0])], seed)
+
+    def needs_parts(self) -> None:
+        if any(isinstance(module, BatchNorm) for module in self.bundle.model.modules()):
+            raise NotApplicable("batch norm takes its statistics from each micro-batch by itself, not the whole batch")
+
+
+class FewBatches:
+    """A few batches, as the training loop takes them, in an order of each epoch's own."""
+
+    def __init__(self, batches: list[Any], seed: int) -> None:
+        self.batches, self.seed = batches, seed
+
+    def count(self, epoch: int) -> int:
+        return len(self.batches)
+
+    def get(self, epoch: int, index: int) -> Any:
+        order = np.random.default_rng((self.seed, epoch)).permutation(len(self.batches))
+        return self.batches[order[index]]
+
+    def padding_share(self) -> float:
+        return 0.0
+
+
+def real_behind(ids: Tensor) -> Tensor:
+    """Columns that look like text: (B, S) -> (B, S + EXTRA)."""
+    return torch.cat([ids, ids[:, :1].expand(-1, EXTRA)], dim=1)
+
+
+def zeros_behind(segments: Tensor | None) -> Tensor | None:
+    return None if segments is None else pad(segments, (0, EXTRA))

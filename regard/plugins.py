@@ -1,0 +1,146 @@
+"""What people add to Regard from files and packages of their own: scores, kernels, kinds of models, tasks. No torch here.
+
+    # mine.py, used as: regard train translate --model bahdanau --set model.score=mine --plugin mine.py
+    import regard
+
+    regard.add_score("mine", MyScore)
+
+A plugin is a file, or a package that names a module under the entry point `regard.plugins`. What it adds stands in the same
+tables as ours; a bundle that needs it says which plugin that was.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import lru_cache
+from importlib.metadata import entry_points
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, SerializationInfo, ValidatorFunctionWrapHandler, WrapSerializer, WrapValidator
+
+from regard.errors import RegardError, UsageError
+
+Sort = Literal["score", "kernel", "kind", "task"]
+GROUP = "regard.plugins"  # the entry point of packages
+
+_adding: ContextVar[str] = ContextVar("adding", default="a plugin")
+_added: dict[tuple[str, str], str] = {}  # (sort, name) -> the plugin that added it
+_loaded: dict[str, str] = {}  # the file of each plugin -> its name
+
+
+def adding(sort: Sort, name: str, taken: Container[str]) -> None:
+    """Note that the plugin which is being loaded adds `name`; one that is there already is refused."""
+    if name in taken:
+        raise UsageError(f"there is a {sort} {name} already; give yours another name")
+    _added[sort, name] = _adding.get()
+
+
+def added(sort: Sort) -> tuple[str, ...]:
+    """The names of this sort that plugins added."""
+    return tuple(name for of, name in _added if of == sort)
+
+
+def needed_by(values: object) -> tuple[str, ...]:
+    """The plugins without which a configuration, dumped to plain values, means nothing."""
+    return tuple(sorted(set(_needed(values))))
+
+
+def _needed(values: object) -> Iterator[str]:
+    for key, value in values.items() if isinstance(values, Mapping) else ():
+        if isinstance(value, str):
+            sorts = {"task": ("task",), "score": ("score",), "kind": ("kind", "kernel")}.get(key, ())
+            yield from (_added[sort, value] for sort in sorts if (sort, value) in _added)
+        else:
+            yield from _needed(value)
+
+
+def check_plugins(names: Sequence[str], what: str) -> None:
+    """Refuse what needs plugins that are not loaded, by their names."""
+    missing = [name for name in names if name not in _loaded.values()]
+    if missing:
+        files = ", ".join(missing)
+        raise RegardError(
+            f"{what} needs the plugin {files}, which is not loaded; name its file with --plugin {missing[0]}.py"
+        )
+
+
+def load_plugins(files: Sequence[str | Path] = ()) -> None:
+    """Load these files, and before them what installed packages add; each is loaded once."""
+    _load_installed()
+    for file in files:
+        path = Path(file).resolve()
+        if str(path) not in _loaded:
+            _load(path, file)
+
+
+def _load(path: Path, typed: str | Path) -> None:
+    if not path.is_file():
+        raise UsageError(f"there is no plugin {typed}: name a Python file")
+    spec = spec_from_file_location(f"regard_plugin_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{typed} is not a Python file")
+    module = module_from_spec(spec)
+    sys.modules[spec.name] = module
+    with _named(path.stem, f"{typed}"):
+        spec.loader.exec_module(module)
+    _loaded[str(path)] = path.stem
+
+
+@lru_cache(maxsize=1)
+def _load_installed() -> None:
+    for point in entry_points(group=GROUP):
+        with _named(point.name, f"the package of plugin {point.name}"):
+            point.load()
+        _loaded[f"{GROUP}:{point.name}"] = point.name
+
+
+@contextmanager
+def _named(name: str, where: str) -> Iterator[None]:
+    token = _adding.set(name)
+    before = dict(_added)
+    try:
+        yield
+    except UsageError:
+        _forget(before)
+        raise
+    except Exception as error:
+        _forget(before)
+        raise UsageError(f"{where} could not be loaded: {type(error).__name__}: {error}") from error
+    finally:
+        _adding.reset(token)
+
+
+def _forget(before: dict[tuple[str, str], str]) -> None:
+    _added.clear()
+    _added.update(before)
+
+
+def open_union(table: Mapping[str, type[BaseModel]]) -> tuple[WrapValidator, WrapSerializer]:
+    """Annotations that let a tagged union of configurations take the kinds that plugins add to `table`, too."""
+
+    def validate(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+        kind = value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)
+        if isinstance(kind, str) and kind in table:
+            return table[kind].model_validate(value)
+        return handler(value)
+
+    def serialize(value: Any, handler: Callable[[Any], Any], info: SerializationInfo) -> Any:
+        if getattr(value, "kind", None) in table:
+            return value.model_dump(mode=info.mode, by_alias=bool(info.by_alias))
+        return handler(value)
+
+    return WrapValidator(validate), WrapSerializer(serialize)
+
+
+def open_choice(sort: Sort) -> WrapValidator:
+    """An annotation that lets a choice of names take those that plugins add."""
+
+    def validate(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+        return value if isinstance(value, str) and (sort, value) in _added else handler(value)
+
+    return WrapValidator(validate)

@@ -1,0 +1,57 @@
+"""A classifier from labelled texts. No torch here."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from regard.config import merge
+from regard.data.config import LabelledConfig
+from regard.data.pictures.config import are_pictures
+from regard.models.config import (
+    KINDS_OF,
+    ModelConfig,
+    SelfAttentionConfig,
+)
+from regard.tasks.config import TextRunConfig
+from regard.tokens.config import TokensConfig
+from regard.training.config import TrainConfig
+
+BUILTIN = "builtin/names"
+
+
+class ClassifyConfig(TextRunConfig):
+    """A classifier from labelled texts."""
+
+    task: Literal["classify"] = "classify"
+    data: LabelledConfig = LabelledConfig()
+    tokens: TokensConfig = TokensConfig()
+    model: ModelConfig = SelfAttentionConfig()
+    train: TrainConfig = TrainConfig(select="accuracy")
+
+    defaults: ClassVar[dict[str, Any]] = {
+        "train": {
+            "steps": 2000,
+            "lr": 2e-3,
+            "schedule": "linear",
+            "warmup": 50,
+            "smoothing": 0.0,
+            "average": 0,
+            "select": "accuracy",
+        },
+    }
+    has_classes: ClassVar[bool] = True
+
+    @classmethod
+    def defaults_for(cls, values: dict[str, Any]) -> dict[str, Any]:
+        if values.get("data", {}).get("train", BUILTIN) in (BUILTIN, [BUILTIN]):
+            return merge(cls.defaults, {"tokens": {"kind": "character"}})  # names are short: their letters tell
+        return cls.defaults
+
+
+def of_pictures(values: dict[str, Any]) -> bool:
+    """Whether values of task classify are of pictures: the model or the data tell."""
+    model, data = values.get("model", {}), values.get("data", {})
+    kind = model.get("kind") if isinstance(model, dict) else None
+    names = data.get("train", ()) if isinstance(data, dict) else ()
+    names = (names,) if isinstance(names, str) else names
+    return kind in KINDS_OF["classify-pictures"] or (kind is None and are_pictures(names))

@@ -1,0 +1,116 @@
+"""The configuration of a run from what a person names: a task or a TOML file, options, the task's defaults. No torch here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from regard.config import check, from_assignments, merge, read_toml
+from regard.errors import UsageError, nearest
+from regard.models.config import KINDS_OF
+from regard.models.presets import preset
+from regard.tasks.config import RunConfig
+from regard.tasks.start import started_from
+from regard.tasks.table import TASKS
+from regard.training.config import TrainConfig
+
+_A_KEY = {"model": "width", "train": "lr", "tokens": "size"}
+
+
+def run_config(
+    what: str,
+    over: dict[str, Any] | None = None,
+    assignments: list[str] | None = None,
+    note: Callable[[str], None] = lambda text: None,
+) -> RunConfig:
+    """The configuration of a run: a task's name or a TOML file, laid over by options, then by `--set` assignments.
+
+    `note` hears what was changed that nobody asked for.
+    """
+    values = merge(_named(what), over or {})
+    values = _meant(merge(values, from_assignments(assignments or [])))
+    return check_run(_short_warmup(_filled(values, what), values, note), what)
+
+
+def task_named(what: str) -> str:
+    """The task that a person names, or that of a TOML file."""
+    return str(_named(what).get("task", "translate"))
+
+
+def _named(what: str) -> dict[str, Any]:
+    if what in TASKS:
+        return {"task": what}
+    if what.endswith(".toml"):
+        return read_toml(what)
+    if (task := next((task for task, kinds in KINDS_OF.items() if what in kinds), None)) is not None:
+        raise UsageError(f"no task {what}; it is a kind of model: {task.partition('-')[0]} --model {what}")
+    raise UsageError(f"no task {what}{nearest(what, TASKS)} (or name a .toml file)")
+
+
+def _meant(values: dict[str, Any]) -> dict[str, Any]:
+    """The values with the task that they mean: to classify is one word for texts and pictures."""
+    task = TASKS.get(values.get("task", "translate"))
+    return values if task is None or task.meant is None else {**values, "task": task.meant(values)}
+
+
+def check_run(values: dict[str, Any], origin: str) -> RunConfig:
+    """The configuration of the task that the values name."""
+    return check(_kind_of_run(values, origin), values, origin)
+
+
+def _kind_of_run(values: dict[str, Any], origin: str) -> type[RunConfig]:
+    task = values.get("task", "translate")
+    if task not in TASKS:
+        raise UsageError(f"{origin}: no task {task}{nearest(str(task), TASKS)}")
+    return TASKS[task].config
+
+
+def _filled(values: dict[str, Any], origin: str) -> dict[str, Any]:
+    """The values with what they leave open: the task's defaults, the preset, or the model that the run starts from."""
+    _check_tables(values, origin)
+    values = {"task": "translate", **values}
+    kind_of_run = _kind_of_run(values, origin)
+    defaults = kind_of_run.defaults
+    size, model = values.pop("preset", None), values.get("model", {})
+    if values.get("start") is not None:
+        if size is not None:
+            raise UsageError(f"{origin}: start = {values['start']!r} brings its own model; leave out preset")
+        return merge(
+            defaults, merge(started_from(values["start"], values["task"], TASKS[values["task"]].starts_from), values)
+        )
+    kind = model.get("kind", KINDS_OF[values["task"]][0])
+    values = merge(merge(kind_of_run.defaults_for(values), {"model": preset(size or "tiny", kind)}), values)
+    return kind_of_run.completed(values)
+
+
+def _short_warmup(values: dict[str, Any], asked: dict[str, Any], note: Callable[[str], None]) -> dict[str, Any]:
+    """A warm-up that nobody asked for gives way in a run that is shorter than usual."""
+    train = values.get("train", {})
+    usual: int = TrainConfig.model_fields["warmup"].default
+    steps, warmup = train.get("steps"), train.get("warmup", usual)
+    if "warmup" in asked.get("train", {}) or not isinstance(steps, int) or not isinstance(warmup, int):
+        return values
+    if steps < 1:
+        return values  # refused later, by its own name
+    most = steps // 10 if "warmup" in train or warmup >= steps else warmup  # the task's own, or one that never ends
+    if warmup <= most:
+        return values
+    note(f"train.warmup is {most}, not {warmup}, as there are only {steps:,} steps; --set train.warmup=N sets it")
+    return merge(values, {"train": {"warmup": most}})
+
+
+def _check_tables(values: dict[str, Any], origin: str) -> None:
+    """What is looked into before the whole is checked."""
+    for name in ("model", "train", "tokens"):
+        if not isinstance(values.get(name, {}), dict):
+            hint = f"set a key of it, such as {name}.{_A_KEY[name]}"
+            raise UsageError(f"{origin}: {name} is a table, not {values[name]!r}; {hint}")
+    for name in ("preset", "start"):
+        if not isinstance(values.get(name, ""), str):
+            raise UsageError(f"{origin}: {name} is a name, not {values[name]!r}")
+
+
+def data_folder(what: str) -> Path | None:
+    """Beside which folder data files are looked for: that of the configuration file."""
+    return Path(what).resolve().parent if what.endswith(".toml") else None

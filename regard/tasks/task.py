@@ -1,0 +1,64 @@
+"""The record of a task: all that the rest of Regard must know of it, in one place. No torch here.
+
+A task's recipe, predictor and subject import torch, and a record must not: they are named as "module:name" and imported
+when they are first used. A task of someone else's file may give the objects themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from regard.tasks.config import RunConfig
+
+if TYPE_CHECKING:
+    from regard.bundle import Bundle
+    from regard.predictor import Predictor
+    from regard.tasks.recipe import Prepare
+    from regard.tasks.subject import Subject
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task: its configuration, its recipe, its predictor, and how it is spoken of."""
+
+    name: str  # as configurations and bundles have it
+    config: type[RunConfig]  # its configuration, with its defaults
+    recipe: str | Prepare  # data -> batches, model, validation and the figure that selects
+    predictor: str | Callable[[Bundle], Predictor]  # what `regard.load` makes of a bundle
+    subject: str | type[Subject]  # synthetic batches, for `regard verify`
+    example: str = ""  # what to type to use the model in {model}
+    data: str = "FILE"  # what to type to train one
+    test: str = "FILE"  # what to type to score it
+    columns: tuple[str, ...] = ()  # of an example that is given in Python; empty: it learns from files only
+    starts_from: tuple[str, ...] = ()  # tasks whose models it can go on from
+    reads_text: bool = False  # whether one can look into it with a text
+    has_labels: bool = False  # whether its models are built for a number of labels
+    meant: Callable[[dict[str, Any]], str] | None = None  # which task a configuration of this one really means
+
+    @property
+    def verb(self) -> str:
+        """What a person types: to classify is one word for texts and pictures."""
+        return self.name.partition("-")[0]
+
+    @property
+    def prepare(self) -> Prepare:
+        return imported(self.recipe)
+
+    @property
+    def make_predictor(self) -> Callable[[Bundle], Predictor]:
+        return imported(self.predictor)
+
+    @property
+    def make_subject(self) -> type[Subject]:
+        return imported(self.subject)
+
+
+def imported(part: Any) -> Any:
+    """A part of a record: what "module:name" names, or the part itself."""
+    if not isinstance(part, str):
+        return part
+    module, _, name = part.partition(":")
+    return getattr(import_module(module), name)
