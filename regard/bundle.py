@@ -27,6 +27,7 @@ from regard.files import new_folder, read_json, sha256, whole_folder, write_json
 from regard.models.config import ModelConfig
 from regard.models.table import build
 from regard.plugins import check_plugins, load_plugins, needed_by
+from regard.runs import EXAMPLES
 from regard.tensors import read_tensors, weights_of, write_tensors
 from regard.tokens import TextTokenizer, TokenizerPair, TokensConfig
 
@@ -141,11 +142,8 @@ class Bundle:
         return self.tokenizers.target
 
 
-def save_bundle(folder: str | Path, bundle: Bundle, example: str = "") -> Path:
-    """Write a bundle in the place of `folder`; the old one stays whole until the new one is.
-
-    `example` is what to type to use it, for the card.
-    """
+def save_bundle(folder: str | Path, bundle: Bundle) -> Path:
+    """Write a bundle in the place of `folder`; the old one stays whole until the new one is."""
     folder = Path(folder)
     with new_folder(folder) as inside:
         names = [] if bundle.pair is None else bundle.pair.save(inside)
@@ -154,7 +152,7 @@ def save_bundle(folder: str | Path, bundle: Bundle, example: str = "") -> Path:
         config = bundle.config.model_copy(update={"files": files})
         write_json(inside / "config.json", _dumped(config))
         write_json(inside / "metrics.json", bundle.metrics)
-        write_text(inside / "README.md", card(bundle, example))
+        write_text(inside / "README.md", card(bundle))
     return folder
 
 
@@ -211,7 +209,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
             parameter.copy_(tensors[name])
 
 
-def card(bundle: Bundle, example: str = "") -> str:
+def card(bundle: Bundle) -> str:
     """The model card: what the model is, what it scored, how to use it."""
     config = bundle.config
     about = {
@@ -224,13 +222,13 @@ def card(bundle: Bundle, example: str = "") -> str:
     return (
         f"# A {config.model.kind} for {config.task}{f' ({about})' if about else ''}\n\n"
         f"{size:,} parameters{_inputs(config)} · Regard {config.regard}, format {config.format}\n\n"
-        f"{_indented(example)}"
+        f"{_example(config.task)}"
         f"| on validation data | |\n|---|---|\n{metrics}\n"
     )
 
 
-def _indented(example: str) -> str:
-    return f"    {example}\n\n" if example else ""
+def _example(task: str) -> str:
+    return f"    {EXAMPLES[task].format(model='.')}\n\n" if task in EXAMPLES else ""
 
 
 def _inputs(config: BundleConfig) -> str:

@@ -9,6 +9,15 @@ from regard.errors import RegardError, UsageError
 from regard.files import LOCK, is_bare, read_json, whole_folder
 
 RUNS = Path("runs")
+EXAMPLES = {  # what to type to use the model in the folder {model}, by its task
+    "translate": 'regard translate -m {model} "a sentence"',
+    "generate": 'regard generate -m {model} "how a text begins"',
+    "fill": 'regard fill -m {model} "a text with a [MASK]"',
+    "classify": 'regard classify -m {model} "a text"',
+    "classify-pictures": "regard classify -m {model} photo.jpg",
+    "caption": "regard caption -m {model} photo.jpg",
+    "answer": 'regard answer -m {model} photo.jpg "a question?"',
+}
 CONFIG = "run.json"
 
 

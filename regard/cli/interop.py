@@ -46,10 +46,9 @@ def import_model(
 
     refuse_to_replace(folder)
     from regard.bundle import save_bundle
-    from regard.tasks.table import TASKS
 
     bundle = read(source, tokens)
-    save_bundle(folder, bundle, TASKS[bundle.config.task].example.format(model="."))
+    save_bundle(folder, bundle)
     facts = about(bundle, folder)
     if as_json:
         print_json(facts)

@@ -169,10 +169,9 @@ def take_weights(model: nn.Module, start: str) -> None:
 def saver(folder: Path, bundle: Bundle, made: Made) -> Callable[[nn.Module, str, Any], None]:
     """What writes the bundle `name` of a run, with the model's weights and metrics of the moment."""
     config = bundle.config.model_copy(update={"made": made})
-    example = TASKS[config.task].example.format(model=".")
 
     def save(model: nn.Module, name: str, metrics: dict[str, Any]) -> None:
-        save_bundle(folder / name, Bundle(config, model, bundle.pair, metrics), example)
+        save_bundle(folder / name, Bundle(config, model, bundle.pair, metrics))
 
     return save
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from regard.models.config import KINDS_OF
 from regard.plugins import adding
+from regard.runs import EXAMPLES
 from regard.tasks.answer.config import AnswerConfig
 from regard.tasks.caption.config import CaptionConfig
 from regard.tasks.classify.config import ClassifyConfig, of_pictures
@@ -20,7 +21,6 @@ _TASKS = (
         recipe="regard.tasks.translate.recipe:prepare_translate",
         predictor="regard.tasks.translate.predictor:Translator",
         subject="regard.tasks.translate.recipe:TranslateSubject",
-        example='regard translate -m {model} "a sentence"',
         data="pairs.tsv",
         test="test.tsv",
         columns=("source", "target"),
@@ -32,7 +32,6 @@ _TASKS = (
         recipe="regard.tasks.generate.recipe:prepare_generate",
         predictor="regard.tasks.generate.predictor:Generator",
         subject="regard.tasks.generate.recipe:GenerateSubject",
-        example='regard generate -m {model} "how a text begins"',
         data="book.txt",
         test="test.txt",
         columns=("text",),
@@ -45,7 +44,6 @@ _TASKS = (
         recipe="regard.tasks.fill.recipe:prepare_fill",
         predictor="regard.tasks.fill.predictor:Filler",
         subject="regard.tasks.fill.recipe:FillSubject",
-        example='regard fill -m {model} "a text with a [MASK]"',
         data="book.txt",
         test="test.txt",
         columns=("text",),
@@ -58,7 +56,6 @@ _TASKS = (
         recipe="regard.tasks.classify.recipe:prepare_classify",
         predictor="regard.tasks.classify.predictor:TextClassifier",
         subject="regard.tasks.classify.recipe:ClassifySubject",
-        example='regard classify -m {model} "a text"',
         data="labelled.tsv",
         test="test.tsv",
         columns=("text", "label"),
@@ -73,7 +70,6 @@ _TASKS = (
         recipe="regard.tasks.classify_pictures.recipe:prepare_classify_pictures",
         predictor="regard.tasks.classify_pictures.predictor:PictureUser",
         subject="regard.tasks.classify_pictures.recipe:ClassifyPicturesSubject",
-        example="regard classify -m {model} photo.jpg",
         data="folder",
         test="test-folder",
         has_labels=True,
@@ -84,7 +80,6 @@ _TASKS = (
         recipe="regard.tasks.caption.recipe:prepare_caption",
         predictor="regard.tasks.caption.predictor:Captioner",
         subject="regard.tasks.caption.recipe:CaptionSubject",
-        example="regard caption -m {model} photo.jpg",
         data="captions.jsonl",
         test="test.jsonl",
     ),
@@ -94,7 +89,6 @@ _TASKS = (
         recipe="regard.tasks.answer.recipe:prepare_answer",
         predictor="regard.tasks.answer.predictor:AnswerUser",
         subject="regard.tasks.answer.recipe:AnswerSubject",
-        example='regard answer -m {model} photo.jpg "a question?"',
         data="questions.jsonl",
         test="test.jsonl",
         has_labels=True,
@@ -103,8 +97,13 @@ _TASKS = (
 TASKS: dict[str, Task] = {task.name: task for task in _TASKS}
 
 
-def add_task(task: Task, kinds: tuple[str, ...] = ()) -> None:
-    """Put a task of one's own beside ours; `kinds` are model kinds that other tasks have and it takes, too."""
+def add_task(task: Task, kinds: tuple[str, ...] = (), example: str = "") -> None:
+    """Put a task of one's own beside ours.
+
+    `kinds` are kinds of models that other tasks have and it takes, too; `example` is what to type to use {model}.
+    """
     adding("task", task.name, TASKS)
+    if example:
+        EXAMPLES[task.name] = example
     KINDS_OF[task.name] = (*KINDS_OF.get(task.name, ()), *kinds)
     TASKS[task.name] = task

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from regard.runs import EXAMPLES
 from regard.tasks.config import RunConfig
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ class Task:
     recipe: str | Prepare  # data -> batches, model, validation and the figure that selects
     predictor: str | Callable[[Bundle], Predictor]  # what `regard.load` makes of a bundle
     subject: str | type[Subject]  # synthetic batches, for `regard verify`
-    example: str = ""  # what to type to use the model in {model}
     data: str = "FILE"  # what to type to train one
     test: str = "FILE"  # what to type to score it
     columns: tuple[str, ...] = ()  # of an example that is given in Python; empty: it learns from files only
@@ -42,6 +42,11 @@ class Task:
     def verb(self) -> str:
         """What a person types: to classify is one word for texts and pictures."""
         return self.name.partition("-")[0]
+
+    @property
+    def example(self) -> str:
+        """What to type to use the model in the folder {model}."""
+        return EXAMPLES.get(self.name, "")
 
     @property
     def prepare(self) -> Prepare:
