@@ -7,16 +7,25 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    SerializationInfo,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapSerializer,
+    WrapValidator,
+)
 from pydantic.fields import FieldInfo
 
 from regard.errors import RegardError, UsageError, nearest
+from regard.plugins import Sort, added
 
 
 class StrictConfig(BaseModel):
@@ -242,3 +251,29 @@ def find_file(name: str, data_root: Path | None = None) -> Path:
     looked = ", ".join(str(place) for place in places)
     advice = "" if os.environ.get("REGARD_DATA") else "; REGARD_DATA may name the folder of the data"
     raise RegardError(f"there is no {name} (looked at {looked}){advice}")
+
+
+def open_union(table: Mapping[str, type[BaseModel]]) -> tuple[WrapValidator, WrapSerializer]:
+    """Annotations that let a tagged union of configurations take the kinds that plugins add to `table`, too."""
+
+    def validate(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+        kind = value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)
+        if isinstance(kind, str) and kind in table:
+            return table[kind].model_validate(value)
+        return handler(value)
+
+    def serialize(value: Any, handler: Callable[[Any], Any], info: SerializationInfo) -> Any:
+        if getattr(value, "kind", None) in table:
+            return value.model_dump(mode=info.mode, by_alias=bool(info.by_alias))
+        return handler(value)
+
+    return WrapValidator(validate), WrapSerializer(serialize)
+
+
+def open_choice(sort: Sort) -> WrapValidator:
+    """An annotation that lets a choice of names take those that plugins add."""
+
+    def validate(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+        return value if isinstance(value, str) and value in added(sort) else handler(value)
+
+    return WrapValidator(validate)

@@ -12,16 +12,14 @@ tables as ours; a bundle that needs it says which plugin that was.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from importlib.metadata import entry_points
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any, Literal
-
-from pydantic import BaseModel, SerializationInfo, ValidatorFunctionWrapHandler, WrapSerializer, WrapValidator
+from typing import Literal
 
 from regard.errors import RegardError, UsageError
 
@@ -80,13 +78,13 @@ def load_plugins(files: Sequence[str | Path] = ()) -> None:
 
 def _load(path: Path, typed: str | Path) -> None:
     if not path.is_file():
-        raise UsageError(f"there is no plugin {typed}: name a Python file")
+        raise UsageError(f"there is no plugin {typed}; name a Python file: regard --plugin mine.py")
     spec = spec_from_file_location(f"regard_plugin_{path.stem}", path)
     if spec is None or spec.loader is None:
-        raise UsageError(f"{typed} is not a Python file")
+        raise UsageError(f"there is no plugin {typed}; name a Python file: regard --plugin mine.py")
     module = module_from_spec(spec)
     sys.modules[spec.name] = module
-    with _named(path.stem, f"{typed}"):
+    with _named(path.stem, f"the plugin {typed}"):
         spec.loader.exec_module(module)
     _loaded[str(path)] = path.stem
 
@@ -94,7 +92,7 @@ def _load(path: Path, typed: str | Path) -> None:
 @lru_cache(maxsize=1)
 def _load_installed() -> None:
     for point in entry_points(group=GROUP):
-        with _named(point.name, f"the package of plugin {point.name}"):
+        with _named(point.name, f"the plugin {point.name} of an installed package"):
             point.load()
         _loaded[f"{GROUP}:{point.name}"] = point.name
 
@@ -110,7 +108,7 @@ def _named(name: str, where: str) -> Iterator[None]:
         raise
     except Exception as error:
         _forget(before)
-        raise UsageError(f"{where} could not be loaded: {type(error).__name__}: {error}") from error
+        raise UsageError(f"{where} fails: {type(error).__name__}: {error}") from error
     finally:
         _adding.reset(token)
 
@@ -118,29 +116,3 @@ def _named(name: str, where: str) -> Iterator[None]:
 def _forget(before: dict[tuple[str, str], str]) -> None:
     _added.clear()
     _added.update(before)
-
-
-def open_union(table: Mapping[str, type[BaseModel]]) -> tuple[WrapValidator, WrapSerializer]:
-    """Annotations that let a tagged union of configurations take the kinds that plugins add to `table`, too."""
-
-    def validate(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
-        kind = value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)
-        if isinstance(kind, str) and kind in table:
-            return table[kind].model_validate(value)
-        return handler(value)
-
-    def serialize(value: Any, handler: Callable[[Any], Any], info: SerializationInfo) -> Any:
-        if getattr(value, "kind", None) in table:
-            return value.model_dump(mode=info.mode, by_alias=bool(info.by_alias))
-        return handler(value)
-
-    return WrapValidator(validate), WrapSerializer(serialize)
-
-
-def open_choice(sort: Sort) -> WrapValidator:
-    """An annotation that lets a choice of names take those that plugins add."""
-
-    def validate(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
-        return value if isinstance(value, str) and (sort, value) in _added else handler(value)
-
-    return WrapValidator(validate)

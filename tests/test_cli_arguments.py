@@ -24,7 +24,7 @@ import typer
 import regard
 from regard import doctor
 from regard.cli import main
-from regard.cli.arguments import spread_files, take_debug
+from regard.cli.arguments import plugins_first, spread_files, take_debug
 from regard.cli.model import choose_device
 from regard.config import read_toml
 from regard.errors import UsageError
@@ -62,6 +62,57 @@ def test_two_files_after_one_option(typed: str, read: str, tmp_path: Path, monke
 def test_debug_anywhere_but_in_a_text() -> None:
     assert take_debug(["train", "x", "--debug"]) == (True, ["train", "x"])
     assert take_debug(["translate", "--", "--debug"]) == (False, ["translate", "--", "--debug"])
+
+
+@pytest.mark.parametrize(
+    ("typed", "read"),
+    [
+        ("train mine --plugin a.py --steps 3", "--plugin a.py train mine --steps 3"),
+        ("--plugin a.py train mine --plugin=b.py", "--plugin a.py --plugin=b.py train mine"),
+        ("translate a -- --plugin b", "translate a -- --plugin b"),
+        ("train mine", "train mine"),
+    ],
+)
+def test_plugins_come_before_the_verb(typed: str, read: str) -> None:
+    assert plugins_first(typed.split()) == read.split()
+
+
+@pytest.mark.parametrize("typed", ["--plugin a.py --plugin b.py runs", "runs --plugin a.py --plugin=b.py", "runs"])
+def test_a_plugin_is_read_before_the_file_of_its_verb(typed: str, tmp_path: Path) -> None:
+    """In a process of its own, which says what had been imported when each was read; without options, by REGARD_PLUGINS."""
+    line = "import sys; print('read', __file__[-4:], 'regard.cli.runs' in sys.modules, 'torch' in sys.modules)"
+    for name in ("a.py", "b.py"):
+        (tmp_path / name).write_text(line)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    if typed == "runs":
+        env["REGARD_PLUGINS"] = os.pathsep.join(["a.py", "b.py"])
+    done = subprocess.run(
+        [sys.executable, "-m", "regard", *typed.split()], cwd=tmp_path, env=env, capture_output=True, text=True
+    )
+    assert done.stdout.splitlines() == ["read a.py False False", "read b.py False False"], done.stderr
+
+
+def test_a_plugin_that_is_missing_or_fails_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken.py").write_text("raise ValueError('no such kernel')")
+    for typed, told in (
+        ("runs --plugin nope.py", "there is no plugin nope.py"),
+        ("--plugin broken.py runs", "the plugin broken.py fails: ValueError: no such kernel"),
+        ("runs --plugin", "--plugin needs a Python file"),
+    ):
+        assert main.run(typed.split()) == 2
+        err = capsys.readouterr().err
+        assert told in err and err.count("\n") == 1
+
+
+def test_help_groups_every_verb_once(capsys: Captured) -> None:
+    assert main.run(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[:-1] for line in lines if line[:-1] in main.GROUPS] == list(main.GROUPS)
+    shown = [line.split()[0] for line in lines if line.startswith("  ") and line.split()[0] in main.VERBS]
+    assert shown == list(main.VERBS)
 
 
 def test_auto_takes_the_best_device(monkeypatch: pytest.MonkeyPatch) -> None:

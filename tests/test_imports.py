@@ -18,8 +18,8 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 # A row may import from the rows above it and from itself.
 ORDER = [
-    {"shapes", "errors", "brief", "files", "noise", "tensors"},
-    {"config", "plugins"},
+    {"shapes", "errors", "plugins", "brief", "files", "noise", "tensors"},
+    {"config"},
     {"tokens"},
     {"data"},
     {"attention"},
@@ -71,6 +71,8 @@ def wrong_arrows(source: ast.Module, module: str, package: str) -> list[str]:
         top, *rest = name.split(".")
         if top != "regard" or rest == ["__version__"]:
             continue
+        if not rest and ROWS[own] == len(ORDER) - 1:
+            continue  # the command line is behind all rooms, and may use the front door
         if not rest or rest[0] not in ROWS:
             wrong.append(f"{module}:{line} imports {name}, which has no place in the order")
         elif ROWS[rest[0]] > ROWS[own]:
@@ -106,6 +108,7 @@ def test_no_import_points_down_the_order() -> None:
         ("regard.data.batch", "from ..models import table"),
         ("regard.config", "from regard import record"),
         ("regard.config", "import regard"),
+        ("regard.plugins", "import regard"),
         ("regard.evaluate.translation", "from regard.training.loop import train"),
     ],
 )
@@ -121,6 +124,7 @@ def test_the_check_sees_a_wrong_arrow(module: str, line: str) -> None:
         ("regard.bundle", "from regard import __version__"),
         ("regard.bundle", "from regard import decode"),
         ("regard.data.batch", "import torch"),
+        ("regard.cli.walk", "import regard"),
     ],
 )
 def test_the_check_lets_a_right_arrow_pass(module: str, line: str) -> None:

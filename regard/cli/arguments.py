@@ -1,12 +1,28 @@
-"""What people type, made into what typer reads: `--data a.en a.de`, `--join 2 3`, and `--debug` anywhere."""
+"""Words that people type, made into words that typer reads: `--data a.en a.de`, and `--debug` and `--plugin` anywhere."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from typer.core import TyperCommand
+
+from regard.errors import UsageError
+
+if TYPE_CHECKING:
+    from typer._click.core import Context
 
 FILE_OPTIONS = ("--data", "--valid", "--on")  # each takes one file of pairs or two parallel ones
 NUMBER_OPTIONS = ("--join",)  # each takes any number of numbers
+PLUGIN = "--plugin"
+
+
+class SeveralValues(TyperCommand):
+    """A verb whose options may be followed by several values: typer's take one at a time."""
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, spread_files(args))
 
 
 def take_debug(words: Sequence[str]) -> tuple[bool, list[str]]:
@@ -15,8 +31,27 @@ def take_debug(words: Sequence[str]) -> tuple[bool, list[str]]:
     return "--debug" in options, [word for word in options if word != "--debug"] + texts
 
 
+def plugins_first(words: Sequence[str]) -> list[str]:
+    """`train mine --plugin a.py` as `--plugin a.py train mine`: a plugin is read before the verb's file and its checks."""
+    options, texts = _before_texts(words)
+    first: list[str] = []
+    rest: list[str] = []
+    left = iter(options)
+    for word in left:
+        if word == PLUGIN:
+            file = next(left, "")
+            if not file:
+                raise UsageError(f"{PLUGIN} needs a Python file, as in: regard {PLUGIN} mine.py train mine.toml")
+            first += [PLUGIN, file]
+        elif word.startswith(f"{PLUGIN}="):
+            first.append(word)
+        else:
+            rest.append(word)
+    return first + rest + texts
+
+
 def spread_files(words: Sequence[str]) -> list[str]:
-    """`--data a.en a.de` as `--data a.en --data a.de`, `--join 2 3` likewise: typer's options take one value at a time."""
+    """`--data a.en a.de` as `--data a.en --data a.de`, and `--join 2 3` likewise."""
     options, texts = _before_texts(words)
     spread: list[str] = []
     for place, word in enumerate(options):
@@ -30,7 +65,7 @@ def spread_files(words: Sequence[str]) -> list[str]:
 
 def _is_second_file(word: str) -> bool:
     """Not an option, nor what may follow one file of pairs: a task, a kind of model, a configuration, a run's folder."""
-    from regard.models.config import all_kinds
+    from regard.models.config import all_kinds  # pydantic, which few need for this
     from regard.tasks.table import TASKS
 
     return not (word.startswith("-") or word in (*TASKS, *all_kinds()) or word.endswith(".toml") or Path(word).is_dir())

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 bench = typer.Typer(
     rich_markup_mode=None,
     add_completion=False,
-    help="What attention costs over the length of a text, and which pairs sparse patterns see.",
+    help="""What attention costs over the length of a text, and which pairs sparse patterns see.""",
 )
 
 

@@ -8,125 +8,93 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from regard import __version__
-from regard.cli.arguments import spread_files, take_debug
+from regard.cli.arguments import SeveralValues, plugins_first, take_debug
 from regard.errors import RegardError, UsageError, nearest
+from regard.plugins import load_plugins
+
+if TYPE_CHECKING:
+    from typer._click.core import Command, Context
+    from typer._click.formatting import HelpFormatter
+
+
+# The verbs in the order of the journey, in the groups of `regard --help`; each is the file and the name of its function.
+GROUPS = {
+    "Train": {
+        "demo": "demo:demo",
+        "train": "train:train",
+        "config": "config:config",
+        "runs": "runs:runs",
+    },
+    "Use": {
+        "translate": "translate:translate",
+        "generate": "generate:generate",
+        "fill": "fill:fill",
+        "classify": "classify:classify",
+        "caption": "caption:caption",
+        "answer": "answer:answer",
+        "vectors": "vectors:vectors",
+        "score": "score:score",
+    },
+    "Look inside": {
+        "look": "look:look",
+        "walk": "walk:walk",
+        "heads": "heads:heads",
+        "formation": "formation:formation",
+        "summary": "summary:summary",
+    },
+    "Measure and compare": {
+        "eval": "eval:evaluate",
+        "compare": "compare:compare",
+        "extrapolate": "extrapolate:extrapolate",
+        "bench": "bench:bench",
+    },
+    "Exchange and check": {
+        "import": "interop:import_model",
+        "export": "interop:export_model",
+        "verify": "verify:verify",
+        "doctor": "doctor:doctor",
+    },
+}
 
 
 @dataclass(frozen=True)
 class Verb:
-    """A command by the file and the name of its function, and the line that says what it does."""
+    """A command, by the file and the name of its function."""
 
     module: str
     function: str
-    does: str
+
+    @cached_property
+    def does(self) -> str:
+        """The first line of its docstring, read from the file without importing it: 25 imports would be felt."""
+        source = Path(__file__).with_name(f"{self.module}.py").read_text(encoding="utf-8")
+        docstring = re.search(rf'^(?:def )?{self.function}\b.*?"""(.*?)(?:\n|""")', source, re.DOTALL | re.MULTILINE)
+        return docstring[1] if docstring else ""
 
 
-VERBS = {
-    name: Verb(*told)
-    for name, told in {
-        "demo": ("demo", "demo", "The whole journey on built-in data, in about a minute."),
-        "train": ("train", "train", "Train a model from your own data."),
-        "eval": ("eval", "evaluate", "Score a model on a test set."),
-        "translate": (
-            "translate",
-            "translate",
-            "Translate texts, a file line by line, or standard input as it comes: text in, text out.",
-        ),
-        "generate": ("generate", "generate", "Go on with a text."),
-        "fill": (
-            "fill",
-            "fill",
-            'Guess what stands in the gaps of a text: regard fill "Paris is the [MASK] of France".',
-        ),
-        "classify": (
-            "classify",
-            "classify",
-            "The label of each text or picture, one a line; of several pictures, their names before their labels.",
-        ),
-        "caption": (
-            "caption",
-            "caption",
-            "What is in each picture, one line for each; of several, with its name before it.",
-        ),
-        "answer": (
-            "answer",
-            "answer",
-            "The answer to each question, one a line; of several pictures, with the picture's name before it.",
-        ),
-        "vectors": (
-            "vectors",
-            "vectors",
-            "One vector of length 1 for each text, as JSON, a line each; the product of two says how alike "
-            "the texts are.",
-        ),
-        "look": (
-            "look",
-            "look",
-            "Where a model looks: who looks at whom, all heads, words in colours; what a classifier weighs; "
-            "places of a picture.",
-        ),
-        "walk": (
-            "walk",
-            "walk",
-            "Attention step by step with real numbers: x to q, k, v; q · k; mask; softmax; the weighted sum; "
-            "all heads; the output.",
-        ),
-        "heads": (
-            "heads",
-            "heads",
-            "What each head does (previous token, alignment, broad, ...), by rule, with the number that says so.",
-        ),
-        "formation": (
-            "formation",
-            "formation",
-            "When a model learned where to look: the attention of a probed text over the steps of its training.",
-        ),
-        "score": ("score", "score", "Log-probabilities of given pairs."),
-        "compare": ("compare", "compare", "One report for several models: quality, significance, size, speed."),
-        "extrapolate": (
-            "extrapolate",
-            "extrapolate",
-            "The loss of language models on windows longer than in training: where positions still reach, "
-            "and where they break.",
-        ),
-        "import": ("interop", "import_model", "Take in a model from elsewhere."),
-        "export": ("interop", "export_model", "Write a model for other libraries."),
-        "runs": ("runs", "runs", "List the runs here: how far they came, how good they are, whether they can go on."),
-        "config": ("config", "config", "Every key of a configuration: what it means, its default, its range."),
-        "summary": (
-            "summary",
-            "summary",
-            "Every layer of a model in the order in which they run: shape, parameters, multiply-adds.",
-        ),
-        "verify": ("verify", "verify", "Check what must hold for a model, on your own."),
-        "doctor": ("doctor", "doctor", "Look at this machine and installation; say what could be better."),
-        "bench": (
-            "bench",
-            "bench",
-            "What attention costs over the length of a text, and which pairs sparse patterns see.",
-        ),
-    }.items()
-}
-PLAIN: dict[str, Any] = {"rich_markup_mode": None, "add_completion": False, "pretty_exceptions_enable": False}
+VERBS = {name: Verb(*place.split(":")) for verbs in GROUPS.values() for name, place in verbs.items()}
 WrongUse: type[Any] = typer.BadParameter.__mro__[1]  # typer's own usage error, which has lived in several modules
 
 
 class NearestName(TyperGroup):
     """A group whose unknown commands get the nearest name."""
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+    def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
         known = self.list_commands(ctx)
         if args and args[0] not in known and not args[0].startswith("-"):
             raise UsageError(f"no command {args[0]}{nearest(args[0], known)}")
@@ -136,32 +104,34 @@ class NearestName(TyperGroup):
 class Verbs(NearestName):
     """The verbs by name; the file of one is imported when it is typed, and of none to list them."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
+    def list_commands(self, ctx: Context) -> list[str]:
         return list(VERBS)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+    def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
         return command(cmd_name) if cmd_name in VERBS else None
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, verb.does) for name, verb in VERBS.items()])
+    def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
+        width = max(map(len, VERBS))  # the same in every group
+        for group, verbs in GROUPS.items():
+            with formatter.section(group):
+                formatter.write_dl([(name.ljust(width), VERBS[name].does) for name in verbs])
 
-    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+    def shell_complete(self, ctx: Context, incomplete: str) -> list[Any]:
         if incomplete.startswith("-"):
             return super().shell_complete(ctx, incomplete)
         found = [(name, verb.does) for name, verb in VERBS.items() if name.startswith(incomplete)]
         return [SimpleNamespace(value=name, help=does, type="plain") for name, does in found]
 
 
-def command(name: str) -> Any:
+def command(name: str) -> Command:
     """The command of a verb, made of its function; bench has commands of its own."""
     verb = VERBS[name]
     made = getattr(import_module(f"regard.cli.{verb.module}"), verb.function)
     if isinstance(made, typer.Typer):
         made.info.cls = NearestName
         return typer.main.get_command(made)
-    alone = typer.Typer(**PLAIN)
-    alone.command(name)(made)
+    alone = typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
+    alone.command(name, cls=SeveralValues)(made)
     return typer.main.get_command(alone)
 
 
@@ -169,8 +139,13 @@ app = typer.Typer(
     cls=Verbs,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="New here? Type: regard demo",
-    **{**PLAIN, "add_completion": True},
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
 )
+
+
+def read_plugins(files: list[Path] | None) -> None:
+    load_plugins([str(file) for file in files or ()])
 
 
 def print_version(wanted: bool) -> None:
@@ -187,16 +162,26 @@ def regard(
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the traceback of an error (after any verb as well).")
     ] = False,
+    plugins: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--plugin",
+            metavar="FILE",
+            envvar="REGARD_PLUGINS",
+            callback=read_plugins,
+            help="A Python file with tasks, models, scores or kernels of your own (after any verb as well; may be repeated).",
+        ),
+    ] = None,
 ) -> None:
     """Train, run and look inside attention models on the machine you have."""
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """What the shell calls; the exit code."""
+    """Do what was typed; the exit code for the shell."""
     _write_utf8()
     debug, words = take_debug(sys.argv[1:] if arguments is None else arguments)
     try:
-        code = app(spread_files(words) or ["--help"], prog_name="regard", standalone_mode=False)
+        code = app(plugins_first(words) or ["--help"], prog_name="regard", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except BrokenPipeError:  # whoever read our output has gone, as `head` does

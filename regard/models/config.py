@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from regard.config import StrictConfig
+from regard.config import StrictConfig, open_union
 from regard.models.configs.classification import (
     AdditiveConfig,
     PlainAttentionConfig,
@@ -44,7 +44,6 @@ from regard.models.configs.translation import (
     Seq2SeqConfig,
     TransformerConfig,
 )
-from regard.plugins import open_union
 
 TranslationConfig = TransformerConfig | Seq2SeqConfig | BahdanauConfig | LuongConfig | ByteNetConfig
 GPTLineConfig = GPT1Config | GPT2Config | GPT3Config | LlamaConfig

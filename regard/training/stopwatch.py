@@ -6,8 +6,6 @@ import sys
 import time
 from collections.abc import Callable
 
-import torch
-
 from regard.training.config import TrainConfig
 from regard.training.events import Forecast, Progress
 
@@ -68,6 +66,8 @@ class Stopwatch:
 
 def peak_memory() -> int:
     """The most memory this process has had, in bytes (on a GPU, the most allocated there); 0 where nobody tells."""
+    import torch  # here, so that who only shows a run is quick to import
+
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated()
     if resource is None:

@@ -13,8 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from regard.config import StrictConfig
-from regard.plugins import open_choice, open_union
+from regard.config import StrictConfig, open_choice, open_union
 
 REACH = 16  # of shaw and tree positions, unless said
 
