@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.cells import cell_len
-from test_walk import LLAMA, OTHER, PAIR, TEXT, check_lines, user_of
+from test_walk import LLAMA, OTHER, PAIR, TEXT, check_lines, predictor_of
 
 from regard.cli import main
 from regard.errors import RegardError, UsageError
@@ -94,7 +94,7 @@ def test_the_worked_example_takes_a_query_and_refuses_what_it_has_not() -> None:
 
 @pytest.fixture(scope="module")
 def found() -> Walk:
-    return walk(user_of("translate", PAIR), TEXT, OTHER, role="causal", query=2)
+    return walk(predictor_of("translate", PAIR), TEXT, OTHER, role="causal", query=2)
 
 
 def refuse(name: str) -> float:
@@ -329,6 +329,6 @@ def test_wrong_use_says_what_to_type(
 
 
 def test_a_notebook_gets_the_same_steps() -> None:
-    found = walk(user_of("generate", LLAMA), TEXT)
+    found = walk(predictor_of("generate", LLAMA), TEXT)
     fragment = elements(found._repr_html_())
     assert fragment.attrib["class"] == "walk" and len(list(fragment.iter("section"))) == len(found.steps)
