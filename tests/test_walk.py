@@ -33,7 +33,7 @@ PAIR = {"encoder_layers": 2, "decoder_layers": 3, "width": 12, "heads": 3, "feed
 LLAMA = {**BLOCKS, "kind": "llama", "width": 24, "heads": 4, "groups": 2}
 
 
-def user_of(task: str, model: dict[str, Any], dtype: torch.dtype = torch.float64) -> Any:
+def predictor_of(task: str, model: dict[str, Any], dtype: torch.dtype = torch.float64) -> Any:
     """A model of this configuration with random weights, biases and norms too."""
     settings = TokensConfig(kind="word", min_count=1)
     tokenizer = train_tokenizer(TEXTS, settings, mask=task == "fill")
@@ -107,8 +107,8 @@ def sines(places: int, width: int) -> list[list[float]]:
 class Oracle:
     """All arrays of a walk through `attention`, in the block that `stack` holds at `number`."""
 
-    def __init__(self, user: Any, found: Walk, embedding: Any, ids: list[int], stack: Any, **more: Any) -> None:
-        self.user, self.walk, self.embedding, self.stack = user, found, embedding, stack
+    def __init__(self, predictor: Any, found: Walk, embedding: Any, ids: list[int], stack: Any, **more: Any) -> None:
+        self.predictor, self.walk, self.embedding, self.stack = predictor, found, embedding, stack
         self.query, self.head, self.number = found.about["query"], found.about["head"], found.about["layer"]
         self.ids, self.more = torch.tensor([ids]), more
         self.arrays: dict[str, Any] = {}
@@ -262,12 +262,12 @@ class Oracle:
             self.arrays["normed output"] = self.norm(around.norm, put, "the sum")[self.query]
 
 
-def begun(user: Any, text: str) -> list[int]:
-    return [user.tokenizer.specials.begin, *user.tokenizer.encode(text)]
+def begun(predictor: Any, text: str) -> list[int]:
+    return [predictor.tokenizer.specials.begin, *predictor.tokenizer.encode(text)]
 
 
-def framed(user: Any, text: str) -> list[int]:
-    return [*begun(user, text), user.tokenizer.specials.end]
+def framed(predictor: Any, text: str) -> list[int]:
+    return [*begun(predictor, text), predictor.tokenizer.specials.end]
 
 
 # --- Translation: self, causal and cross, pre- and post-norm
@@ -284,16 +284,16 @@ def framed(user: Any, text: str) -> list[int]:
     ids=["pre", "post", "plain"],
 )
 def test_every_number_of_a_transformer(role: str, more: dict[str, Any]) -> None:
-    user = user_of("translate", {**PAIR, **more})
-    found = walk(user, TEXT, OTHER, role=role, layer=1, head=2, query=3)
-    model, source = user.model, [*user.tokenizers.source.encode(TEXT), 2]
-    target = [1, *user.tokenizers.target.encode(OTHER)]
+    predictor = predictor_of("translate", {**PAIR, **more})
+    found = walk(predictor, TEXT, OTHER, role=role, layer=1, head=2, query=3)
+    model, source = predictor.model, [*predictor.tokenizers.source.encode(TEXT), 2]
+    target = [1, *predictor.tokenizers.target.encode(OTHER)]
     memory = model.encode(torch.tensor([source]), torch.tensor([len(source)])).vectors.detach()
     known = {"scaled": True, "positions": more["positions"]}
     if role == "self":
-        oracle = Oracle(user, found, model.source, source, model.encoder, **known)
+        oracle = Oracle(predictor, found, model.source, source, model.encoder, **known)
     else:
-        oracle = Oracle(user, found, model.target, target, model.decoder, memory=memory, **known)
+        oracle = Oracle(predictor, found, model.target, target, model.decoder, memory=memory, **known)
     arrays = oracle.all()
     arrays["source embeddings"] = model.source.table.weight[source].detach()
     agree(found, arrays)
@@ -363,23 +363,26 @@ LANGUAGE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("query", [3, None])
 def test_every_number_of_a_language_model(name: str, query: int | None) -> None:
     model, known = LANGUAGE[name]
-    user = user_of("generate", model)
-    found = walk(user, TEXT, layer=1, head=2, query=query)
+    predictor = predictor_of("generate", model)
+    found = walk(predictor, TEXT, layer=1, head=2, query=query)
     assert found.about["query"] == (6 if query is None else 3) and found.about["role"] == "causal"
-    agree(found, Oracle(user, found, user.model.tokens, begun(user, TEXT), user.model.blocks, **known).all())
+    agree(
+        found,
+        Oracle(predictor, found, predictor.model.tokens, begun(predictor, TEXT), predictor.model.blocks, **known).all(),
+    )
     check_lines(found)
     assert found.difference < 1e-9
 
 
 def test_grouped_heads_are_told() -> None:
-    user = user_of("generate", LLAMA)
-    text = " ".join(step.text for step in walk(user, TEXT, head=3).steps)
+    predictor = predictor_of("generate", LLAMA)
+    text = " ".join(step.text for step in walk(predictor, TEXT, head=3).steps)
     assert "shares key-value head 1 with 1 other head" in text
 
 
 def test_later_tokens_are_masked_and_said() -> None:
-    user = user_of("generate", {**BLOCKS, "kind": "gpt3", "band": 2})
-    found = walk(user, TEXT, layer=1, query=3)
+    predictor = predictor_of("generate", {**BLOCKS, "kind": "gpt3", "band": 2})
+    found = walk(predictor, TEXT, layer=1, query=3)
     step = next(step for step in found.steps if step.title.startswith("Mask"))
     assert step.arrays[-1].remarks == ("outside the window",) * 2 + ("",) * 2 + ("later than the query",) * 3
     assert "3 keys later than the query" in step.text and np.isinf(found["masked scores"]).sum() == 5
@@ -401,34 +404,36 @@ BOTH: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("name", BOTH)
 def test_every_number_of_a_model_that_fills_gaps(name: str) -> None:
     more, known = BOTH[name]
-    user = user_of("fill", {**BLOCKS, "kind": "bert", **more})
-    found = walk(user, TEXT, layer=2, head=1, query="cat")
-    ids = framed(user, TEXT)
-    encoder = user.model.encoder
-    arrays = Oracle(user, found, encoder.tokens, ids, encoder.blocks, segments=[0] * len(ids), **known).all()
+    predictor = predictor_of("fill", {**BLOCKS, "kind": "bert", **more})
+    found = walk(predictor, TEXT, layer=2, head=1, query="cat")
+    ids = framed(predictor, TEXT)
+    encoder = predictor.model.encoder
+    arrays = Oracle(predictor, found, encoder.tokens, ids, encoder.blocks, segments=[0] * len(ids), **known).all()
     agree(found, arrays)
     check_lines(found)
     assert found.about["token"].strip() == "cat" and found.difference < 1e-9
 
 
 def test_every_number_of_a_classifier_of_pairs() -> None:
-    user = user_of("classify", {**BLOCKS, "kind": "bert"})
-    found = walk(user, TEXT, OTHER, layer=0, head=0, query=9)
-    ids = [*framed(user, TEXT), *user.tokenizer.encode(OTHER), user.tokenizer.specials.end]
-    segments = [0] * (len(user.tokenizer.encode(TEXT)) + 2) + [1] * (len(user.tokenizer.encode(OTHER)) + 1)
-    encoder = user.model.encoder
+    predictor = predictor_of("classify", {**BLOCKS, "kind": "bert"})
+    found = walk(predictor, TEXT, OTHER, layer=0, head=0, query=9)
+    ids = [*framed(predictor, TEXT), *predictor.tokenizer.encode(OTHER), predictor.tokenizer.specials.end]
+    segments = [0] * (len(predictor.tokenizer.encode(TEXT)) + 2) + [1] * (len(predictor.tokenizer.encode(OTHER)) + 1)
+    encoder = predictor.model.encoder
     known = {"positions": "learned", "normed": True, "segments": segments}
-    agree(found, Oracle(user, found, encoder.tokens, ids, encoder.blocks, **known).all())
+    agree(found, Oracle(predictor, found, encoder.tokens, ids, encoder.blocks, **known).all())
     assert found.difference < 1e-9
 
 
 def test_every_number_of_one_layer_without_a_block() -> None:
     """The classifier of one self-attention has no norm and no residual around it."""
-    user = user_of("classify", {"kind": "self-attention", "width": 12, "heads": 3, "dropout": 0.0})
-    found = walk(user, TEXT, head=1, query=2)
-    oracle = Oracle(user, found, user.model.tokens, framed(user, TEXT), [], scaled=True, positions="sinusoidal")
+    predictor = predictor_of("classify", {"kind": "self-attention", "width": 12, "heads": 3, "dropout": 0.0})
+    found = walk(predictor, TEXT, head=1, query=2)
+    oracle = Oracle(
+        predictor, found, predictor.model.tokens, framed(predictor, TEXT), [], scaled=True, positions="sinusoidal"
+    )
     with torch.no_grad():
-        oracle.attend(user.model.attention, oracle.embed(), None)
+        oracle.attend(predictor.model.attention, oracle.embed(), None)
     agree(found, oracle.arrays)
     assert found.difference < 1e-9
 
@@ -437,21 +442,21 @@ def test_every_number_of_one_layer_without_a_block() -> None:
 
 
 def test_in_single_precision_the_difference_is_that_of_rounding() -> None:
-    user = user_of("generate", LLAMA, torch.float32)
-    found = walk(user, TEXT)
+    predictor = predictor_of("generate", LLAMA, torch.float32)
+    found = walk(predictor, TEXT)
     assert 0 < found.difference < 1e-5
-    exact = walk(user_of("generate", LLAMA), TEXT, head=found.about["head"])
+    exact = walk(predictor_of("generate", LLAMA), TEXT, head=found.about["head"])
     np.testing.assert_allclose(found["weights"], exact["weights"], atol=1e-4)
 
 
 def test_defaults_are_the_last_layer_the_sharpest_head_and_the_last_word() -> None:
-    user = user_of("translate", PAIR)
-    found = walk(user, TEXT, OTHER)
+    predictor = predictor_of("translate", PAIR)
+    found = walk(predictor, TEXT, OTHER)
     about = found.about
     assert (about["role"], about["layer"], about["token"].strip()) == ("cross", 2, "katze")
-    sharpest = [walk(user, TEXT, OTHER, head=head)["weights"].max() for head in range(3)]
+    sharpest = [walk(predictor, TEXT, OTHER, head=head)["weights"].max() for head in range(3)]
     assert about["head"] == int(np.argmax(sharpest))
-    own = walk(user, TEXT)  # the translation that the model writes itself
+    own = walk(predictor, TEXT)  # the translation that the model writes itself
     assert own.about["keys"] == found.about["keys"] and own.difference < 1e-9
 
 
@@ -498,18 +503,18 @@ def test_an_unknown_query_is_told_what_there_is() -> None:
 )
 def test_what_cannot_be_walked_says_so(task: str, model: dict[str, Any], given: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        walk(user_of(task, model), TEXT, **given)
+        walk(predictor_of(task, model), TEXT, **given)
 
 
 def test_a_look_at_another_text_says_that_positions_are_told_elsewhere() -> None:
-    user = user_of("translate", {**PAIR, "positions": "rotary", "heads": 2})
-    told = {role: walk(user, TEXT, OTHER, role=role).steps[1].text for role in ("cross", "causal")}
+    predictor = predictor_of("translate", {**PAIR, "positions": "rotary", "heads": 2})
+    told = {role: walk(predictor, TEXT, OTHER, role=role).steps[1].text for role in ("cross", "causal")}
     assert "not in a look at another" in told["cross"] and "turns queries and keys" in told["causal"]
 
 
 def test_an_empty_text_is_told() -> None:
     with pytest.raises(UsageError, match="the text is empty"):
-        walk(user_of("generate", {**BLOCKS, "kind": "gpt2"}), " ")
+        walk(predictor_of("generate", {**BLOCKS, "kind": "gpt2"}), " ")
 
 
 def test_reasons_are_read_from_the_mask() -> None:

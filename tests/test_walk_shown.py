@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.cells import cell_len
-from test_walk import LLAMA, OTHER, PAIR, TEXT, check_lines, user_of
+from test_walk import LLAMA, OTHER, PAIR, TEXT, check_lines, predictor_of
 
 from regard.cli import main
 from regard.errors import RegardError, UsageError
 from regard.inspect.walk import walk
 from regard.look.colors import Color, contrast, ink_on, luminance
 from regard.look.walk import Line, Numbers, Step, Walk
-from regard.look.walk.page import picture_figure as picture
+from regard.look.walk.picture import draw_picture as picture
 from regard.look.walk.shades import signed
-from regard.look.walk.steps import figure, figures, written
+from regard.look.walk.steps import format_cells, format_line, format_number
 from regard.look.walk.toy import toy_walk
 from regard.tasks.run import RunResult
 
@@ -94,7 +94,7 @@ def test_the_worked_example_takes_a_query_and_refuses_what_it_has_not() -> None:
 
 @pytest.fixture(scope="module")
 def found() -> Walk:
-    return walk(user_of("translate", PAIR), TEXT, OTHER, role="causal", query=2)
+    return walk(predictor_of("translate", PAIR), TEXT, OTHER, role="causal", query=2)
 
 
 def refuse(name: str) -> float:
@@ -123,17 +123,17 @@ def test_json_is_strict_and_holds_every_number_in_full(found: Walk) -> None:
     [(0.12345, "0.123"), (-2.0, "-2"), (0.0, "0"), (6.12e-8, "6.1e-8"), (-math.inf, "-∞"), (1234567.5, "1.2e6")],
 )  # fmt: skip
 def test_a_number_as_a_person_reads_it(value: float, shown: str) -> None:
-    assert figure(value, 3) == shown
+    assert format_number(value, 3) == shown
 
 
 def test_cells_of_an_array_are_alike() -> None:
-    assert figures(np.array([[1.0, -2.0], [-np.inf, 0.0]]), 3) == [["1", "-2"], ["-∞", "0"]]
-    assert figures(np.array([[1.0, 0.25, 0.0]]), 2) == [["1.00", "0.25", "0.00"]]
+    assert format_cells(np.array([[1.0, -2.0], [-np.inf, 0.0]]), 3) == [["1", "-2"], ["-∞", "0"]]
+    assert format_cells(np.array([[1.0, 0.25, 0.0]]), 2) == [["1.00", "0.25", "0.00"]]
 
 
 def test_a_line_puts_brackets_around_negative_numbers_after_operators() -> None:
     line = Line("a = {} · {} + [2 more: {}] = {}", (-1.5, -2.25, -3.0, 0.375), ("a", 0, 0))
-    assert written(line, 2) == "a = -1.50 · (-2.25) + [2 more: -3] = 0.38"
+    assert format_line(line, 2) == "a = -1.50 · (-2.25) + [2 more: -3] = 0.38"
 
 
 # --- Terminal
@@ -146,7 +146,7 @@ def test_the_terminal_fits_its_width_and_holds_the_numbers(found: Walk, width: i
     for number, step in enumerate(found.steps):
         assert f"{number} · {step.title}" in text
     for weight in found["weights"][:, 0]:
-        assert figure(weight, 3) in text
+        assert format_number(weight, 3) in text
     assert "later than the query" in text and "-∞" in text
     assert re.search(
         r"recomputed = the model's output, difference \de-1\d \(the largest number is \d", " ".join(text.split())
@@ -212,7 +212,7 @@ def test_the_page_holds_every_number_of_its_tables(found: Walk) -> None:
                 assert section.find(".//img") is not None
                 continue
             assert array.name in headings or any(array.name in (each.text or "") for each in section.iter("summary"))
-            for text in (text for row in figures(array.values, 3) for text in row):
+            for text in (text for row in format_cells(array.values, 3) for text in row):
                 assert text in cells or f"= {text}" in headings, (array.name, text)
                 shown += 1
     assert shown > 700
@@ -230,7 +230,7 @@ def test_masked_cells_have_no_colour_and_weights_do(found: Walk) -> None:
     page = elements(found.html())
     cells = [each for each in page.iter("td") if each.text == "-∞"]
     assert cells and all(each.attrib["class"] == "masked" for each in cells)
-    best = figure(float(found["weights"].max()), 3)
+    best = format_number(float(found["weights"].max()), 3)
     assert any(
         each.text == best and each.attrib["class"].startswith("w") for each in page.iter("td") if "class" in each.attrib
     )
@@ -239,7 +239,7 @@ def test_masked_cells_have_no_colour_and_weights_do(found: Walk) -> None:
 
 
 def test_many_numbers_aside_are_left_to_the_json() -> None:
-    big = Numbers("W", np.ones((80, 80)) / 3, tuple(map(str, range(80))), aside=True)
+    big = Numbers("W", np.ones((80, 80)) / 3, tuple(map(str, range(80))), folded=True)
     html = Walk("t", "s", (Step("a", "b", "c", (big,)),)).html()
     assert "W (80 x 80): too many for a page" in html and "0.333" not in html
 
@@ -329,6 +329,6 @@ def test_wrong_use_says_what_to_type(
 
 
 def test_a_notebook_gets_the_same_steps() -> None:
-    found = walk(user_of("generate", LLAMA), TEXT)
+    found = walk(predictor_of("generate", LLAMA), TEXT)
     fragment = elements(found._repr_html_())
     assert fragment.attrib["class"] == "walk" and len(list(fragment.iter("section"))) == len(found.steps)

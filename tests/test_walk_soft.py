@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_walk import OTHER, TEXT, agree, check_lines, rows_of, user_of
+from test_walk import OTHER, TEXT, agree, check_lines, predictor_of, rows_of
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, linear, softmax
 
@@ -19,11 +19,11 @@ SMALL = {"width": 6, "hidden": 10, "dropout": 0.0}
 SCORES = ("additive", "dot", "scaled-dot", "general", "cosine", "location")
 
 
-def state_and_annotations(user: Any, query: int) -> tuple[Tensor, Tensor]:
+def state_and_annotations(predictor: Any, query: int) -> tuple[Tensor, Tensor]:
     """What asks at target position `query` and what is looked at, by running the parts of the model by hand."""
-    model = user.model
-    source = torch.tensor([[*user.tokenizers.source.encode(TEXT), 2]])
-    target = torch.tensor([[1, *user.tokenizers.target.encode(OTHER)]])
+    model = predictor.model
+    source = torch.tensor([[*predictor.tokenizers.source.encode(TEXT), 2]])
+    target = torch.tensor([[1, *predictor.tokenizers.target.encode(OTHER)]])
     memory = model.encode(source, torch.tensor([source.size(1)]))
     state = model.begin(memory)
     asked = state.layers[-1][0][0]
@@ -62,9 +62,9 @@ def scored(score: Any, kind: str, s: Tensor, h: Tensor) -> tuple[dict[str, Any],
 
 
 @torch.no_grad()
-def oracle(user: Any, query: int, seen: list[bool] | None = None) -> dict[str, Any]:
-    model = user.model
-    s, h = state_and_annotations(user, query)
+def oracle(predictor: Any, query: int, seen: list[bool] | None = None) -> dict[str, Any]:
+    model = predictor.model
+    s, h = state_and_annotations(predictor, query)
     arrays, scores = scored(model.attention.score, model.config.score, s, h)
     arrays |= {"s": s, "h": h, "sums": arrays["products"].sum(dim=1), "scores": scores}
     scores = scores / model.attention.temperature
@@ -85,9 +85,9 @@ def contexts(arrays: dict[str, Any], weights: Any) -> dict[str, Any]:
     return {**arrays, "weighted h": each, "context": each.sum(dim=0)}
 
 
-def joined(user: Any, arrays: dict[str, Any]) -> dict[str, Any]:
+def joined(predictor: Any, arrays: dict[str, Any]) -> dict[str, Any]:
     """Luong's attentional vector."""
-    combine = user.model.combine
+    combine = predictor.model.combine
     inner = combine(torch.cat([arrays["context"], arrays["s"]]))
     return {**arrays, "W_c [c ; s]": inner, "vector": inner.tanh(), "W_c": combine.weight.T, "b_c": combine.bias}
 
@@ -95,9 +95,9 @@ def joined(user: Any, arrays: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_every_number_of_bahdanaus_look(score: str, cell: str) -> None:
-    user = user_of("translate", {**SMALL, "kind": "bahdanau", "score": score, "cell": cell, "layers": 2})
-    found = walk(user, TEXT, OTHER, query=3)
-    arrays = oracle(user, 3)
+    predictor = predictor_of("translate", {**SMALL, "kind": "bahdanau", "score": score, "cell": cell, "layers": 2})
+    found = walk(predictor, TEXT, OTHER, query=3)
+    arrays = oracle(predictor, 3)
     agree(found, contexts(arrays, arrays["weights"]))
     assert check_lines(found) >= 3 and found.difference < 1e-9 and set(found.differences) == {"weights", "context"}
     titles = [step.title for step in found.steps]
@@ -107,22 +107,22 @@ def test_every_number_of_bahdanaus_look(score: str, cell: str) -> None:
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("more", [{}, {"input_feeding": True, "temperature": 1.7}], ids=["plain", "fed"])
 def test_every_number_of_luongs_look(score: str, more: dict[str, Any]) -> None:
-    user = user_of("translate", {**SMALL, "kind": "luong", "score": score, **more})
-    found = walk(user, TEXT, OTHER, query=2)
-    arrays = oracle(user, 2)
-    agree(found, joined(user, contexts(arrays, arrays["weights"])))
+    predictor = predictor_of("translate", {**SMALL, "kind": "luong", "score": score, **more})
+    found = walk(predictor, TEXT, OTHER, query=2)
+    arrays = oracle(predictor, 2)
+    agree(found, joined(predictor, contexts(arrays, arrays["weights"])))
     check_lines(found)
-    vectors = user.read(TEXT, OTHER).run()[0, 2]  # of one pass over the whole translation
+    vectors = predictor.read(TEXT, OTHER).run()[0, 2]  # of one pass over the whole translation
     np.testing.assert_allclose(found["vector"][0], vectors, atol=1e-9)
     assert set(found.differences) == {"weights", "context", "vector"} and found.difference < 1e-9
 
 
 def test_a_window_at_the_same_position() -> None:
-    user = user_of("translate", {**SMALL, "kind": "luong", "where": "local-m", "window": 1})
-    found = walk(user, TEXT, OTHER, query=2)
-    arrays = oracle(user, 2, [abs(j - 2) <= 1 for j in range(7)])
+    predictor = predictor_of("translate", {**SMALL, "kind": "luong", "where": "local-m", "window": 1})
+    found = walk(predictor, TEXT, OTHER, query=2)
+    arrays = oracle(predictor, 2, [abs(j - 2) <= 1 for j in range(7)])
     arrays |= {"p": 2.0}
-    agree(found, joined(user, contexts(arrays, arrays["weights"])))
+    agree(found, joined(predictor, contexts(arrays, arrays["weights"])))
     check_lines(found)
     step = next(step for step in found.steps if step.title.startswith("Mask"))
     assert step.arrays[-1].remarks.count("outside the window") == 4
@@ -130,14 +130,14 @@ def test_a_window_at_the_same_position() -> None:
 
 @torch.no_grad()
 def test_a_window_at_a_predicted_position() -> None:
-    user = user_of("translate", {**SMALL, "kind": "luong", "where": "local-p", "window": 2})
-    found = walk(user, TEXT, OTHER, query=1)
-    s, _ = state_and_annotations(user, 1)
-    place = user.model.attention.place
+    predictor = predictor_of("translate", {**SMALL, "kind": "luong", "where": "local-p", "window": 2})
+    found = walk(predictor, TEXT, OTHER, query=1)
+    s, _ = state_and_annotations(predictor, 1)
+    place = predictor.model.attention.place
     inner = place.inner(s).tanh()
     total = place.outer(inner)
     p = float(7 * total.sigmoid())
-    arrays = oracle(user, 1, [abs(j - p) <= 2 for j in range(7)])
+    arrays = oracle(predictor, 1, [abs(j - p) <= 2 for j in range(7)])
     bell = [math.exp(-((j - p) ** 2) / (2 * 1.0**2)) for j in range(7)]
     weakened = [float(weight) * fall for weight, fall in zip(arrays["weights"], bell, strict=True)]
     arrays |= {
@@ -148,23 +148,23 @@ def test_a_window_at_a_predicted_position() -> None:
         "v_p": place.outer.weight[0],
     }
     arrays |= {"fall-off": bell, "weakened": weakened}
-    agree(found, joined(user, contexts(arrays, weakened)))
+    agree(found, joined(predictor, contexts(arrays, weakened)))
     check_lines(found)
     assert found.difference < 1e-9 and found["weakened"].sum() < 1
 
 
 def test_positions_that_a_score_does_not_know_are_masked() -> None:
-    user = user_of("translate", {**SMALL, "kind": "bahdanau", "score": "location", "max_length": 4})
-    found = walk(user, TEXT, OTHER, query=3)
-    arrays = oracle(user, 3, [j < 4 for j in range(7)])
+    predictor = predictor_of("translate", {**SMALL, "kind": "bahdanau", "score": "location", "max_length": 4})
+    found = walk(predictor, TEXT, OTHER, query=3)
+    arrays = oracle(predictor, 3, [j < 4 for j in range(7)])
     agree(found, contexts(arrays, arrays["weights"]))
     step = next(step for step in found.steps if step.title.startswith("Mask"))
     assert step.arrays[-1].remarks[4:] == ("beyond what the score knows",) * 3
 
 
 def test_directions_are_told_apart() -> None:
-    both = walk(user_of("translate", {**SMALL, "kind": "bahdanau"}), TEXT, OTHER)
-    one = walk(user_of("translate", {**SMALL, "kind": "bahdanau", "bidirectional": False}), TEXT, OTHER)
+    both = walk(predictor_of("translate", {**SMALL, "kind": "bahdanau"}), TEXT, OTHER)
+    one = walk(predictor_of("translate", {**SMALL, "kind": "bahdanau", "bidirectional": False}), TEXT, OTHER)
     assert _annotations(both)[:1] == ("→0",) and _annotations(both)[5:6] == ("←0",)
     assert _annotations(one)[:1] == ("0",)
 
@@ -175,11 +175,11 @@ def _annotations(found: Walk) -> tuple[str, ...]:
 
 @torch.no_grad()
 def test_every_number_of_a_learned_query() -> None:
-    user = user_of("classify", {"kind": "additive", "width": 6, "hidden": 10, "dropout": 0.0})
-    found = walk(user, TEXT)
-    model = user.model
-    special = user.tokenizer.specials
-    ids = torch.tensor([[special.begin, *user.tokenizer.encode(TEXT), special.end]])
+    predictor = predictor_of("classify", {"kind": "additive", "width": 6, "hidden": 10, "dropout": 0.0})
+    found = walk(predictor, TEXT)
+    model = predictor.model
+    special = predictor.tokenizer.specials
+    ids = torch.tensor([[special.begin, *predictor.tokenizer.encode(TEXT), special.end]])
     h = model.encoder(model.tokens(ids), torch.tensor([ids.size(1)]))[0][0]
     s = model.pool.query
     arrays, scores = scored(model.pool.attention.score, "additive", s, h)

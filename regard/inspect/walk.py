@@ -1,6 +1,6 @@
 """The walk of a trained model: one query of one head of one layer, from the model's own vectors and weights.
 
-    found = walk(user, "A man rides a bike.", layer=2, head=1, query="bike")
+    found = walk(predictor, "A man rides a bike.", layer=2, head=1, query="bike")
     found["weights"]
     found.save("walk.html")
 
@@ -9,24 +9,23 @@ The model runs twice: once to see what there is to choose from, once to take the
 
 from __future__ import annotations
 
-from typing import Any
-
-from regard.attention import AttentionCall, MultiHead, Seen
+from regard.attention import AttentionCall, MultiHead, Role, Seen
 from regard.attention.soft import SoftAttention
 from regard.errors import UsageError
-from regard.inspect.walk_attention import heads_walk, soft_walk
+from regard.inspect.walk_attention import Choice, heads_walk, soft_walk
 from regard.look.layers import check_choice
 from regard.look.recorded import NAMES
-from regard.look.walk.steps import Walk, quoted_token
-from regard.predictor import Reading, check_predictor
+from regard.look.walk.steps import About, capital, quoted_token
+from regard.look.walk.walk import Walk
+from regard.predictor import Predictor, Reading, check_predictor
 from regard.tokens.words import is_special, word_label, words_of
 
-ROLES = ("cross", "causal", "self", "pool")
+ROLES: tuple[Role, ...] = ("cross", "causal", "self", "pool")
 KINDS = {**NAMES, "pool": "attention of a learned query"}
 
 
 def walk(
-    user: Any,
+    predictor: Predictor,
     text: str,
     second: str | None = None,
     *,
@@ -35,7 +34,7 @@ def walk(
     head: int | None = None,
     query: int | str | None = None,
 ) -> Walk:
-    """Of a model of text: the walk of one query.
+    """Walk through one attention of a model of text, for one query.
 
     second   the translation (None: the model's own), or the other text of a classifier of pairs
     role     cross, causal, self or pool; None: what the family is looked at for
@@ -43,41 +42,32 @@ def walk(
     head     from 0; None: the one whose row is sharpest
     query    a number from 0, or a word of the text; None: the last word
     """
-    check_predictor(user, "walk")
+    check_predictor(predictor, "walk")
+    task = predictor.config.task
     if not text.strip():
         raise UsageError('the text is empty; type one, as in: regard walk "A man rides a bike."')
-    if second is not None and user.config.task not in ("translate", "classify"):
-        raise UsageError(f"a second text is for translations and pairs; this is a model to {user.config.task}")
-    reading = user.read(text, second)
+    if second is not None and predictor.second is None:
+        raise UsageError(f"a second text is for translations and pairs; this is a model to {task}")
+    reading = predictor.read(text, second)
     seen = reading.look(only=ROLES)
     call = _call(seen, reading, role, layer)
-    axes = seen.axes(call)
-    rows = _labels(reading, axes[0], call.q.size(-2))
-    place = query_place(rows, query)
-    number = _head(call, place, head)
-    owner = user.model.get_submodule(call.path)
-    if isinstance(owner, MultiHead):
-        keys = _labels(reading, axes[1], call.k.size(-2))
-        steps, differences = heads_walk(reading, call, owner, rows, keys, place, number, axes)
-    elif isinstance(owner, SoftAttention):
-        keys = _labels(reading, axes[1], call.k.size(-2))
-        steps, differences = soft_walk(reading, call, owner, rows, keys, place)
+    choice = _choice(seen, reading, call, head, query)
+    attention = predictor.model.get_submodule(call.path)
+    if isinstance(attention, MultiHead):
+        steps, differences = heads_walk(reading, choice, attention)
+    elif isinstance(attention, SoftAttention):
+        steps, differences = soft_walk(reading, choice, attention)
     else:
-        raise UsageError(_nothing_to_walk(user))
-    about: dict[str, Any] = {
-        "role": call.role,
-        "layer": call.layer,
-        "head": number,
-        "query": place,
-        "token": rows[place],
-    }
-    about |= {"path": call.path, "queries": list(rows), "keys": list(keys), "task": user.config.task}
-    summary = " ".join([_summary(seen, call, number), *(f"Only {note}." for note in reading.notes)])
-    return Walk(_title(call, rows[place]), summary, steps, about, differences)
+        raise UsageError(_nothing_to_walk(predictor))
+    token = choice.queries[choice.query]
+    about: About = {"role": call.role, "layer": call.layer, "head": choice.head, "query": choice.query, "token": token}
+    about |= {"path": call.path, "queries": list(choice.queries), "keys": list(choice.keys), "task": task}
+    summary = " ".join([_summary(seen, call, choice.head), *(f"Only {note}." for note in reading.notes)])
+    return Walk(_title(call, token), summary, steps, about, differences)
 
 
 def query_place(labels: tuple[str, ...], query: int | str | None) -> int:
-    """The row of a query: a number, a word (its last piece), or the last word of all."""
+    """The row of a query: that of a number, of a word (its last piece), or of the last word of all."""
     if query is None:
         real = [place for place, label in enumerate(labels) if not is_special(label)]
         return real[-1] if real else len(labels) - 1
@@ -112,9 +102,17 @@ def _call(seen: Seen, reading: Reading, role: str | None, layer: int | None) -> 
         raise UsageError(f"this model has no {wanted} attention; choose --role {' or '.join(there)}")
     calls = seen.only(wanted)
     number = len(calls) - 1 if layer is None else layer
-    sizes = {each: [call.heads for call in seen.only(each)] for each in there}
+    sizes: dict[str, list[int]] = {each: [call.heads for call in seen.only(each)] for each in there}
     check_choice(number, None, sizes.pop(wanted), KINDS[wanted], sizes)
     return calls[number]
+
+
+def _choice(seen: Seen, reading: Reading, call: AttentionCall, head: int | None, query: int | str | None) -> Choice:
+    """The head and the query that a person means."""
+    axes = seen.axes(call)
+    queries, keys = _labels(reading, axes[0], call.q.size(-2)), _labels(reading, axes[1], call.k.size(-2))
+    place = query_place(queries, query)
+    return Choice(call, queries, keys, place, _head(call, place, head), axes[0])
 
 
 def _head(call: AttentionCall, place: int, head: int | None) -> int:
@@ -129,8 +127,8 @@ def _labels(reading: Reading, axis: str, count: int) -> tuple[str, ...]:
     return tuple(reading.labels[axis][:count]) if axis in reading.labels else (axis,) * count
 
 
-def _nothing_to_walk(user: Any) -> str:
-    kind = getattr(user.config.model, "kind", "model")
+def _nothing_to_walk(predictor: Predictor) -> str:
+    kind = getattr(predictor.config.model, "kind", "model")
     return (
         f"there is no query, key and value to walk through in a {kind}; train one with attention heads, or see the steps "
         "without a model: regard walk --toy"
@@ -150,4 +148,4 @@ def _summary(seen: Seen, call: AttentionCall, head: int) -> str:
         if call.heads > 1
         else "one head"
     )
-    return f"{kind[:1].upper()}{kind[1:]}, {which} ({call.path}). Every number is the model's own."
+    return f"{capital(kind)}, {which} ({call.path}). Every number is the model's own."

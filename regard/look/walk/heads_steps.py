@@ -1,195 +1,23 @@
-"""Multi-head attention of one query as steps: from what enters the layer to what leaves it."""
+"""Multi-head attention of one query as steps, from the vector that enters the layer to the one that leaves it."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from regard.look.walk.embedding import NORM_FORMULA, NORM_PAPER, norm_arrays
-from regard.look.walk.heads import Heads, Looked, angles, around, entering, joined, look, part_of
+from regard.look.walk.heads import (
+    HeadResult,
+    MultiHeadLook,
+    attend_head,
+    join_heads,
+    layer_inputs,
+    leave_layer,
+    rotary_angles,
+)
 from regard.look.walk.softmax import mask_step, masked, softmax_step
-from regard.look.walk.steps import Line, Numbers, Step, capital, column, counted, quoted_token, sum_line
+from regard.look.walk.steps import Line, Numbers, Step, capital, column, counted, parameter, quoted_token, sum_line
 
-
-def heads_steps(given: Heads) -> tuple[Step, ...]:
-    """All steps of one attention layer."""
-    found = look(given, given.head)
-    allowed = None if given.allowed is None else given.allowed[given.head]
-    steps = [enter_step(given), project_step(given, found)]
-    steps += [turn_step(given, found)] if given.turn is not None else []
-    steps += [product_step(given, found), scale_step(given, found)]
-    steps += [bias_step(given, found)] if found.bias is not None else []
-    steps += [mask_step(found.scores, allowed, given.reasons, given.keys, given.asker)]
-    steps += [softmax_step(masked(found.scores, allowed), given.keys, given.asker), value_step(given, found)]
-    steps += [join_step(given)] if given.w_o is not None else []
-    return (*steps, *([leave_step(given)] if given.residual or given.order == "post" else []))
-
-
-def enter_step(given: Heads) -> Step:
-    """What the layer is given, and its norm if that stands before it."""
-    label, x = given.queries[given.query], given.x[given.query]
-    entered, memory = entering(given)
-    where = f"after {counted(given.blocks, 'block')}" if given.blocks else "as it was embedded: no block came before"
-    text = f"The vector of {given.asker}, {where}."
-    arrays: tuple[Numbers, ...] = (Numbers("x", x, (label,)),)
-    lines: tuple[Line, ...] = ()
-    formula = "x"
-    if given.norm is not None and given.order == "pre":
-        more, line = norm_arrays(given.norm, x, label, "x", "normed x")
-        arrays, lines, formula = (*arrays, *more), (line,), NORM_FORMULA[given.norm.kind]
-        text += f" This model norms before it attends ({NORM_PAPER[given.norm.kind]}; Xiong et al. 2020 on the place)."
-    elif given.order == "post":
-        text += " This model norms after it attends, as the paper does (Vaswani et al. 2017, section 3.1), so x enters as is."
-    if given.memory is None:
-        text += " Keys and values are made of the vectors of the same text."
-        arrays += (Numbers("all x", entered, given.queries, aside=True, marked=given.query),)
-    else:
-        text += (
-            f" Keys and values are made of another text: {counted(len(given.keys), 'vector')} that the encoder made in "
-            f"{counted(given.encoder, 'block')}."
-        )
-        arrays += (Numbers("memory", memory, given.keys, aside=True),)
-    return Step("What enters this layer", formula, text, arrays, lines)
-
-
-def project_step(given: Heads, found: Looked) -> Step:
-    """x -> q, k, v of this head."""
-    width, label = given.width, given.queries[given.query]
-    text = (
-        f"Three learned matrices make three vectors of width E = {width}: a query (what {given.asker} looks for), and "
-        "of every token a key (what it offers) and a value (what it gives). "
-    )
-    if given.groups < given.heads:
-        text += (
-            f"Head {given.head} has a query of its own, but shares key-value head {given.group} with "
-            f"{given.heads // given.groups - 1} other heads: {given.heads} heads, {given.groups} key-value heads "
-            "(Ainslie et al. 2023). "
-        )
-    x = entering(given)[0][given.query]
-    of = {"q": (given.w_q, given.b_q, given.head), "k": (given.w_k, given.b_k, given.group)}
-    of["v"] = (given.w_v, given.b_v, given.group)
-    weights = []
-    for letter, (matrix, bias, number) in of.items():
-        rows = tuple(str(row) for row in range(len(matrix)))
-        weights.append(Numbers(f"W_{letter}", part_of(matrix, number, width), rows, aside=True))
-        if bias is not None:
-            weights.append(Numbers(f"b_{letter}", part_of(bias, number, width), ("b",), aside=True))
-    w_q, b_q = part_of(given.w_q, given.head, width), given.b_q
-    first = None if b_q is None else float(part_of(b_q, given.head, width)[0])
-    line = sum_line("q_0", x, w_q[:, 0], ("q", 0, 0), first)
-    made = (Numbers("q", found.q, (label,)), Numbers("k", found.k, given.keys), Numbers("v", found.v, given.keys))
-    plus = "" if b_q is None else " + b"
-    formula = f"q = x W_q{plus},  k = m W_k{plus},  v = m W_v{plus}"
-    text += (
-        "m is the vector of the token that is looked at."
-        if given.memory is not None
-        else "m is the vector of each token."
-    )
-    return Step("x becomes q, k and v", formula, text, (*weights, *made), (line,))
-
-
-def product_step(given: Heads, found: Looked) -> Step:
-    """q · k of every key, term by term."""
-    sums = found.products.sum(axis=1)
-    best = int(sums.argmax())
-    text = (
-        "The query meets each key: component times component, then the sum. It is large where both point the same way. "
-        f"Largest here: {quoted_token(given.keys[best])}."
-    )
-    line = sum_line(
-        f"score of {quoted_token(given.keys[best])}", found.turned_q, found.turned_k[best], ("sums", best, 0)
-    )
-    arrays = (
-        Numbers("products", found.products, given.keys, marked=best),
-        column("sums", sums, given.keys, beside=True),
-    )
-    return Step("q · k, term by term", "score_s = Σ_e q_e k_se", text, arrays, (line,))
-
-
-def scale_step(given: Heads, found: Looked) -> Step:
-    """Divided by √E, or times what the model has instead."""
-    sums = found.products.sum(axis=1)
-    best = int(sums.argmax())
-    numbers, of = (float(sums[best]), float(found.scaled[best])), ("scaled", best, 0)
-    arrays = (column("scaled", found.scaled, given.keys),)
-    if given.scale is None:
-        text = (
-            f"A sum of E = {given.width} products grows with E; divided by √E it stays about as large for any width, and "
-            "the softmax that follows does not saturate (Vaswani et al. 2017, section 3.2.1)."
-        )
-        line = Line("{} / √{} = {}", (numbers[0], float(given.width), numbers[1]), of)
-        return Step("Divide by √E", "score_s = q · k_s / √E", text, arrays, (line,))
-    text = f"This model does not divide by √E: products are multiplied by {given.scale:g}."
-    line = Line("{} · {} = {}", (numbers[0], given.scale, numbers[1]), of)
-    return Step("Scale", "score_s = q · k_s · scale", text, arrays, (line,))
-
-
-def value_step(given: Heads, found: Looked) -> Step:
-    """The weighted sum of the values."""
-    label, best = given.queries[given.query], int(found.weights.argmax())
-    v, formula = found.v, "head = Σ_s weight_s v_s"
-    most = quoted_token(given.keys[best])
-    text = f"What head {given.head} sees: every value times its weight, added up. Most of it is what {most} gives."
-    arrays: tuple[Numbers, ...] = ()
-    if given.value_rows is not None:
-        v, formula = v + given.value_rows, "head = Σ_s weight_s (v_s + a_s)"
-        text += (
-            " Each value has the vector of its distance added, a of the tables of positions (Shaw et al. 2018, eq. 3)."
-        )
-        arrays = (Numbers("a of values", given.value_rows, given.keys, aside=True),)
-    arrays += (
-        Numbers("weighted v", found.weighted, given.keys, marked=best),
-        Numbers("head output", found.out, (label,)),
-    )
-    line = sum_line("head_0", found.weights, v[:, 0], ("head output", 0, 0))
-    return Step("Weighted sum of the values", formula, text, arrays, (line,))
-
-
-def join_step(given: Heads) -> Step:
-    """All heads side by side, projected."""
-    assert given.w_o is not None
-    heads, out = joined(given)
-    label, rows = given.queries[given.query], tuple(f"head {head}" for head in range(given.heads))
-    text = (
-        f"The {given.heads} heads looked for different things, each in its own part of the vector. What they saw stands "
-        f"side by side, {given.heads} x {given.width} = {heads.size} numbers, and W_o mixes it back into one vector "
-        "(Vaswani et al. 2017, section 3.2.2)."
-        if given.heads > 1
-        else "There is one head; W_o turns what it saw back into the width of the model (Vaswani et al. 2017, section 3.2.2)."
-    )
-    first = None if given.b_o is None else float(given.b_o[0])
-    line = sum_line("output_0", heads.reshape(-1), given.w_o[:, 0], ("output", 0, 0), first)
-    matrix = tuple(f"head {row // given.width}, {row % given.width}" for row in range(heads.size))
-    arrays = [Numbers("heads", heads, rows, marked=given.head), Numbers("output", out, (label,))]
-    arrays.append(Numbers("W_o", given.w_o, matrix, aside=True))
-    if given.b_o is not None:
-        arrays.append(Numbers("b_o", given.b_o, ("b",), aside=True))
-    formula = f"output = [head_0 .. head_{given.heads - 1}] W_o{'' if given.b_o is None else ' + b'}"
-    return Step("All heads, joined and projected", formula, text, tuple(arrays), (line,))
-
-
-def leave_step(given: Heads) -> Step:
-    """The residual connection, and the norm if it stands behind."""
-    label, x = given.queries[given.query], given.x[given.query]
-    out = joined(given)[1]
-    added, left = around(given, out)
-    arrays: tuple[Numbers, ...] = ()
-    lines: tuple[Line, ...] = ()
-    text, formula, title = "", "output", "Norm"
-    if given.residual:
-        text = "What attention found is added to what was there, so that nothing is lost (residual connection, He et al. 2016)."
-        formula, title = "x + output", "Residual"
-        arrays = (Numbers("residual", added, (label,)),)
-        lines = (Line("{} + {} = {}", (float(x[0]), float(out[0]), float(added[0])), ("residual", 0, 0)),)
-    if given.norm is not None and given.order == "post":
-        more, line = norm_arrays(given.norm, added, label, "the sum", "normed output")
-        text += f" Then the sum is normed ({NORM_PAPER[given.norm.kind]}), as in the paper."
-        formula, title = f"norm({formula})", f"{title} and norm" if given.residual else title
-        arrays, lines = (*arrays, *more), (*lines, line)
-        assert np.allclose(left, more[-1].values)
-    return Step(title, formula, text.strip(), arrays, lines)
-
-
-BIAS = {
+SCORE_BIAS = {
     "alibi": (
         "score_s - m |t - s|",
         "The farther a key, the lower its score; the slope m belongs to this head and is not learned (Press et al. 2022).",
@@ -210,21 +38,96 @@ BIAS = {
 }
 
 
-def turn_step(given: Heads, found: Looked) -> Step:
+def heads_steps(look: MultiHeadLook) -> tuple[Step, ...]:
+    """All steps of one attention layer."""
+    found = attend_head(look, look.head)
+    allowed = look.allowed_keys(look.head)
+    steps = [enter_step(look), project_step(look, found)]
+    steps += [rotary_step(look, found)] if look.rotary is not None else []
+    steps += [product_step(look, found), scale_step(look, found)]
+    steps += [bias_step(look, found)] if found.bias is not None else []
+    steps += [mask_step(found.scores, allowed, look.reasons, look.keys, look.asker)]
+    steps += [softmax_step(masked(found.scores, allowed), look.keys, look.asker), value_step(look, found)]
+    steps += [join_step(look)] if look.to_out is not None else []
+    return (*steps, *([leave_step(look)] if look.residual or look.order == "post" else []))
+
+
+def enter_step(look: MultiHeadLook) -> Step:
+    """The vector that enters the layer, and its norm if that stands before it."""
+    label, x = look.label, look.x[look.query]
+    entered, memory = layer_inputs(look)
+    where = f"after {counted(look.blocks, 'block')}" if look.blocks else "as it was embedded: no block came before"
+    text = f"The vector of {look.asker}, {where}."
+    arrays: tuple[Numbers, ...] = (Numbers("x", x, (label,)),)
+    lines: tuple[Line, ...] = ()
+    formula = "x"
+    if look.norm is not None and look.order == "pre":
+        more, line = norm_arrays(look.norm, x, label, "x", "normed x")
+        arrays, lines, formula = (*arrays, *more), (line,), NORM_FORMULA[look.norm.kind]
+        text += f" This model norms before it attends ({NORM_PAPER[look.norm.kind]}; Xiong et al. 2020 on the place)."
+    elif look.order == "post":
+        text += " This model norms after it attends, as the paper does (Vaswani et al. 2017, section 3.1), so x enters as is."
+    if look.memory is None:
+        text += " Keys and values are made of the vectors of the same text."
+        arrays += (Numbers("all x", entered, look.queries, folded=True, marked=look.query),)
+    else:
+        text += (
+            f" Keys and values are made of another text: {counted(len(look.keys), 'vector')} that the encoder made in "
+            f"{counted(look.encoder_blocks, 'block')}."
+        )
+        arrays += (Numbers("memory", memory, look.keys, folded=True),)
+    return Step("What enters this layer", formula, text, arrays, lines)
+
+
+def project_step(look: MultiHeadLook, found: HeadResult) -> Step:
+    """x becomes q, k and v of this head."""
+    width, label = look.width, look.label
+    text = (
+        f"Three learned matrices make three vectors of width E = {width}: a query (what {look.asker} looks for), and "
+        "of every token a key (what it offers) and a value (what it gives). "
+    )
+    if look.groups < look.heads:
+        text += (
+            f"Head {look.head} has a query of its own, but shares key-value head {look.group} with "
+            f"{look.heads // look.groups - 1} other heads: {look.heads} heads, {look.groups} key-value heads "
+            "(Ainslie et al. 2023). "
+        )
+    x = layer_inputs(look)[0][look.query]
+    to_query = look.to_query.head(look.head, width)
+    projections = {"q": to_query, "k": look.to_key.head(look.group, width), "v": look.to_value.head(look.group, width)}
+    weights = []
+    for letter, projection in projections.items():
+        weights.append(parameter(f"W_{letter}", projection.weight))
+        if projection.bias is not None:
+            weights.append(parameter(f"b_{letter}", projection.bias))
+    first = None if to_query.bias is None else float(to_query.bias[0])
+    line = sum_line("q_0", x, to_query.weight[:, 0], ("q", 0, 0), first)
+    made = (Numbers("q", found.q, (label,)), Numbers("k", found.k, look.keys), Numbers("v", found.v, look.keys))
+    plus = "" if to_query.bias is None else " + b"
+    formula = f"q = x W_q{plus},  k = m W_k{plus},  v = m W_v{plus}"
+    text += (
+        "m is the vector of the token that is looked at."
+        if look.memory is not None
+        else "m is the vector of each token."
+    )
+    return Step("x becomes q, k and v", formula, text, (*weights, *made), (line,))
+
+
+def rotary_step(look: MultiHeadLook, found: HeadResult) -> Step:
     """Rotary positions (Su et al. 2021, eq. 34)."""
-    assert given.turn is not None
-    place, width, label = given.query, given.width, given.queries[given.query]
-    by = angles(width, given.turn, place)
+    assert look.rotary is not None
+    place, width, label = look.query, look.width, look.label
+    by = rotary_angles(width, look.rotary, place)
     half = width // 2
     pairs = tuple(f"{pair}, {pair + half}" for pair in range(half))
     pair = min(1, half - 1)  # the one that is worked out: the first turns by whole positions, the second says more
     text = (
         f"Positions turn queries and keys: component e and component e + {half} are a point in the plane, and the point at "
         "position p is turned by p times the speed of its pair, fast for the first pair and slow for the last. The product "
-        f"of a query and a key then depends on their distance alone. {capital(given.asker)} stands at position {place}."
+        f"of a query and a key then depends on their distance alone. {capital(look.asker)} stands at position {place}."
     )
-    slower = given.turn.scale != 1.0
-    numbers = (float(place), *([given.turn.scale] if slower else []), given.turn.base, 2.0 * pair, float(width))
+    slower = look.rotary.scale != 1.0
+    numbers = (float(place), *([look.rotary.scale] if slower else []), look.rotary.base, 2.0 * pair, float(width))
     speed = f"θ_{pair} = {{}}{' / {}' if slower else ''} · {{}}^(-{{}} / {{}}) = {{}}"
     angle = Line(speed, (*numbers, float(by[pair])), ("angles", 0, pair))
     first, second = float(found.q[pair]), float(found.q[pair + half])
@@ -244,28 +147,134 @@ def turn_step(given: Heads, found: Looked) -> Step:
         Numbers("cos", np.cos(by), ("cos θ",), pairs),
         Numbers("sin", np.sin(by), ("sin θ",), pairs),
         Numbers("turned q", found.turned_q, (label,)),
-        Numbers("turned k", found.turned_k, given.keys),
+        Numbers("turned k", found.turned_k, look.keys),
     )
-    by_scale = f" / {given.turn.scale:g}" if slower else ""
-    formula = f"turned q_e = q_e cos θ_e - q_(e+{half}) sin θ_e,  θ_e = p{by_scale} · {given.turn.base:g}^(-2e/{width})"
+    by_scale = f" / {look.rotary.scale:g}" if slower else ""
+    formula = (
+        f"turned q_e = q_e cos θ_e - q_(e+{half}) sin θ_e,  θ_e = p{by_scale} · {look.rotary.base:g}^(-2e/{width})"
+    )
     return Step("Positions: q and k are turned", formula, text, arrays, (angle, line, other))
 
 
-def bias_step(given: Heads, found: Looked) -> Step:
-    """What positions add to the scores."""
-    assert found.bias is not None
-    formula, text = BIAS[given.relative]
+def product_step(look: MultiHeadLook, found: HeadResult) -> Step:
+    """q · k for every key, term by term."""
+    sums = found.products.sum(axis=1)
+    best = int(sums.argmax())
+    text = (
+        "The query meets each key: component times component, then the sum. It is large where both point the same way. "
+        f"Largest here: {quoted_token(look.keys[best])}."
+    )
+    line = sum_line(
+        f"score of {quoted_token(look.keys[best])}", found.turned_q, found.turned_k[best], ("sums", best, 0)
+    )
+    arrays = (
+        Numbers("products", found.products, look.keys, marked=best),
+        column("sums", sums, look.keys, beside=True),
+    )
+    return Step("q · k, term by term", "score_s = Σ_e q_e k_se", text, arrays, (line,))
+
+
+def scale_step(look: MultiHeadLook, found: HeadResult) -> Step:
+    """Divided by √E, or times what the model has instead."""
+    sums = found.products.sum(axis=1)
+    best = int(sums.argmax())
+    numbers, of = (float(sums[best]), float(found.scaled[best])), ("scaled", best, 0)
+    arrays = (column("scaled", found.scaled, look.keys),)
+    if look.scale is None:
+        text = (
+            f"A sum of E = {look.width} products grows with E; divided by √E it stays about as large for any width, and "
+            "the softmax that follows does not saturate (Vaswani et al. 2017, section 3.2.1)."
+        )
+        line = Line("{} / √{} = {}", (numbers[0], float(look.width), numbers[1]), of)
+        return Step("Divide by √E", "score_s = q · k_s / √E", text, arrays, (line,))
+    text = f"This model does not divide by √E: products are multiplied by {look.scale:g}."
+    line = Line("{} · {} = {}", (numbers[0], look.scale, numbers[1]), of)
+    return Step("Scale", "score_s = q · k_s · scale", text, arrays, (line,))
+
+
+def bias_step(look: MultiHeadLook, found: HeadResult) -> Step:
+    """Positions that are added to the scores."""
+    assert found.bias is not None and look.relative is not None
+    formula, text = SCORE_BIAS[look.relative.kind]
+    rows = look.relative.key_rows
     far = int(np.abs(found.bias).argmax())
     numbers = (float(found.scaled[far]), float(found.bias[far]), float(found.scores[far]))
     line = Line("{} + {} = {}", numbers, ("scores", far, 0))
     lines: tuple[Line, ...] = (line,)
     arrays: tuple[Numbers, ...] = (
-        column("bias", found.bias, given.keys),
-        column("scores", found.scores, given.keys, beside=True),
+        column("bias", found.bias, look.keys),
+        column("scores", found.scores, look.keys, beside=True),
     )
-    if given.key_rows is not None:
-        arrays += (Numbers("a of keys", given.key_rows, given.keys, aside=True),)
-        met = float(given.key_rows[far] @ found.turned_q)
-        told = (met, float(given.width), float(found.bias[far]))
-        lines = (Line(f"q · a of {quoted_token(given.keys[far])}: {{}} / √{{}} = {{}}", told, ("bias", far, 0)), line)
+    if rows is not None:
+        arrays += (parameter("a of keys", rows, look.keys),)
+        met = float(rows[far] @ found.turned_q)
+        told = (met, float(look.width), float(found.bias[far]))
+        lines = (Line(f"q · a of {quoted_token(look.keys[far])}: {{}} / √{{}} = {{}}", told, ("bias", far, 0)), line)
     return Step("Positions join the scores", formula, text, arrays, lines)
+
+
+def value_step(look: MultiHeadLook, found: HeadResult) -> Step:
+    """The weighted sum of the values."""
+    label, best = look.label, int(found.weights.argmax())
+    v, formula = found.v, "head = Σ_s weight_s v_s"
+    most = quoted_token(look.keys[best])
+    text = f"What head {look.head} sees: every value times its weight, added up. Most of it is what {most} gives."
+    arrays: tuple[Numbers, ...] = ()
+    if look.value_rows is not None:
+        v, formula = v + look.value_rows, "head = Σ_s weight_s (v_s + a_s)"
+        text += (
+            " Each value has the vector of its distance added, a of the tables of positions (Shaw et al. 2018, eq. 3)."
+        )
+        arrays = (parameter("a of values", look.value_rows, look.keys),)
+    arrays += (
+        Numbers("weighted v", found.weighted, look.keys, marked=best),
+        Numbers("head output", found.out, (label,)),
+    )
+    line = sum_line("head_0", found.weights, v[:, 0], ("head output", 0, 0))
+    return Step("Weighted sum of the values", formula, text, arrays, (line,))
+
+
+def join_step(look: MultiHeadLook) -> Step:
+    """All heads side by side, projected."""
+    assert look.to_out is not None
+    heads, out = join_heads(look)
+    weight, bias = look.to_out.weight, look.to_out.bias
+    text = (
+        f"The {look.heads} heads looked for different things, each in its own part of the vector. What they saw stands "
+        f"side by side, {look.heads} x {look.width} = {heads.size} numbers, and W_o mixes it back into one vector "
+        "(Vaswani et al. 2017, section 3.2.2)."
+        if look.heads > 1
+        else "There is one head; W_o turns what it saw back into the width of the model (Vaswani et al. 2017, section 3.2.2)."
+    )
+    first = None if bias is None else float(bias[0])
+    line = sum_line("output_0", heads.reshape(-1), weight[:, 0], ("output", 0, 0), first)
+    names = tuple(f"head {head}" for head in range(look.heads))
+    rows = tuple(f"head {row // look.width}, {row % look.width}" for row in range(heads.size))
+    arrays = [Numbers("heads", heads, names, marked=look.head), Numbers("output", out, (look.label,))]
+    arrays.append(parameter("W_o", weight, rows))
+    if bias is not None:
+        arrays.append(parameter("b_o", bias))
+    formula = f"output = [head_0 .. head_{look.heads - 1}] W_o{'' if bias is None else ' + b'}"
+    return Step("All heads, joined and projected", formula, text, tuple(arrays), (line,))
+
+
+def leave_step(look: MultiHeadLook) -> Step:
+    """The residual connection, and the norm if it stands behind."""
+    label, x = look.label, look.x[look.query]
+    out = join_heads(look)[1]
+    added, left = leave_layer(look, out)
+    arrays: tuple[Numbers, ...] = ()
+    lines: tuple[Line, ...] = ()
+    text, formula, title = "", "output", "Norm"
+    if look.residual:
+        text = "What attention found is added to what was there, so that nothing is lost (residual connection, He et al. 2016)."
+        formula, title = "x + output", "Residual"
+        arrays = (Numbers("residual", added, (label,)),)
+        lines = (Line("{} + {} = {}", (float(x[0]), float(out[0]), float(added[0])), ("residual", 0, 0)),)
+    if look.norm is not None and look.order == "post":
+        more, line = norm_arrays(look.norm, added, label, "the sum", "normed output")
+        text += f" Then the sum is normed ({NORM_PAPER[look.norm.kind]}), as in the paper."
+        formula, title = f"norm({formula})", f"{title} and norm" if look.residual else title
+        arrays, lines = (*arrays, *more), (*lines, line)
+        assert np.allclose(left, more[-1].values)
+    return Step(title, formula, text.strip(), arrays, lines)

@@ -7,34 +7,38 @@ from collections.abc import Sequence
 from html import escape
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import LinearSegmentedColormap, Normalize
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 from regard.look.colors import GLOW, INK, Color, color, hexadecimal, ink_on, scale_top
-from regard.look.figures.sheet import FRAME, TEXT, render
-from regard.look.walk.shades import ABOVE, BELOW, signed
-from regard.look.walk.steps import Numbers, Step, Walk, figure, figures, named, size_of, tables, written
+from regard.look.walk.shades import signed
+from regard.look.walk.steps import (
+    Numbers,
+    Shading,
+    Step,
+    Table,
+    WalkData,
+    format_cells,
+    format_label,
+    format_line,
+    format_number,
+)
 
-FEW = 16  # cells of an array that is shown although it is aside
 WIDE = 8  # columns from which on sums stay in sight
 PAPER_COLUMNS = 12  # columns that fit on paper; rows with more take several lines there
-MOST = 5000  # cells of an array aside that a page holds; more are in the JSON only
+MOST_CELLS = 5000  # of a folded table that a page holds; larger ones are in the JSON only
 
 
-def page(walk: Walk, digits: int) -> str:
+def render_page(walk: WalkData, digits: int) -> str:
     """The whole page."""
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"/>'
         '<meta name="viewport" content="width=device-width, initial-scale=1"/>'
         '<meta name="color-scheme" content="light dark"/>'
         f"<title>{escape(walk.title)}</title></head>"
-        f'<body style="margin:0">{fragment(walk, digits)}</body></html>\n'
+        f'<body style="margin:0">{render_fragment(walk, digits)}</body></html>\n'
     )
 
 
-def fragment(walk: Walk, digits: int) -> str:
+def render_fragment(walk: WalkData, digits: int) -> str:
     """The same in one element, for a notebook."""
     contents = "".join(
         f'<li><a href="#step-{number}">{number} · {escape(step.title)}</a></li>'
@@ -48,8 +52,8 @@ def fragment(walk: Walk, digits: int) -> str:
 
 
 def _step(step: Step, number: int, digits: int) -> str:
-    lines = "".join(f'<p class="line"><code>{escape(written(line, digits))}</code></p>' for line in step.lines)
-    arrays = "".join(_array(table, digits) for table in tables(step.arrays))
+    lines = "".join(f'<p class="line"><code>{escape(format_line(line, digits))}</code></p>' for line in step.lines)
+    arrays = "".join(_array(table, digits) for table in step.tables())
     return (
         f'<section id="step-{number}"><h2>{number} · {escape(step.title)}</h2>'
         f'<p class="formula"><code>{escape(step.formula)}</code></p><p>{escape(step.text)}</p>{lines}'
@@ -57,23 +61,26 @@ def _step(step: Step, number: int, digits: int) -> str:
     )
 
 
-def _array(table: Sequence[Numbers], digits: int) -> str:
+def _array(table: Table, digits: int) -> str:
     """A picture, a single number, a table, or a table that is folded away."""
-    first = table[0]
+    first = table.first
     if first.picture:
         return _picture(first)
-    if first.values.size == 1 and not first.rows[0]:
-        return f'<div class="one"><h3>{escape(first.name)} = {figure(float(first.values[0, 0]), digits)}</h3></div>'
-    name = escape(", ".join([size_of(first), *(each.name for each in table[1:])]))
-    if not first.aside or first.values.size <= FEW:
-        heading = f"<h3>{name}</h3>" if len(first.columns) > 1 else ""
+    if first.is_scalar:
+        return (
+            f'<div class="one"><h3>{escape(first.name)} = {format_number(float(first.values[0, 0]), digits)}</h3></div>'
+        )
+    title = escape(table.title)
+    if not table.is_folded:
+        heading = f"<h3>{title}</h3>" if len(first.columns) > 1 else ""
         return f"<div>{heading}{_table(table, digits)}</div>"
-    if first.values.size > MOST:
-        return f'<p class="note">{name}: too many for a page; the JSON of this walk has them all.</p>'
-    return f"<details><summary>{name}</summary>{_table(table, digits)}</details>"
+    if first.values.size > MOST_CELLS:
+        return f'<p class="note">{title}: too many for a page; the JSON of this walk has them all.</p>'
+    return f"<details><summary>{title}</summary>{_table(table, digits)}</details>"
 
 
 def _picture(table: Numbers) -> str:
+    from regard.look.walk.picture import png  # matplotlib is heavy, and most pages have no picture
 
     rows, columns = table.values.shape
     data = base64.b64encode(png(table)).decode("ascii")
@@ -81,24 +88,23 @@ def _picture(table: Numbers) -> str:
     return f'<img src="data:image/png;base64,{data}" alt="{told}"/>'
 
 
-def _table(table: Sequence[Numbers], digits: int) -> str:
-    wide = len(table[0].columns) > WIDE
+def _table(table: Table, digits: int) -> str:
+    wide = len(table.first.columns) > WIDE
     header = '<td class="gap"></td>'.join(
-        "".join(f'<th scope="col"{_end(array, wide)}>{escape(named(name))}</th>' for name in array.columns)
-        for array in table
+        "".join(f'<th scope="col"{_end(array, wide)}>{escape(format_label(name))}</th>' for name in array.columns)
+        for array in table.arrays
     )
-    cells = [_cells(array, digits, wide) for array in table]
-    remarks = next((each.remarks for each in table if each.remarks), ())
-    marked = next((each.marked for each in table if each.marked is not None), None)
+    cells = [_cells(array, digits, wide) for array in table.arrays]
+    remarks, marked = table.remarks, table.marked
     body = ""
-    for row, label in enumerate(table[0].rows):
+    for row, label in enumerate(table.first.rows):
         here = ' class="here"' if row == marked else ""
         why = f'<td class="why">{escape(remarks[row])}</td>' if remarks else ""
         values = '<td class="gap"></td>'.join(each[row] for each in cells)
-        body += f'<tr{here}><th scope="row">{escape(named(label))}</th>{values}{why}</tr>'
+        body += f'<tr{here}><th scope="row">{escape(format_label(label))}</th>{values}{why}</tr>'
     top = f"<thead><tr><td></td>{header}</tr></thead>"
-    kind = "scroll wide" if sum(len(each.columns) for each in table) > PAPER_COLUMNS else "scroll"
-    return f'<div class="{kind}"><table>{top}<tbody>{body}</tbody></table></div>{_legend(table, digits)}'
+    kind = "scroll wide" if sum(len(each.columns) for each in table.arrays) > PAPER_COLUMNS else "scroll"
+    return f'<div class="{kind}"><table>{top}<tbody>{body}</tbody></table></div>{_legend(table.arrays)}'
 
 
 def _end(array: Numbers, wide: bool) -> str:
@@ -108,22 +114,22 @@ def _end(array: Numbers, wide: bool) -> str:
 
 def _cells(array: Numbers, digits: int, wide: bool) -> list[str]:
     """Each row of an array as cells."""
-    shown, top = figures(array.values, digits), _top(array)
+    shown, top = format_cells(array.values, digits), _top(array)
     return [
         "".join(
-            _cell(text, value, top, array.kind, wide and array.name == "sums")
+            _cell(text, value, top, array.shading, wide and array.name == "sums")
             for text, value in zip(texts, row, strict=True)
         )
         for texts, row in zip(shown, array.values.tolist(), strict=True)
     ]
 
 
-def _cell(text: str, value: float, top: float, kind: str, end: bool) -> str:
+def _cell(text: str, value: float, top: float, shading: Shading, end: bool) -> str:
     if not np.isfinite(value):
         return f'<td class="masked">{text}</td>'
-    if kind == "plain":
+    if shading == "plain":
         return f"<td>{text}</td>"
-    letter = "w" if kind == "weight" else "a" if value >= 0 else "b"
+    letter = "w" if shading == "weight" else "a" if value >= 0 else "b"
     return f'<td class="{letter}{level(abs(value) / top)}{" end" if end else ""}">{text}</td>'
 
 
@@ -132,14 +138,14 @@ def _top(array: Numbers) -> float:
     return scale_top(np.where(np.isfinite(array.values), np.abs(array.values), 0.0))
 
 
-def _legend(table: Sequence[Numbers], digits: int) -> str:
+def _legend(arrays: Sequence[Numbers]) -> str:
     bars = []
-    for array in table:
-        if array.kind == "plain":
+    for array in arrays:
+        if array.shading == "plain":
             continue
-        low = f"-{_top(array):g}" if array.kind == "signed" else "0"
-        name = f"{escape(array.name)} " if len(table) > 1 else ""
-        bars.append(f'<span>{name}{low} <i class="{array.kind}"></i> {_top(array):g}</span>')
+        low = f"-{_top(array):g}" if array.shading == "signed" else "0"
+        name = f"{escape(array.name)} " if len(arrays) > 1 else ""
+        bars.append(f'<span>{name}{low} <i class="{array.shading}"></i> {_top(array):g}</span>')
     return f'<p class="legend">{"".join(bars)}</p>' if bars else ""
 
 
@@ -238,43 +244,3 @@ def _shades(dark: bool) -> str:
 def _bar(name: str, ramp: list[Color]) -> str:
     colors = ", ".join(hexadecimal(each) for each in ramp)
     return f".walk i.{name} {{ background: linear-gradient(to right, {colors}); print-color-adjust: exact; }}"
-
-
-SIGNED = LinearSegmentedColormap.from_list("signed", [hexadecimal(each) for each in (*BELOW[:0:-1], *ABOVE)])
-INCHES = 8.4, 3.6
-
-
-def picture_figure(table: Numbers) -> Figure:
-    """The table with the query's row framed, and the scale from -1 to 1."""
-    rows, columns = table.values.shape
-    drawn = Figure(figsize=INCHES, dpi=160, facecolor="white", layout="constrained")
-    FigureCanvasAgg(drawn)
-    axes = drawn.add_subplot()
-    mesh = axes.pcolormesh(table.values, cmap=SIGNED, norm=Normalize(-1, 1), rasterized=True)
-    axes.set(xlim=(0, columns), ylim=(rows, 0))
-    axes.set_xlabel(
-        "dimension: even ones are sines, odd ones cosines, each pair slower than the one before", color=TEXT
-    )
-    axes.set_ylabel("position", color=TEXT)
-    step = max(1, rows // 8)
-    axes.set_yticks([row + 0.5 for row in range(0, rows, step)], [str(row) for row in range(0, rows, step)])
-    across = max(1, columns // 8)
-    axes.set_xticks([place + 0.5 for place in range(0, columns, across)], [str(n) for n in range(0, columns, across)])
-    axes.tick_params(length=2, labelsize=8.5, labelcolor=TEXT, color=FRAME)
-    for spine in axes.spines.values():
-        spine.set(color=FRAME, linewidth=0.6)
-    if table.marked is not None:
-        frame = Rectangle((0, table.marked), columns, 1, fill=False, edgecolor=TEXT, linewidth=1.4, clip_on=False)
-        axes.add_patch(frame)
-        axes.annotate(
-            "this token", (columns, table.marked + 0.5), (4, 0), textcoords="offset points", va="center", fontsize=8.5,
-            color=TEXT, annotation_clip=False,
-        )  # fmt: skip
-    scale = drawn.colorbar(mesh, ax=axes, ticks=[-1, 0, 1], pad=0.02, fraction=0.04)
-    scale.outline.set(edgecolor=FRAME, linewidth=0.6)
-    scale.ax.tick_params(length=2, labelsize=8.5, labelcolor=TEXT, color=FRAME)
-    return drawn
-
-
-def png(table: Numbers) -> bytes:
-    return render(picture_figure(table), "png")

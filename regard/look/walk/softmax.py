@@ -6,16 +6,20 @@ from collections import Counter
 
 import numpy as np
 
-from regard.look.walk.steps import Line, Numbers, Step, capital, column, counted, number, quoted_token
+from regard.look.walk.steps import Array, Line, Numbers, Step, capital, column, counted, quoted_token, scalar
+
+LATER = "later than the query"  # why a causal mask hides a key
+SOFTMAX_TITLE = "Softmax: exp, sum, quotient"
+SOFTMAX_FORMULA = "weight_s = exp(score_s - max) / Σ_j exp(score_j - max)"
 
 
-def masked(scores: np.ndarray, allowed: np.ndarray | None) -> np.ndarray:
+def masked(scores: Array, allowed: Array | None) -> Array:
     """Scores (..., S) with minus infinity where the query must not look."""
     return scores if allowed is None else np.where(allowed, scores, -np.inf)
 
 
-def softmax(scores: np.ndarray) -> np.ndarray:
-    """Over the last axis; a query that may look nowhere gets zeros."""
+def softmax(scores: Array) -> Array:
+    """Softmax over the last axis; a query that may look nowhere gets zeros."""
     highest = scores.max(axis=-1, keepdims=True)
     powers = np.exp(scores - np.where(np.isfinite(highest), highest, 0.0))
     total = powers.sum(axis=-1, keepdims=True)
@@ -23,9 +27,9 @@ def softmax(scores: np.ndarray) -> np.ndarray:
 
 
 def mask_step(
-    scores: np.ndarray, allowed: np.ndarray | None, reasons: tuple[str, ...], keys: tuple[str, ...], asker: str
+    scores: Array, allowed: Array | None, reasons: tuple[str, ...], keys: tuple[str, ...], asker: str
 ) -> Step:
-    """Which keys the query may see. Scores and allowed (S,)."""
+    """Scores (S,) become minus infinity where the query must not look; the step says why."""
     title, formula = "Mask: where the query must not look", "masked score = score, or -∞ where it must not look"
     if allowed is None or bool(allowed.all()):
         text = f"Nothing is masked here: {asker} may see {_all(len(keys))}, so the scores stay as they are."
@@ -36,7 +40,7 @@ def mask_step(
         f"{capital(asker)} must not see {told}. Such scores become -∞, so that the exp of the next step makes them "
         "exactly 0 and they take nothing from the others (Vaswani et al. 2017, section 3.2.3)."
     )
-    seen = column("allowed", allowed, keys, kind="plain")
+    seen = column("allowed", allowed, keys, shading="plain")
     return Step(
         title,
         formula,
@@ -45,12 +49,12 @@ def mask_step(
     )
 
 
-def softmax_step(scores: np.ndarray, keys: tuple[str, ...], asker: str) -> Step:
-    """Masked scores (S,) -> weights (S,)."""
+def softmax_step(scores: Array, keys: tuple[str, ...], asker: str) -> Step:
+    """Masked scores (S,) become weights (S,) that sum to one."""
     highest, best = float(scores.max()), int(scores.argmax())
     if not np.isfinite(highest):
         text = f"{capital(asker)} may look nowhere, so all its weights are 0."
-        return Step(TITLE, FORMULA, text, (column("weights", softmax(scores), keys, kind="weight"),))
+        return Step(SOFTMAX_TITLE, SOFTMAX_FORMULA, text, (column("weights", softmax(scores), keys, shading="weight"),))
     shifted = scores - highest
     powers = np.exp(shifted)
     total, weights = float(powers.sum()), softmax(scores)
@@ -60,19 +64,15 @@ def softmax_step(scores: np.ndarray, keys: tuple[str, ...], asker: str) -> Step:
         f"Most goes to {quoted_token(keys[best])}: {weights[best]:.1%}."
     )
     arrays: tuple[Numbers, ...] = (
-        number("max", highest),
+        scalar("max", highest),
         column("shifted", shifted, keys),
-        column("exp", powers, keys, kind="weight", beside=True),
-        column("weights", weights, keys, kind="weight", beside=True, marked=best),
-        number("sum", total),
+        column("exp", powers, keys, shading="weight", beside=True),
+        column("weights", weights, keys, shading="weight", beside=True, marked=best),
+        scalar("sum", total),
     )
     numbers = (float(scores[best]), highest, total, float(weights[best]))
     line = Line(f"weight of {quoted_token(keys[best])} = exp({{}} - {{}}) / {{}} = {{}}", numbers, ("weights", best, 0))
-    return Step(TITLE, FORMULA, text, arrays, (line,))
-
-
-TITLE = "Softmax: exp, sum, quotient"
-FORMULA = "weight_s = exp(score_s - max) / Σ_j exp(score_j - max)"
+    return Step(SOFTMAX_TITLE, SOFTMAX_FORMULA, text, arrays, (line,))
 
 
 def _all(keys: int) -> str:

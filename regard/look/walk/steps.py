@@ -1,31 +1,27 @@
 """The data of a walk: steps, each with a formula, a few sentences, worked lines, and named arrays of real numbers.
 
-It holds numbers and names only; terminal and page draw it, imported when they are asked for.
+Everything here is numbers and words. How they are drawn is the business of the terminal and of the page, which import this.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal, TypedDict
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from regard.brief import brief, quoted
-from regard.errors import RegardError, UsageError
-from regard.files import finite, write_text
+from regard.errors import RegardError
+from regard.files import finite
 from regard.look.labels import visible, visible_title
 
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
-    from rich.text import Text
-
-DIGITS = 3  # behind the point, where a person does not say how many
-SUFFIXES = (".html", ".json", ".txt")
-Kind = Literal["signed", "weight", "plain"]
+Array = np.ndarray  # float64
+Shading = Literal["signed", "weight", "plain"]  # of cells: both ways from zero, up from zero, or none
+FEW_CELLS = 16  # of an array that is shown although it is folded
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,15 +29,15 @@ class Numbers:
     """A named array (rows, columns) with labels on both axes. A vector is one row, or one column beside another array."""
 
     name: str
-    values: np.ndarray  # float64; minus infinity is a masked score
+    values: Array  # minus infinity is a masked score
     rows: tuple[str, ...]
-    columns: tuple[str, ...] = ()  # their numbers, where nothing is given
-    kind: Kind = "signed"  # how cells are shaded: both ways from zero, up from zero, or not
+    columns: tuple[str, ...] = ()  # numbered from 0, where none are given
+    shading: Shading = "signed"
     beside: bool = False  # to the right of the array before, with the same rows
-    aside: bool = False  # more than most want to see: folded away on a page, left out of a terminal
+    folded: bool = False  # more than most want to see: folded away on a page, left out of a terminal
     picture: bool = False  # drawn as a picture, not as a table
-    remarks: tuple[str, ...] = ()  # of each row, in words
-    marked: int | None = None  # the row that all is about
+    remarks: tuple[str, ...] = ()  # one for each row, in words
+    marked: int | None = None  # the row that the step is about
 
     def __post_init__(self) -> None:
         values = np.array(self.values, dtype=np.float64)
@@ -49,12 +45,23 @@ class Numbers:
         values.flags.writeable = False
         object.__setattr__(self, "values", values)
         if not self.columns:
-            object.__setattr__(self, "columns", tuple(str(number) for number in range(values.shape[1])))
+            object.__setattr__(self, "columns", _numbered(values.shape[1]))
         if values.shape != (len(self.rows), len(self.columns)):
             sizes = f"{len(self.rows)} rows and {len(self.columns)} columns"
             raise RegardError(f"{self.name} is {values.shape}, but has labels for {sizes}")
 
-    def data(self) -> dict[str, Any]:
+    @property
+    def title(self) -> str:
+        """The name and the size, as in `q (4)` or `k (7 x 4)`."""
+        rows, columns = self.values.shape
+        return f"{self.name} ({columns})" if rows == 1 else f"{self.name} ({rows} x {columns})"
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether it is one number without labels."""
+        return self.values.size == 1 and not self.rows[0]
+
+    def data(self) -> dict[str, object]:
         found = {
             "name": self.name,
             "rows": list(self.rows),
@@ -64,14 +71,33 @@ class Numbers:
         return {**found, "remarks": list(self.remarks)} if self.remarks else found
 
 
-def column(name: str, values: Any, rows: Sequence[str], **more: Any) -> Numbers:
+def column(
+    name: str,
+    values: ArrayLike,
+    rows: Sequence[str],
+    *,
+    shading: Shading = "signed",
+    beside: bool = False,
+    remarks: tuple[str, ...] = (),
+    marked: int | None = None,
+) -> Numbers:
     """One number for each row, under the array's own name."""
-    return Numbers(name, np.asarray(values, dtype=np.float64).reshape(-1, 1), tuple(rows), (name,), **more)
+    upright = np.asarray(values, dtype=np.float64).reshape(-1, 1)
+    return Numbers(name, upright, tuple(rows), (name,), shading, beside, remarks=remarks, marked=marked)
 
 
-def number(name: str, value: float) -> Numbers:
+def scalar(name: str, value: float) -> Numbers:
     """A single number."""
-    return Numbers(name, np.array([[value]]), ("",), (name,), kind="plain")
+    return Numbers(name, np.array([[value]]), ("",), (name,), shading="plain")
+
+
+def parameter(name: str, values: Array, rows: tuple[str, ...] = ()) -> Numbers:
+    """Learned numbers, folded away: a matrix with numbered rows, or a vector labelled with the first letter of its name."""
+    return Numbers(name, values, rows or (_numbered(len(values)) if values.ndim == 2 else (name[0],)), folded=True)
+
+
+def _numbered(count: int) -> tuple[str, ...]:
+    return tuple(str(number) for number in range(count))
 
 
 @dataclass(frozen=True)
@@ -80,10 +106,39 @@ class Line:
 
     text: str
     numbers: tuple[float, ...]
-    of: tuple[str, int, int]  # array, row, column
+    of: tuple[str, int, int]  # array, row, column of that last number
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         return {"text": self.text, "numbers": finite(list(self.numbers)), "of": list(self.of)}
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Arrays with the same rows, shown side by side."""
+
+    arrays: tuple[Numbers, ...]
+
+    @property
+    def first(self) -> Numbers:
+        return self.arrays[0]
+
+    @property
+    def title(self) -> str:
+        """The names of all arrays, the first with its size."""
+        return ", ".join([self.first.title, *(array.name for array in self.arrays[1:])])
+
+    @property
+    def is_folded(self) -> bool:
+        """Whether it is not shown at once: a few cells always are."""
+        return self.first.folded and self.first.values.size > FEW_CELLS
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        return next((array.remarks for array in self.arrays if array.remarks), ())
+
+    @property
+    def marked(self) -> int | None:
+        return next((array.marked for array in self.arrays if array.marked is not None), None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +151,17 @@ class Step:
     arrays: tuple[Numbers, ...] = ()
     lines: tuple[Line, ...] = ()
 
-    def data(self) -> dict[str, Any]:
+    def tables(self) -> list[Table]:
+        """Arrays grouped into tables: those that stand beside each other, together."""
+        groups: list[list[Numbers]] = []
+        for array in self.arrays:
+            if array.beside and groups:
+                groups[-1].append(array)
+            else:
+                groups.append([array])
+        return [Table(tuple(group)) for group in groups]
+
+    def data(self) -> dict[str, object]:
         return {
             "title": self.title,
             "formula": self.formula,
@@ -106,14 +171,28 @@ class Step:
         }
 
 
-@dataclass(frozen=True, eq=False)
-class Walk:
-    """One query of one head, from its vector to what attention makes of it. Shows itself on a console and in a notebook."""
+class About(TypedDict, total=False):
+    """Which query of which attention a walk is about. Layers, heads and queries are counted from 0."""
+
+    role: str
+    layer: int
+    head: int
+    query: int
+    token: str
+    path: str
+    queries: list[str]
+    keys: list[str]
+    task: str
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class WalkData:
+    """All numbers and words of a walk."""
 
     title: str
     summary: str
     steps: tuple[Step, ...]
-    about: dict[str, Any] = field(default_factory=dict)  # role, layer, head, query, as numbers and words
+    about: About = field(default_factory=About)
     differences: dict[str, float] = field(default_factory=dict)  # between what was recomputed and what the model gave
 
     def __repr__(self) -> str:
@@ -124,14 +203,14 @@ class Walk:
         """The largest difference between a recomputed number and the model's own; zero where there is no model."""
         return max(self.differences.values(), default=0.0)
 
-    def __getitem__(self, name: str) -> np.ndarray:
+    def __getitem__(self, name: str) -> Array:
         """The array of that name; every name is there once."""
         found = {array.name: array.values for step in self.steps for array in step.arrays}
         if name not in found:
             raise KeyError(f"no numbers {name!r} in this walk; there are {', '.join(found)}")
         return found[name]
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         steps = [{"number": place, **step.data()} for place, step in enumerate(self.steps)]
         head = {"title": self.title, "summary": self.summary, **self.about, "differences": self.differences}
         return {**head, "steps": steps}
@@ -140,121 +219,92 @@ class Walk:
         """Every number in full precision; null is the minus infinity of a masked score."""
         return json.dumps(self.data(), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
 
-    def text(self, width: int = 80, color: bool = False, digits: int = DIGITS) -> str:
-        """The walk for a terminal of that width."""
-        from regard.look.terminal.map import ansi
 
-        drawn = self.drawn(width, color, digits)
-        return ansi(drawn) if color else drawn.plain
-
-    def drawn(self, width: int, colored: bool, digits: int = DIGITS) -> Text:
-        """The same as rich has it."""
-        from regard.look.walk.terminal import draw
-
-        return draw(self, width, colored, digits)
-
-    def html(self, digits: int = DIGITS) -> str:
-        """A whole page; nothing is loaded from elsewhere."""
-        from regard.look.walk.page import page
-
-        return page(self, digits)
-
-    def save(self, path: str | Path, digits: int = DIGITS) -> Path:
-        """Write the walk in the format that the suffix names, whole or not at all."""
-        path = Path(path)
-        if path.suffix.lower() == ".html":
-            return write_text(path, self.html(digits))
-        if path.suffix.lower() == ".json":
-            return write_text(path, self.json())
-        if path.suffix.lower() == ".txt":
-            return write_text(path, self.text(digits=digits) + "\n")
-        found = f"ends in {path.suffix}" if path.suffix else "has no suffix"
-        raise UsageError(f"cannot tell how to write a walk to {path.name}, which {found}; use {', '.join(SUFFIXES)}")
-
-    def _repr_html_(self) -> str:
-        from regard.look.walk.page import fragment
-
-        return fragment(self, DIGITS)
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield self.drawn(options.max_width, console.color_system is not None)
-
+# --- Numbers as a person reads them
 
 OPERATORS = "·+-−/^√"
 
 
-def figure(value: float, digits: int) -> str:
-    """Like -0.123; 7 where it is whole; 6.1e-08 where all shown digits would be zeros."""
+def format_number(value: float, digits: int) -> str:
+    """A number as in -0.123; 7 where it is whole; 6.1e-8 where all shown digits would be zeros."""
     if not math.isfinite(value):
         return "-∞" if value < 0 else str(value)
     if value == round(value) and abs(value) < 1e6:
         return str(int(value))
     if abs(value) < 0.5 * 10**-digits or abs(value) >= 1e6:
-        return short(value, min(1, digits))
+        return format_power(value, min(1, digits))
     return f"{value:.{digits}f}"
 
 
-def short(value: float, digits: int = 0) -> str:
-    """Like 6e-8."""
+def format_power(value: float, digits: int = 0) -> str:
+    """A number with its power of ten, as in 6e-8."""
     power = f"{value:.{digits}e}"
     return power.replace("e-0", "e-").replace("e+0", "e") if value else "0"
 
 
-def figures(values: np.ndarray, digits: int) -> list[list[str]]:
+def format_cells(values: Array, digits: int) -> list[list[str]]:
     """The cells of an array: all whole numbers, or all with digits behind the point."""
     known = values[np.isfinite(values)]
     if (known == known.round()).all() and (np.abs(known) < 1e6).all():
-        return [[figure(value, 0) for value in row] for row in values.tolist()]
-    return [[_cell(value, digits) for value in row] for row in values.tolist()]
+        return [[format_number(value, 0) for value in row] for row in values.tolist()]
+    return [[_format_cell(value, digits) for value in row] for row in values.tolist()]
 
 
-def written(line: Line, digits: int) -> str:
+def _format_cell(value: float, digits: int) -> str:
+    if not math.isfinite(value) or value != round(value):
+        return format_number(value, digits)
+    return f"{value + 0.0:.{digits}f}"  # a whole number among others; plus zero, so that none is -0
+
+
+def format_line(line: Line, digits: int) -> str:
     """The equation with its numbers; a negative one after an operator stands in brackets."""
     parts = line.text.split("{}")
     text = parts[0]
     for value, after in zip(line.numbers, parts[1:], strict=True):
-        shown = figure(value, digits)
+        shown = format_number(value, digits)
         follows = text.rstrip()[-1:]
         text += (f"({shown})" if shown.startswith("-") and follows and follows in OPERATORS else shown) + after
     return text
 
 
-def named(label: str) -> str:
+def format_label(label: str) -> str:
     """The label of a row or column: a token with its spaces made visible, or our own words as they are."""
     return visible(label) if label != label.strip() else visible_title(label)
 
 
-def size_of(array: Numbers) -> str:
-    """Its name and its size."""
-    rows, columns = array.values.shape
-    return f"{array.name} ({columns})" if rows == 1 else f"{array.name} ({rows} x {columns})"
+# --- Words of sentences
 
 
-def tables(arrays: Sequence[Numbers]) -> list[list[Numbers]]:
-    """Arrays that stand beside each other, together."""
-    found: list[list[Numbers]] = []
-    for array in arrays:
-        if array.beside and found:
-            found[-1].append(array)
-        else:
-            found.append([array])
-    return found
+def counted(many: int, one: str) -> str:
+    """A number of things, as in 1 key or 2 keys."""
+    return f"{many} {one}{'' if many == 1 else 's'}"
 
 
-def _cell(value: float, digits: int) -> str:
-    if not math.isfinite(value) or value != round(value):
-        return figure(value, digits)
-    return f"{value + 0.0:.{digits}f}"  # a whole number among others; plus zero, so that none is -0
+def capital(text: str) -> str:
+    """The text with a capital first letter, as a sentence begins."""
+    return text[:1].upper() + text[1:]
 
 
-FIRST = 3  # terms that are written out
+def quoted_token(label: str) -> str:
+    """A token in a sentence."""
+    return f"“{visible(label)}”"
 
 
-def sum_line(
-    name: str, left: np.ndarray, right: np.ndarray, of: tuple[str, int, int], bias: float | None = None
-) -> Line:
+def name_asker(role: str, label: str) -> str:
+    """Who looks: a token, a decoder that is about to write one, or a learned query."""
+    if role == "cross":
+        return f"the decoder (about to write {quoted_token(label)})"
+    return "the learned query" if role == "pool" else quoted_token(label)
+
+
+# --- Worked sums, and the comparison at the end
+
+FIRST_TERMS = 3  # of a sum, written out
+
+
+def sum_line(name: str, left: Array, right: Array, of: tuple[str, int, int], bias: float | None = None) -> Line:
     """name = left_0 · right_0 + left_1 · right_1 + ... + bias, an equation that holds with the numbers it shows."""
-    first = len(left) if len(left) <= FIRST + 1 else FIRST
+    first = len(left) if len(left) <= FIRST_TERMS + 1 else FIRST_TERMS
     terms = ["{} · {}"] * first
     numbers = [float(each) for pair in zip(left[:first], right[:first], strict=True) for each in pair]
     if first < len(left):
@@ -267,42 +317,18 @@ def sum_line(
     return Line(f"{name} = {' + '.join(terms)} = {{}}", (*numbers, total), of)
 
 
-def counted(many: int, one: str) -> str:
-    """1 key, 2 keys."""
-    return f"{many} {one}{'' if many == 1 else 's'}"
-
-
-def capital(text: str) -> str:
-    """The beginning of a sentence."""
-    return text[:1].upper() + text[1:]
-
-
-def quoted_token(label: str) -> str:
-    """A token in a sentence."""
-    from regard.look.labels import visible
-
-    return f"“{visible(label)}”"
-
-
-def asker(role: str, label: str) -> str:
-    """Who looks: a token, a decoder that is about to write one, or a learned query."""
-    return {"cross": f"the decoder (about to write {quoted_token(label)})", "pool": "the learned query"}.get(
-        role, quoted_token(label)
-    )
-
-
-def ending_step(pairs: dict[str, tuple[np.ndarray, np.ndarray]]) -> tuple[Step, dict[str, float]]:
-    """Of each name, the recomputed array and the model's; the last pair is shown whole."""
+def compare_step(pairs: Mapping[str, tuple[Array, Array]]) -> tuple[Step, dict[str, float]]:
+    """The last step: recomputed arrays and the model's own, by name, and how far they differ. The last pair is shown whole."""
     differences = {name: float(np.abs(mine - model).max()) for name, (mine, model) in pairs.items()}
     name, (mine, model) = list(pairs.items())[-1]
     worst = max(differences.values())
     text = (
         "All numbers above were computed again from the model's weights, in double precision and without its own code. "
-        f"recomputed = the model's output, difference {short(worst)} "
+        f"recomputed = the model's output, difference {format_power(worst)} "
         f"(the largest number is {np.abs(model).max():.3g})."
     )
     arrays = (
         Numbers(f"{name}, twice", np.stack([mine, model]), ("recomputed", "the model's")),
-        column("differences", list(differences.values()), tuple(differences), kind="plain"),
+        column("differences", list(differences.values()), tuple(differences), shading="plain"),
     )
     return Step("Recomputed = the model's output", "max |recomputed - model|", text, arrays), differences

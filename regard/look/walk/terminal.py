@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from rich.cells import cell_len, set_cell_size
@@ -11,17 +12,18 @@ from rich.text import Text
 
 from regard.look.colors import GLOW, color, hexadecimal, ink_on, scale_top
 from regard.look.walk.shades import signed
-from regard.look.walk.steps import Numbers, Step, Walk, figures, named, size_of, tables, written
+from regard.look.walk.steps import Numbers, Step, Table, WalkData, format_cells, format_label, format_line
 
 WIDEST_LABEL = 16
-FEW = 16  # cells of an array that is shown although it is aside
 MOST_ROWS = 40  # of a table; what is more is cut in the middle
+MOST_POSITIONS = 16  # of the picture of sines and cosines
 INDENT = "   "
 MORE, WHOLE = " more: ", "\u00a0more:\u00a0"  # of a sum: not to be broken over two lines
+SHADES = " ░▒▓█"  # from -1 to 1, where there is no colour
 
 
-def draw(walk: Walk, width: int, colored: bool, digits: int) -> Text:
-    """The whole walk."""
+def draw(walk: WalkData, width: int, colored: bool, digits: int) -> Text:
+    """Draw the whole walk."""
     lines = [Text(line, style="bold") for line in textwrap.wrap(walk.title, width)]
     lines += [Text(line) for line in textwrap.wrap(walk.summary, width)]
     for number, step in enumerate(walk.steps):
@@ -34,11 +36,11 @@ def _step(step: Step, number: int, width: int, colored: bool, digits: int) -> It
     yield from _wrapped(step.formula, width, "italic")
     yield from _wrapped(step.text, width)
     for line in step.lines:
-        yield from _wrapped(written(line, digits).replace(MORE, WHOLE), width, "cyan", more=INDENT * 2)
-    for table in tables(step.arrays):
-        if table[0].picture:
-            yield from (Text(INDENT).append(line) for line in blocks(table[0], width - len(INDENT), colored))
-        elif not table[0].aside or table[0].values.size <= FEW:
+        yield from _wrapped(format_line(line, digits).replace(MORE, WHOLE), width, "cyan", more=INDENT * 2)
+    for table in step.tables():
+        if table.first.picture:
+            yield from (Text(INDENT).append(line) for line in _picture(table.first, width - len(INDENT), colored))
+        elif not table.is_folded:
             yield from (Text(INDENT).append(line) for line in _table(table, width - len(INDENT), colored, digits))
 
 
@@ -47,69 +49,67 @@ def _wrapped(text: str, width: int, style: str = "", more: str = INDENT) -> Iter
         yield Text(line.replace(WHOLE, MORE), style=style)
 
 
-def _table(table: Sequence[Numbers], width: int, colored: bool, digits: int) -> Iterator[Text]:
+class Column(NamedTuple):
+    """A column as text: its heading, its cells, and the array it belongs to (None for the gap in a wide array)."""
+
+    name: str
+    cells: list[str]
+    array: Numbers | None
+
+    @property
+    def width(self) -> int:
+        return max(map(cell_len, [self.name, *self.cells]))
+
+
+def _table(table: Table, width: int, colored: bool, digits: int) -> Iterator[Text]:
     """One table of one or several arrays with the same rows."""
-    first = table[0]
-    remarks = next((each.remarks for each in table if each.remarks), ())
-    labels = [_cut(named(row)) for row in first.rows]
+    first, remarks = table.first, table.remarks
+    labels = [_cut(format_label(row)) for row in first.rows]
     margin = max(map(cell_len, labels))
     room = width - margin - (max(map(len, remarks)) + 2 if remarks else 0)
-    columns = _columns(table, room, digits)
-    if first.values.size == 1 and not first.rows[0]:
-        yield Text(f"{first.name} = {columns[0][1][0]}")
+    columns = _columns(table.arrays, room, digits)
+    if first.is_scalar:
+        yield Text(f"{first.name} = {columns[0].cells[0]}")
         return
     if len(first.columns) > 1:
-        yield Text(", ".join([size_of(first), *(each.name for each in table[1:])]), style="dim")
-    wide = [max(map(cell_len, [name, *cells])) for name, cells, _ in columns]
-    header = "".join("  " + _right(name, size) for (name, _, _), size in zip(columns, wide, strict=True))
-    yield Text(" " * margin + header, style="dim")
+        yield Text(table.title, style="dim")
+    yield Text(" " * margin + "".join("  " + _right(each.name, each.width) for each in columns), style="dim")
     for row in _some(len(labels)):
-        if row < 0:
+        if row is None:
             yield Text(f"… {len(labels) - MOST_ROWS} more", style="dim")
             continue
         line = Text(set_cell_size(labels[row], margin), style="bold" if row == first.marked else "")
-        for (_, cells, array), size in zip(columns, wide, strict=True):
+        for column in columns:
             line.append("  ")
-            line.append(_right(cells[row], size), style=_style(array, row, colored))
+            line.append(_right(column.cells[row], column.width), style=_style(column.array, row, colored))
         if remarks and remarks[row]:
             line.append(f"  {remarks[row]}", style="dim")
         yield line
 
 
-Column = tuple[str, list[str], Numbers | None]
-
-
-def _columns(table: Sequence[Numbers], room: int, digits: int) -> list[Column]:
-    """Every column as text; of the array with many, the first and the last that fit, and between them how many more."""
-    each = [_texts(array, digits) for array in table]
-    single = sum(_width(columns[0]) for columns in each if len(columns) == 1)
-    found: list[Column] = []
-    for columns in each:
-        if len(columns) == 1:
-            found += columns
-            continue
-        widest = max(map(_width, columns))
-        fitting = max(2, (room - single) // widest)
-        if fitting >= len(columns):
-            found += columns
-            continue
-        more = f"… {len(columns) - fitting} more …"
-        fitting = max(2, (room - single - len(more) - 2) // widest)
-        more = f"… {len(columns) - fitting} more …"
-        front = (fitting + 1) // 2
-        found += columns[:front]
-        found.append((more, ["…"] * len(columns[0][1]), None))
-        found += columns[len(columns) - (fitting - front) :]
-    return found
+def _columns(arrays: Sequence[Numbers], room: int, digits: int) -> list[Column]:
+    """Every column as text; of an array with many, those that fit."""
+    each = [_texts(array, digits) for array in arrays]
+    single = sum(columns[0].width + 2 for columns in each if len(columns) == 1)
+    return [column for columns in each for column in _fitting(columns, room - single)]
 
 
 def _texts(array: Numbers, digits: int) -> list[Column]:
-    cells = figures(array.values, digits)
-    return [(name, [row[place] for row in cells], array) for place, name in enumerate(array.columns)]
+    cells = format_cells(array.values, digits)
+    return [Column(name, [row[place] for row in cells], array) for place, name in enumerate(array.columns)]
 
 
-def _width(column: Column) -> int:
-    return max(map(cell_len, [column[0], *column[1]])) + 2
+def _fitting(columns: list[Column], room: int) -> list[Column]:
+    """The columns, or the first and the last that fit, and between them how many more."""
+    widest = max(column.width + 2 for column in columns)
+    fitting = max(2, room // widest)
+    if len(columns) == 1 or fitting >= len(columns):
+        return columns
+    more = f"… {len(columns) - fitting} more …"
+    fitting = max(2, (room - len(more) - 2) // widest)
+    gap = Column(f"… {len(columns) - fitting} more …", ["…"] * len(columns[0].cells), None)
+    front = (fitting + 1) // 2
+    return [*columns[:front], gap, *columns[len(columns) - (fitting - front) :]]
 
 
 def _cut(label: str) -> str:
@@ -120,27 +120,23 @@ def _right(text: str, width: int) -> str:
     return " " * (width - cell_len(text)) + text
 
 
-def _some(rows: int) -> list[int]:
-    """All rows, or the first and the last of very many; -1 stands for those between."""
+def _some(rows: int) -> list[int | None]:
+    """All rows, or the first and the last of very many; None stands for those between."""
     if rows <= MOST_ROWS:
         return list(range(rows))
     half = MOST_ROWS // 2
-    return [*range(half), -1, *range(rows - half, rows)]
+    return [*range(half), None, *range(rows - half, rows)]
 
 
 def _style(array: Numbers | None, row: int, colored: bool) -> str:
     """Weights have their colour behind them."""
-    if array is None or not colored or array.kind != "weight" or array.values.shape[1] > 1:
+    if array is None or not colored or array.shading != "weight" or array.values.shape[1] > 1:
         return ""
     ground = color(GLOW, float(array.values[row, 0]) / scale_top(np.asarray(array.values)))
     return f"{hexadecimal(ink_on(ground))} on {hexadecimal(ground)}"
 
 
-SHADES = " ░▒▓█"  # from -1 to 1, where there is no colour
-MOST_POSITIONS = 16  # of a picture in a terminal
-
-
-def blocks(table: Numbers, width: int, colored: bool) -> Iterator[Text]:
+def _picture(table: Numbers, width: int, colored: bool) -> Iterator[Text]:
     """A table of sines and cosines as rows of cells, sines left and cosines right, some of the pairs where room is short."""
     rows, columns = table.values.shape
     margin = len(str(rows - 1)) + 2
@@ -159,7 +155,7 @@ def blocks(table: Numbers, width: int, colored: bool) -> Iterator[Text]:
                 line.append(_block(float(value), colored), style=_ground(float(value)) if colored else "")
             line.append("" if half else "  ")
         yield line
-    yield _blocks_legend(colored)
+    yield _legend(colored)
 
 
 def _ground(value: float) -> str:
@@ -170,7 +166,7 @@ def _block(value: float, colored: bool) -> str:
     return " " if colored else SHADES[min(int((value + 1) / 2 * len(SHADES)), len(SHADES) - 1)]
 
 
-def _blocks_legend(colored: bool) -> Text:
+def _legend(colored: bool) -> Text:
     if not colored:
         return Text(f"-1 {SHADES} 1", style="dim")
     legend = Text("-1 ")

@@ -8,42 +8,44 @@ from __future__ import annotations
 import numpy as np
 
 from regard.errors import UsageError
-from regard.look.walk.embedding import sinusoid
-from regard.look.walk.heads import Heads
+from regard.look.walk.embedding import Linear, sinusoid
+from regard.look.walk.heads import MultiHeadLook
 from regard.look.walk.heads_steps import heads_steps
-from regard.look.walk.steps import Numbers, Step, Walk, quoted_token
+from regard.look.walk.softmax import LATER
+from regard.look.walk.steps import About, Array, Numbers, Step, quoted_token
+from regard.look.walk.walk import Walk
 
 TOKENS = ("she", "reads", "books")
 X = ((1, 0, 1, 0), (0, 2, 0, 1), (1, 1, 0, 1))
 W_Q = ((1, 0, 2, 0), (1, 0, 0, 0), (0, 2, 0, 2), (0, 0, 0, 2))
 W_K = ((0, 0, 3, 0), (0, 0, 0, 1), (0, 3, 0, 0), (0, 0, 0, 0))
 W_V = ((1, 0, 0, 2), (0, 3, 0, 0), (0, 0, 1, 0), (1, 0, 0, 1))
-LATER = "later than the query"
 
 
 def toy_walk(role: str = "self", query: int | str | None = None) -> Walk:
-    """`role` is self or causal; without a query it is the last token, or where something is masked the second."""
+    """Walk through the example as self or causal; `query` is a token or its place (None: the last, or if causal the second)."""
     if role not in ("self", "causal"):
         raise UsageError(
             f"the worked example has the roles self and causal, not {role}; leave out --role, or train a model"
         )
     place = _place(query, 1 if role == "causal" else 2)
-    x, w_q, w_k, w_v = (np.array(each, dtype=np.float64) for each in (X, W_Q, W_K, W_V))
+    x = np.array(X, dtype=np.float64)
+    w_q, w_k, w_v = (Linear(np.array(each, dtype=np.float64)) for each in (W_Q, W_K, W_V))
     allowed = np.arange(len(TOKENS)) <= place if role == "causal" else np.ones(len(TOKENS), dtype=bool)
     reasons = tuple("" if seen else LATER for seen in allowed)
-    given = Heads(
-        TOKENS, TOKENS, place, quoted_token(TOKENS[place]), head=0, heads=1, groups=1,
-        x=x, memory=None, w_q=w_q, w_k=w_k, w_v=w_v, w_o=None, allowed=allowed[None], reasons=reasons,
+    look = MultiHeadLook(
+        TOKENS, TOKENS, place, quoted_token(TOKENS[place]), head=0, heads=1, groups=1, x=x, memory=None,
+        to_query=w_q, to_key=w_k, to_value=w_v, to_out=None, allowed=allowed[None], reasons=reasons,
     )  # fmt: skip
-    steps = (_given_step(x), _position_step(place), *heads_steps(given)[1:], _ending_step(given))
+    steps = (_vectors_step(x), _position_step(place), *heads_steps(look)[1:], _left_out_step(look))
     kind = "causal self-attention" if role == "causal" else "self-attention"
     title = f"Attention on paper: where {quoted_token(TOKENS[place])} looks"
     summary = f"A worked example: {kind} of one head over 3 tokens of 4 dimensions, with whole numbers instead of learned ones."
-    about = {"role": role, "layer": 0, "head": 0, "query": place, "token": TOKENS[place], "keys": list(TOKENS)}
+    about: About = {"role": role, "layer": 0, "head": 0, "query": place, "token": TOKENS[place], "keys": list(TOKENS)}
     return Walk(title, summary, steps, about)
 
 
-def _given_step(x: np.ndarray) -> Step:
+def _vectors_step(x: Array) -> Step:
     text = (
         "Three tokens, each a vector of four numbers. A model learns such vectors; here they are given, small and whole, so "
         "that every step can be followed on paper."
@@ -63,8 +65,8 @@ def _position_step(place: int) -> Step:
     return Step("Positions: shown, not added", formula, text, (Numbers("table", table, places, marked=place),))
 
 
-def _ending_step(given: Heads) -> Step:
-    label = given.queries[given.query]
+def _left_out_step(look: MultiHeadLook) -> Step:
+    label = look.label
     text = (
         f"The four numbers above are what {quoted_token(label)} has become: itself, seen in its sentence. A model has several "
         "such heads, joins them with one more matrix W_o, and does all this again in the next layer. Try it with a model of "
