@@ -19,7 +19,7 @@ from regard.inspect.faithfulness import COUNTED, MEAN, ONLY, THROUGH, faithfulne
 from regard.models.table import build
 from regard.predictor import Predictor
 from regard.tasks.config import run_config
-from regard.tasks.table import USERS
+from regard.tasks.table import PREDICTORS
 from regard.tasks.translate.predictor import Translator
 from regard.tokens import TokenizerPair, train_tokenizer
 from regard.tokens.config import TokensConfig
@@ -153,7 +153,7 @@ def real(task: str, model: dict[str, Any]) -> Any:
     built = build(task, config.model, vocabulary, smoothing=0.0, **labels).eval()  # type: ignore[arg-type]
     more: dict[str, Any] = {"labels": ("good", "bad"), "longest": 24} if task == "classify" else {}
     bundle = BundleConfig(task=task, tokens=config.tokens, vocabulary=vocabulary, model=config.model, **more)
-    return USERS[task](Bundle(bundle, built, TokenizerPair(TOKENIZER, TOKENIZER), {}))
+    return PREDICTORS[task](Bundle(bundle, built, TokenizerPair(TOKENIZER, TOKENIZER), {}))
 
 
 TRANSFORMER = {

@@ -19,7 +19,7 @@ from regard.inspect.heads import heads_of, induction, losses_without, repeated, 
 from regard.inspect.texts import Material, Texts, prepare, stretches
 from regard.models.table import build
 from regard.tasks.config import run_config
-from regard.tasks.table import USERS
+from regard.tasks.table import PREDICTORS
 from regard.tokens import TokenizerPair, TokensConfig, train_tokenizer
 
 PAIRS = [
@@ -53,7 +53,7 @@ def user_of(task: str, model: dict[str, Any] | None = None) -> Any:
             parameter.mul_(4.0 if parameter.dim() > 1 else 1.0)
     more: dict[str, Any] = {"labels": ("good", "bad"), "longest": 24} if task == "classify" else {}
     bundle = BundleConfig(task=task, tokens=config.tokens, vocabulary=vocabulary, model=config.model, **more)
-    return USERS[task](Bundle(bundle, built, TokenizerPair(tokenizer, tokenizer), {}))
+    return PREDICTORS[task](Bundle(bundle, built, TokenizerPair(tokenizer, tokenizer), {}))
 
 
 def data_of(task: str) -> list[Any]:

@@ -25,7 +25,7 @@ from regard.models.table import FAMILIES, TASKS, build, build_model
 from regard.noise import noise
 from regard.tasks.config import run_config
 from regard.tasks.run import RunResult, start_run
-from regard.tasks.table import USERS, prepare
+from regard.tasks.table import PREDICTORS, prepare
 from regard.tasks.translate.predictor import Translator
 from regard.tokens import TokenizerPair, TokensConfig, train_tokenizer
 from regard.training.config import TrainConfig
@@ -355,7 +355,7 @@ def test_a_predictor_is_where_its_model_is(task: str) -> None:
     sees = task in ("classify-pictures", "caption", "answer")
     about = {"vocabulary": (VOCABULARY,), "labels": ("a", "b"), "pictures": SEEN if sees else None, "model": config}
     bundle = Bundle(BundleConfig(task=task, **about), fresh(task, config.kind), TokenizerPair(tokenizer, tokenizer), {})
-    predictor = USERS[task](bundle)
+    predictor = PREDICTORS[task](bundle)
     assert predictor.device.type == "cpu"
     bundle.model.to("meta")
     assert predictor.device.type == "meta"

@@ -18,7 +18,7 @@ from regard.attention.kernels.sparse import SlidingWindow, WindowState
 from regard.decode.config import DecodeConfig
 from regard.decode.ranking import Hypothesis
 from regard.decode.search import generate
-from regard.tasks.table import USERS
+from regard.tasks.table import PREDICTORS
 from regard.tokens import BEGIN, END, PAD, UNKNOWN
 
 WRITERS = [
@@ -178,7 +178,7 @@ SEARCHED = {
 def user_of(name: str) -> Any:
     """A predictor around the random weights of a case."""
     bundle = CASES[name][0]()
-    return USERS[bundle.config.task](bundle)
+    return PREDICTORS[bundle.config.task](bundle)
 
 
 def pictures() -> list[np.ndarray]:

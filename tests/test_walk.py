@@ -23,7 +23,7 @@ from regard.inspect.walk_pass import reasons_of
 from regard.look.walk import Walk
 from regard.models.table import build
 from regard.tasks.config import run_config
-from regard.tasks.table import USERS
+from regard.tasks.table import PREDICTORS
 from regard.tokens import TokenizerPair, TokensConfig, train_tokenizer
 
 TEXTS = ["the old man saw a grey cat at night", "die alte katze sah am abend einen mann"]
@@ -46,7 +46,7 @@ def user_of(task: str, model: dict[str, Any], dtype: torch.dtype = torch.float64
             parameter.add_(torch.randn(parameter.shape) * 0.3)
     more = {"labels": ("a", "b", "c"), "longest": 23} if task == "classify" else {}
     bundle = BundleConfig(task=task, tokens=settings, vocabulary=sizes, model=config, **more)
-    return USERS[task](
+    return PREDICTORS[task](
         Bundle(bundle, built.eval().to(dtype).requires_grad_(False), TokenizerPair(tokenizer, tokenizer), {})
     )
 

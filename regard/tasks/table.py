@@ -8,13 +8,13 @@ from typing import Any, Protocol
 from regard.bundle import load_bundle
 from regard.errors import UsageError
 from regard.runs import bundle_folder
-from regard.tasks.answer.predictor import AnswerUser
+from regard.tasks.answer.predictor import QuestionAnswerer
 from regard.tasks.answer.recipe import prepare_answer
 from regard.tasks.caption.predictor import Captioner
 from regard.tasks.caption.recipe import prepare_caption
 from regard.tasks.classify.predictor import TextClassifier
 from regard.tasks.classify.recipe import prepare_classify
-from regard.tasks.classify_pictures.predictor import PictureUser
+from regard.tasks.classify_pictures.predictor import PictureLabeller
 from regard.tasks.classify_pictures.recipe import prepare_classify_pictures
 from regard.tasks.config import RunConfig
 from regard.tasks.fill.predictor import Filler
@@ -26,14 +26,14 @@ from regard.tasks.translate.predictor import Translator
 from regard.tasks.translate.recipe import prepare_translate
 from regard.training.events import Tell, Working, silent
 
-USERS: dict[str, Any] = {
+PREDICTORS: dict[str, Any] = {
     "translate": Translator,
     "generate": Generator,
     "fill": Filler,
     "classify": TextClassifier,
-    "classify-pictures": PictureUser,
+    "classify-pictures": PictureLabeller,
     "caption": Captioner,
-    "answer": AnswerUser,
+    "answer": QuestionAnswerer,
 }
 
 
@@ -48,7 +48,7 @@ def load_model(path: str | Path, device: str = "cpu", task: str | None = None) -
     own = verb_of(bundle.config.task)
     if task is not None and own != task:
         raise UsageError(f"{path} is a model to {own}, not to {task}; try: regard {own}")
-    return USERS[bundle.config.task](bundle)
+    return PREDICTORS[bundle.config.task](bundle)
 
 
 class Prepare(Protocol):
