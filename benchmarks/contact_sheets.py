@@ -28,7 +28,7 @@ from regard.data.builtin.scenes import scenes
 from regard.data.pictures.captions import read_captions, read_questions
 from regard.data.pictures.decode import read_picture
 from regard.look.pictures import PictureMap
-from regard.tasks.answer.predictor import AnswerUser
+from regard.tasks.answer.predictor import QuestionAnswerer
 from regard.tasks.caption.predictor import Captioner
 from regard.tasks.configure import run_config
 from regard.tasks.run import start_run
@@ -93,7 +93,7 @@ def captioned(options: argparse.Namespace, random: np.random.Generator) -> Itera
 
 def asked(options: argparse.Namespace, random: np.random.Generator) -> Iterator[tuple[Path, PictureMap, str]]:
     """Questions chosen at random, each with the model's answer and the right one."""
-    user, found = AnswerUser.load(options.run), read_questions(find_file(options.on))
+    user, found = QuestionAnswerer.load(options.run), read_questions(find_file(options.on))
     for place in sorted(random.choice(len(found.questions), options.count, replace=False)):
         path, question = found.paths[found.pictures[place]], found.questions[place]
         answer = user.answer(path, question).answer

@@ -12,7 +12,7 @@ one that the model writes: one pass over it gives the same weights as the steps 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
@@ -24,6 +24,7 @@ from regard.attention import Role, Seen, record
 from regard.brief import brief
 from regard.bundle import Bundle, load_bundle
 from regard.errors import UsageError
+from regard.look import SentenceAttention, sentence_of
 from regard.models.loss import target_log_probabilities
 from regard.runs import bundle_folder
 from regard.tokens import TextTokenizer
@@ -116,6 +117,13 @@ class Predictor:
     def output_table(self) -> Tensor:
         """The output layer, (V, D): its product with a vector of a reading are the logits of the next token."""
         raise UsageError(f"a model to {self.config.task} predicts no tokens of a whole text")
+
+    def attentions(self, text: str, second: str | None = None) -> SentenceAttention:
+        """All attentions of one pass over a text, first the one that a person wants to see first."""
+        reading = self.read(text, second)
+        seen = reading.look()
+        found = sentence_of(seen, reading.role if seen.only(reading.role) else None)
+        return replace(found, notes=(*found.notes, *reading.notes))
 
     def as_row(self, ids: Sequence[int]) -> Tensor:
         """Ids as a batch of one: (1, T)."""

@@ -19,7 +19,7 @@ from regard.bundle import Bundle, BundleConfig
 from regard.cli import main
 from regard.decode.config import DecodeConfig
 from regard.errors import UsageError
-from regard.inspect.looking import View, attention_of, look_at
+from regard.inspect.looking import View, look_at
 from regard.inspect.walk import walk
 from regard.look import AttentionMap, SentenceAttention, map_of, sentence_of
 from regard.look.layers import MixingMatrices
@@ -176,7 +176,7 @@ def test_layers_and_heads_are_counted_from_zero_in_every_view(
         assert code == 2 and "other roles: causal 2 layers x 3 heads, self 2 layers x 3 heads" in error
     for choice in ((99, None), (0, 99), (None, 1)):
         with pytest.raises(UsageError, match="other roles: self 2 layers x 3 heads, causal 2 layers x 3 heads"):
-            attention_of(translator, TEXT, DATE).map(*choice)
+            translator.attentions(TEXT, DATE).map(*choice)
     walked = walk(translator, TEXT, layer=1, head=2)
     assert "layer 1 of 2, head 2 of 3, both counted from 0" in walked.summary
 

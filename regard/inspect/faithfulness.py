@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol, cast
 
 import numpy as np
 import torch
 
 from regard.attention import record
+from regard.data.batch import LabelBatch
 from regard.data.batches import Row, as_row, label_batches
 from regard.data.labelled import Labelled
+from regard.data.pairs import Pair
 from regard.errors import UsageError
 from regard.evaluate.faithful import Case, score_maps
 from regard.inspect.heads import Progress, words_in
-from regard.inspect.texts import TOGETHER, Map, Material, Texts, pair_texts, prepare
+from regard.inspect.texts import TOGETHER, LabelPredictor, Map, Material, PairPredictor, Texts, pair_texts, prepare
 from regard.look.heads import Faithfulness, MapScore
 from regard.look.sentence import rollout
-from regard.predictor import check_predictor
+from regard.predictor import Predictor, check_predictor
 from regard.tokens.words import Words
 
 MEAN, ONLY, COUNTED = "mean of all heads", "its attention", "what counted"
@@ -30,6 +32,7 @@ class Subject(Protocol):
     """Texts of which words can be removed."""
 
     texts: Texts
+
     axis: str  # whose words are removed
     what: str  # whose probability falls, for the person
 
@@ -37,7 +40,7 @@ class Subject(Protocol):
         """Each time a text, by number, without the tokens at these places."""
 
     def maps(self) -> list[Maps]:
-        """Of each text."""
+        """The maps of each text."""
 
     def asked(self, text: int) -> np.ndarray:
         """Which predictions of a text count: booleans (T,)."""
@@ -48,15 +51,16 @@ class TranslationSubject:
 
     axis = "source"
 
-    def __init__(self, read: Texts, reference: bool) -> None:
+    def __init__(self, predictor: PairPredictor, read: Texts, reference: bool) -> None:
+        self.predictor = predictor
         self.what = f"tokens of {'the reference' if reference else 'its own greedy translation'}"
-        self.texts = read if reference else _own(read)
+        self.texts = read if reference else _own(predictor, read)
 
     def without(self, each: Sequence[tuple[int, Sequence[int]]]) -> Texts:
         """Sources and targets come with their end, which `pair_texts` adds again."""
         ids = self.texts.ids
         pairs = [(_removed(ids[n]["source"][:-1], gone), ids[n]["target"][:-1]) for n, gone in each]
-        return pair_texts(self.texts.predictor, pairs, self.texts.name, ())
+        return pair_texts(self.predictor, pairs, self.texts.name)
 
     def maps(self) -> list[Maps]:
         found: list[list[Map]] = [[] for _ in range(len(self.texts))]
@@ -67,18 +71,16 @@ class TranslationSubject:
         return [_of_source(each) for each in found]
 
     def asked(self, text: int) -> np.ndarray:
-        special = self.texts.predictor.tokenizers.target.specials.all
+        special = self.predictor.tokenizers.target.specials.all
         return np.array([number not in special for number in self.texts.ids[text]["target"]])
 
 
-def _own(read: Texts) -> Texts:
+def _own(predictor: PairPredictor, read: Texts) -> Texts:
     """The sources with the model's own translations, in place of the references."""
-    predictor = read.predictor
-    found = predictor.translate([pair[0] for pair in read.raw], beam=1, n_best=1)
-    own = [(predictor.tokenizers.source.encode(each.source), each.ids) for each in found if each.ids]
+    own = predictor.greedy_pairs([source for source, _ in cast("Sequence[Pair]", read.raw)])
     if not own:
         raise UsageError("the model's own translations are empty; ask for references (--reference, reference=True)")
-    return pair_texts(predictor, own, read.name, ())
+    return pair_texts(predictor, own, read.name)
 
 
 def _of_source(maps: Sequence[Map]) -> Maps:
@@ -111,34 +113,34 @@ class LabelSubject:
 
     axis = "text"
 
-    def __init__(self, read: Texts, reference: bool) -> None:
+    def __init__(self, predictor: LabelPredictor, read: Texts, reference: bool) -> None:
+        self.predictor = predictor
         self.what = "the right label" if reference else "the label that the model gives"
-        raw: Sequence[Labelled] = read.raw
+        raw = cast("Sequence[Labelled]", read.raw)
         if any(each.heads is not None for each in raw):
             raise UsageError("a tree has no place for a word that is removed; faithfulness is for texts without trees")
-        predictor = read.predictor
         shares = predictor.probabilities([each.text for each in raw], [each.second for each in raw])
         self._labels = (
             np.array([predictor.labels.index(each.label) for each in raw]) if reference else shares.argmax(axis=1)
         )
         self._rows = [as_row(predictor.tokenizer, each.text, each.second, predictor.longest) for each in raw]
-        self.texts = self._texts(read, self._rows, self._labels)
+        self.texts = self._texts(read.name, self._rows, self._labels)
 
-    @staticmethod
-    def _texts(like: Texts, rows: Sequence[Row], labels: np.ndarray) -> Texts:
-        batches = label_batches(rows, labels, like.predictor.tokenizer, TOGETHER, seed=0)
+    def _texts(self, name: str, rows: Sequence[Row], labels: np.ndarray) -> Texts:
+        batches = label_batches(rows, labels, self.predictor.tokenizer, TOGETHER, seed=0)
         ids = [{"text": tuple(int(number) for number in row)} for row, _ in rows]
-        return Texts(like.predictor, ids, [(group, batches.take(group)) for group in batches.plan(0)], like.name)
+        return Texts(self.predictor, ids, [(group, batches.take(group)) for group in batches.plan(0)], name)
 
     def without(self, each: Sequence[tuple[int, Sequence[int]]]) -> Texts:
         rows = [(np.delete(self._rows[n][0], list(gone)), np.delete(self._rows[n][1], list(gone))) for n, gone in each]
-        return self._texts(self.texts, rows, self._labels[[number for number, _ in each]])
+        return self._texts(self.texts.name, rows, self._labels[[number for number, _ in each]])
 
     @torch.inference_mode()
     def maps(self) -> list[Maps]:
         """What counted for the label, as `regard look` shows it; and the mean over the queries of each head."""
-        predictor, found = self.texts.predictor, list[Maps]({} for _ in range(len(self.texts)))
+        predictor, found = self.predictor, list[Maps]({} for _ in range(len(self.texts)))
         for numbers, batch in self.texts.batches:
+            assert isinstance(batch, LabelBatch)
             batch = batch.to(predictor.device)
             with record(predictor.model) as seen:
                 predictor.model.logits(batch)
@@ -166,14 +168,14 @@ PART = 16  # texts whose words are removed at once, so that progress can be seen
 
 
 def faithfulness(
-    predictor: Any,
-    data: Material | Sequence[Any],
+    predictor: Predictor,
+    data: Material | Sequence[object],
     *,
     texts: int = 200,
     reference: bool = False,
     progress: Progress | None = None,
 ) -> Faithfulness:
-    """Of the maps of a model that translates or classifies: of each head, of layers, of all.
+    """Measure how faithful the maps of a model that translates or classifies are: of each head, of layers, of all.
 
     reference   what shall be predicted is what the data say, not what the model itself says
     """
@@ -181,13 +183,19 @@ def faithfulness(
     check_faithful(predictor)
     material = data if isinstance(data, Material) else Material(data)
     read = prepare(predictor, material, texts, longest=LONGEST)
-    kind = TranslationSubject if predictor.config.task == "translate" else LabelSubject
-    return measure_faithfulness(kind(read, reference), progress)
+    return measure_faithfulness(_subject(predictor, read, reference), progress)
 
 
-def check_faithful(predictor: Any) -> None:
+def _subject(predictor: Predictor, read: Texts, reference: bool) -> Subject:
+    if isinstance(predictor, PairPredictor):
+        return TranslationSubject(predictor, read, reference)
+    assert isinstance(predictor, LabelPredictor)
+    return LabelSubject(predictor, read, reference)
+
+
+def check_faithful(predictor: Predictor) -> None:
     """Refuse in words where there is no source whose words could be removed."""
-    if predictor.config.task not in ("translate", "classify"):
+    if not isinstance(predictor, PairPredictor | LabelPredictor):
         raise UsageError(
             "faithfulness asks whether an output depends on the words of a source; a model to "
             f"{predictor.config.task} has none: take one that translates or classifies"

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
 
 import numpy as np
 
@@ -19,10 +18,10 @@ from regard.data.pairs import Pair
 from regard.errors import UsageError, nearest
 from regard.evaluate.alignment import Aligner
 from regard.evaluate.ratios import Estimate, ratios
-from regard.inspect.texts import ROLES, Material, Texts, prepare, stretches, tokenizer_of
+from regard.inspect.texts import ROLES, LanguagePredictor, Material, TextPredictor, Texts, prepare, stretches
 from regard.look.heads import Head, HeadName, HeadReport, Induction, LayerRemoved
 from regard.look.roles import Looked, Tally, WordLinks, measure
-from regard.predictor import check_predictor
+from regard.predictor import Predictor, check_predictor
 from regard.tokens.words import Words, is_special, word_label, words_of
 
 Progress = Callable[[int, int], None]
@@ -55,8 +54,8 @@ def losses_without(texts: Texts, removal: Sequence[Remove]) -> np.ndarray:
         return texts.losses()[0]
 
 
-def head_removal(head: Any) -> list[Remove]:
-    """Of one head, as a report has it."""
+def head_removal(head: Head) -> list[Remove]:
+    """The removal of one head of a report."""
     return [Remove(head.role, head.layer, head=head.head)]
 
 
@@ -64,8 +63,8 @@ FEW = 500  # pairs, from which an aligner learns little: many words come once
 
 
 def heads_of(
-    predictor: Any,
-    data: Material | Sequence[Any],
+    predictor: Predictor,
+    data: Material | Sequence[object],
     *,
     texts: int = 200,
     role: Role | None = None,
@@ -73,7 +72,7 @@ def heads_of(
     name: str = "",
     progress: Progress | None = None,
 ) -> HeadReport:
-    """Of a model to translate, generate, fill or classify.
+    """Measure where each head of a model of text looks, which role that is, and what the loss is without it.
 
     data      pairs of texts; running texts; labelled texts, as (text, label); or what `material_of` found
     texts     the first so many that fit
@@ -95,7 +94,7 @@ def heads_of(
     return _with_removals(report, read, progress) if removal else report
 
 
-def _nothing(predictor: Any, role: str | None) -> str:
+def _nothing(predictor: Predictor, role: str | None) -> str:
     what = "attention between tokens" if role is None else f"attention in the role {role}"
     return f"this model ({predictor.config.model.kind}) has no {what}; regard summary shows what it is made of"
 
@@ -103,9 +102,7 @@ def _nothing(predictor: Any, role: str | None) -> str:
 def _roles(texts: Texts, material: Material, roles: Sequence[Role]) -> tuple[list[Head], str]:
     """Every head with what the rules measured, in the order of the model, and what the aligner learned from."""
     labels, tallies, paths = texts.labels(), dict[tuple[Role, int], Tally](), dict[tuple[Role, int], str]()
-    links, aligner = (
-        _links(texts, material) if "cross" in roles and texts.predictor.config.task == "translate" else ([], "")
-    )
+    links, aligner = _links(texts, material) if "cross" in roles and "target" in texts.ids[0] else ([], "")
     for each in texts.maps(*roles):
         key = each.role, each.layer
         tally = tallies.setdefault(key, Tally(each.role, len(each.weights)))
@@ -142,11 +139,11 @@ def _links(texts: Texts, material: Material) -> tuple[list[WordLinks], str]:
     )
 
 
-def _words_of_pairs(predictor: Any, pairs: Sequence[Pair]) -> list[tuple[list[str], list[str]]]:
+def _words_of_pairs(predictor: TextPredictor, pairs: Sequence[Pair]) -> list[tuple[list[str], list[str]]]:
     """Pairs of texts as words, cut as the model's tokenizers cut them."""
     sides = []
     for place, axis in enumerate(("source", "target")):
-        tokenizer = tokenizer_of(predictor, axis)
+        tokenizer = predictor.tokenizer_of(axis)
         ids = tokenizer.encode_all([pair[place] for pair in pairs])
         numbers = sorted(set(chain.from_iterable(ids)))
         known = dict(zip(numbers, tokenizer.labels(numbers), strict=True))
@@ -154,13 +151,10 @@ def _words_of_pairs(predictor: Any, pairs: Sequence[Pair]) -> list[tuple[list[st
     return list(zip(*sides, strict=True)) if pairs else []
 
 
-def _induction(predictor: Any, texts: Texts, heads: Sequence[Head]) -> Induction | None:
-    """On random tokens of the kind that the texts have, where a language model has heads that look back."""
-    if (
-        predictor.config.task != "generate"
-        or not any(head.role == "causal" for head in heads)
-        or predictor.context < 16
-    ):
+def _induction(predictor: Predictor, texts: Texts, heads: Sequence[Head]) -> Induction | None:
+    """Induction on random tokens of the kind that the texts have, where a language model has heads that look back."""
+    looks_back = any(head.role == "causal" for head in heads)
+    if not isinstance(predictor, LanguagePredictor) or not looks_back or predictor.context < 16:
         return None
     return induction(predictor, np.concatenate([each["text"] for each in texts.ids]))
 
@@ -190,9 +184,9 @@ SEQUENCES, LENGTH, DRAWS, SEED = 48, 48, 5, 0
 FREQUENT = 1000  # tokens of real text, at most, of which is drawn
 
 
-def induction(predictor: Any, stream: np.ndarray | None = None) -> Induction:
-    """Of a language model; `stream` are ids of real text, whose frequent tokens are drawn."""
-    if predictor.config.task != "generate":
+def induction(predictor: Predictor, stream: np.ndarray | None = None) -> Induction:
+    """Induction heads of a language model, on random tokens that come twice; `stream` are ids of real text to draw from."""
+    if not isinstance(predictor, LanguagePredictor):
         raise UsageError(f"induction is asked of language models; the model is one to {predictor.config.task}")
     length = min(LENGTH, (predictor.context - 2) // 2)
     if length < 4:
@@ -217,7 +211,7 @@ def induction(predictor: Any, stream: np.ndarray | None = None) -> Induction:
     )
 
 
-def repeated(predictor: Any, ordinary: np.ndarray, length: int) -> Texts:
+def repeated(predictor: LanguagePredictor, ordinary: np.ndarray, length: int) -> Texts:
     """Begin token, `length` random tokens, all different if there are enough kinds, and the same again."""
     draw = np.random.default_rng(SEED)
     rows = []
@@ -227,7 +221,7 @@ def repeated(predictor: Any, ordinary: np.ndarray, length: int) -> Texts:
     return stretches(predictor, rows, "random tokens, twice")
 
 
-def _ordinary(predictor: Any, stream: np.ndarray | None) -> np.ndarray:
+def _ordinary(predictor: LanguagePredictor, stream: np.ndarray | None) -> np.ndarray:
     """Ids that stand for text; of real text, the most frequent."""
     special = sorted(predictor.tokenizer.specials.all)
     if stream is None or not len(stream):

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from dataclasses import dataclass
+from typing import Literal, get_args
 
 import torch
 
 from regard.attention import AttentionCall, Seen
 from regard.errors import UsageError, nearest
-from regard.look import AttentionMap, SentenceAttention, sentence_of
+from regard.inspect.texts import LabelPredictor
+from regard.look import AttentionMap, SentenceAttention
+from regard.look.lines import Lines
 from regard.look.map import rows_into_words
 from regard.look.recorded import EffectiveAttention, effective
-from regard.look.words import RowTexts
-from regard.predictor import Reading
+from regard.look.sentence import AllHeads
+from regard.look.words import RowTexts, WeighedText
+from regard.predictor import Predictor, Reading
 
 Form = Literal["map", "grid", "lines", "words", "rollout"]
 FORMS: tuple[str, ...] = get_args(Form)
 ROLES = ("cross", "self", "causal", "pool")
+Shown = AttentionMap | AllHeads | Lines | RowTexts | WeighedText
 LETTERS = ("character", "byte")  # kinds of tokens that are shown as they are: their words have no pieces
 
 
@@ -44,37 +48,27 @@ class View:
             raise UsageError(f"--as {self.form} is of all layers and heads; leave out --layer and --head")
 
 
-def look_at(predictor: Any, text: str, second: str | None = None, view: View | None = None) -> Any:
-    """What `regard look` shows: an object with `save`, and for most forms a picture in the terminal."""
+def look_at(predictor: Predictor, text: str, second: str | None = None, view: View | None = None) -> Shown:
+    """Look at one text in the form that the view names, or in what suits the model.
+
+    `second` is the translation (None: the model's own), or the other text of a pair.
+    """
     view = view or View()
-    task = predictor.config.task
-    if second is not None and task not in ("classify", "translate"):
+    if second is not None and predictor.second is None:
+        task = predictor.config.task
         raise UsageError(f"--second is for classifiers of pairs, and for translations; this is a model to {task}")
-    if task == "classify" and view == View(view.form) and view.form in (None, "words"):
-        return predictor.look(text, second)
-    if task == "classify" and view.form is None:
-        raise UsageError(
-            "a classifier shows what each word counted for the label; leave out --layer and --head (and --role, --pieces, "
-            "--hide-special), or look at its attention: --as map"
-        )
-    return shown(attention_of(predictor, text, second).of(view.role), view, has_pieces(predictor))
+    if isinstance(predictor, LabelPredictor):
+        if view == View(view.form) and view.form in (None, "words"):
+            return predictor.look(text, second)
+        if view.form is None:
+            raise UsageError(
+                "a classifier shows what each word counted for the label; leave out --layer and --head (and --role, "
+                "--pieces, --hide-special), or look at its attention: --as map"
+            )
+    return shown(predictor.attentions(text, second).of(view.role), view, has_pieces(predictor))
 
 
-def attention_of(predictor: Any, text: str, second: str | None = None) -> SentenceAttention:
-    """All attentions of one pass. `second` is the translation (None: the model's own), or the other text of a pair."""
-    if predictor.config.task == "translate" and second is None:
-        found: SentenceAttention = predictor.translate(text, attention=True).attention
-        return found
-    if predictor.config.task == "generate":
-        of_text: SentenceAttention = predictor.attention(text)
-        return of_text
-    reading = predictor.read(text, second)
-    seen = reading.look()
-    found = sentence_of(seen, reading.role if seen.only(reading.role) else None)
-    return replace(found, notes=(*found.notes, *reading.notes))
-
-
-def shown(found: SentenceAttention, view: View, pieces: bool) -> Any:
+def shown(found: SentenceAttention, view: View, pieces: bool) -> Shown:
     """One attention as the view says; `pieces`: its tokens are pieces of words."""
     form, joins = view.form or "map", pieces and not view.pieces
     if form == "words":
@@ -87,7 +81,7 @@ def shown(found: SentenceAttention, view: View, pieces: bool) -> Any:
     return whole.lines() if form == "lines" and isinstance(whole, AttentionMap) else whole
 
 
-def _words(found: SentenceAttention, view: View, joins: bool) -> Any:
+def _words(found: SentenceAttention, view: View, joins: bool) -> RowTexts | WeighedText:
     """Rows of words, columns of pieces: the text is written from its pieces, and each word of it has one colour."""
     map = found.map(view.layer, view.head)
     map = map if view.specials else map.hide()
@@ -95,15 +89,16 @@ def _words(found: SentenceAttention, view: View, joins: bool) -> Any:
     return texts if view.word is None else texts.row(view.word)
 
 
-def has_pieces(predictor: Any) -> bool:
+def has_pieces(predictor: Predictor) -> bool:
     """Whether tokens may be pieces of words."""
-    return predictor.config.tokens.kind not in LETTERS
+    tokens = predictor.config.tokens
+    return tokens is not None and tokens.kind not in LETTERS
 
 
 def effective_attention(
-    predictor: Any, text: str, second: str | None = None, layer: int | None = None, head: int | None = None
+    predictor: Predictor, text: str, second: str | None = None, layer: int | None = None, head: int | None = None
 ) -> EffectiveAttention:
-    """Of a model to generate, fill, classify or translate."""
+    """The effective map of a kernel, or of exact attention, beside what the model computed."""
     reading = predictor.read(text, second)
     seen = reading.look()
     calls = _chosen(reading, seen)
@@ -114,10 +109,6 @@ def effective_attention(
 
 
 def _chosen(reading: Reading, seen: Seen) -> list[AttentionCall]:
-    """Of a translation's three attentions, the one with a kernel; where none or several have one, the look at the source."""
-    if reading.predictor.config.task != "translate":
-        return seen.only(reading.role)
-    with_kernels = [
-        role for role in ("cross", "self", "causal") if any(callable(each.told) for each in seen.only(role))
-    ]
-    return seen.only((with_kernels or ["cross"])[0])
+    """The attention with a kernel; where none or several roles have one, that which a person wants to see first."""
+    kernels = [role for role in ("cross", "self", "causal") if any(callable(each.told) for each in seen.only(role))]
+    return seen.only((kernels or [reading.role])[0])

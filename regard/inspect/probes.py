@@ -100,10 +100,9 @@ def _choose(predictor: Predictor, texts: Sequence[Text], wanted: int) -> list[Re
 
 
 def _given(predictor: Predictor, texts: Sequence[str]) -> list[Reading]:
-    task = predictor.config.task
     if texts and reads_trees(predictor.config.model):
         raise UsageError("probes: this model reads a tree with each text, and a probe is a text alone; set probes=0")
-    halves = [text.partition("\t") if task in ("translate", "classify") else (text, "", "") for text in texts]
+    halves = [text.partition("\t") if predictor.second is not None else (text, "", "") for text in texts]
     return [_read(predictor, first, second or None, number) for number, (first, _, second) in enumerate(halves)]
 
 
@@ -112,7 +111,7 @@ def _read(predictor: Predictor, text: str, second: str | None, number: int) -> R
     name = f"probe {number}"
     if not text.strip():
         raise UsageError(f"{name} is empty")
-    if predictor.config.task == "translate" and second is None:
+    if predictor.second == "translation" and second is None:
         raise UsageError(
             f"{name}: of a translation model it is a source, a tab and its translation; {text!r} has no tab"
         )

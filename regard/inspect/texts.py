@@ -8,30 +8,40 @@ Whatever the task, a pass gives the loss of each prediction: a token of a transl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any
+from typing import ClassVar, Protocol, Self
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from regard.attention import AttentionCall, Role, record
 from regard.data.batch import text_batch
-from regard.data.batches import TokenPairs, cut_by_budget, encode_labelled, with_trees
-from regard.data.labelled import Labelled
-from regard.data.masking import MaskedBatches
+from regard.data.batches import TokenPairs, cut_by_budget
 from regard.data.pairs import Pair
 from regard.errors import UsageError
+from regard.look.words import WeighedText
+from regard.models.classifier import Classifier
 from regard.models.loss import CHUNK_ELEMENTS
-from regard.tokens import PAD, TextTokenizer, as_arrays
+from regard.predictor import Predictor
+from regard.tokens import PAD, TextTokenizer, TokenizerPair, as_arrays
 
 ROLES: tuple[Role, ...] = ("self", "causal", "cross", "pool")  # of attention between tokens
 
-Ids = dict[str, tuple[int, ...]]  # by axis, as in `reading.Reading`
+TOGETHER = 4096  # tokens of a batch, or one text
+LONGEST = 256  # tokens of a pair's longer side, or of a labelled text: what is longer does not fit
+WINDOW = 128  # tokens of a window of running text, at most
+
+Ids = dict[str, tuple[int, ...]]  # by axis, as in `predictor.Reading`
 Labels = dict[str, tuple[str, ...]]
+
+
+class Batch(Protocol):
+    """A batch of any task."""
+
+    def to(self, device: torch.device, /) -> Self: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,11 +61,11 @@ class Map:
 class Texts:
     """Some texts in batches of like length."""
 
-    predictor: Any
+    predictor: TextPredictor
     ids: list[Ids]
-    batches: list[tuple[np.ndarray, Any]]  # the numbers of the texts, and the batch
+    batches: Sequence[tuple[np.ndarray, Batch]]  # the numbers of the texts, and the batch
     name: str = "the given texts"
-    raw: Sequence[Any] = ()  # the texts as they came, where they came one by one
+    raw: Sequence[object] = ()  # the texts as they came, where they came one by one
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -65,23 +75,23 @@ class Texts:
         axes = list(self.ids[0])
         known = {}
         for axis in axes:
-            tokenizer = tokenizer_of(self.predictor, axis)
+            tokenizer = self.predictor.tokenizer_of(axis)
             numbers = sorted({number for each in self.ids for number in each[axis]})
             known[axis] = dict(zip(numbers, tokenizer.labels(numbers), strict=True))
         return [{axis: tuple(known[axis][number] for number in each[axis]) for axis in axes} for each in self.ids]
 
     @torch.inference_mode()
     def losses(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of each text: the loss summed over its predictions, in nats, and how many there are."""
+        """The loss of each text, summed over its predictions, in nats, and how many there are."""
         each = self.prediction_losses()
         return np.array([float(losses.sum()) for losses in each]), np.array([float(len(losses)) for losses in each])
 
     @torch.inference_mode()
     def prediction_losses(self) -> list[np.ndarray]:
-        """Of each text the loss of each prediction, in their order."""
+        """The losses of each text, prediction by prediction, in their order."""
         found: list[np.ndarray] = [np.zeros(0)] * len(self)
         for numbers, batch in self.batches:
-            losses, rows = predictions(self.predictor, batch.to(self.predictor.device))
+            losses, rows = self.predictor.predictions(batch.to(self.predictor.device))
             counts = torch.bincount(rows.cpu(), minlength=len(numbers)).tolist()
             for number, part in zip(numbers, losses.double().cpu().split(counts), strict=True):
                 found[number] = part.numpy()
@@ -92,7 +102,7 @@ class Texts:
         """Every attention of every text, batch after batch, without padding."""
         for numbers, batch in self.batches:
             with record(self.predictor.model, only=roles or ROLES) as seen:
-                predictions(self.predictor, batch.to(self.predictor.device))
+                self.predictor.predictions(batch.to(self.predictor.device))
             for call in (each for each in seen.calls if each.has_exact):  # others have no heads that look
                 yield from self._cut(call, numbers, seen.axes(call))
 
@@ -112,20 +122,100 @@ def normal(weights: Tensor, sums_to_one: bool) -> Tensor:
     return weights.abs() / weights.abs().sum(dim=-1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)
 
 
-def predictions(predictor: Any, batch: Any) -> tuple[Tensor, Tensor]:
-    """One pass: the loss of each prediction (N,), in nats, and the row of the batch that it is of (N,), row by row."""
-    model, task = predictor.model, predictor.config.task
-    if task == "classify":
-        logits = model.logits(batch)
-        return cross_entropy(logits, batch.labels, reduction="none"), torch.arange(len(logits))
-    if task == "fill":
-        found = model.encoder(batch.ids, batch.lengths, batch.segments).vectors[batch.places]
-        hidden, table = model.head.with_bias(model.head(found), model.table)
-        return token_losses(hidden, table, batch.wanted), batch.places.nonzero()[:, 0]
-    hidden = model.hidden(batch)  # (B, T, D)
-    wanted, lengths = (batch.target, batch.target_lengths) if task == "translate" else (batch.ids, batch.lengths)
+@dataclass(frozen=True, eq=False)
+class Material:
+    """Texts as people have them: pairs, labelled texts, or running texts (of a language model perhaps its ids at once)."""
+
+    items: Sequence[object] | np.ndarray
+    name: str = "the given texts"  # for the person
+    learned: Sequence[Pair] = ()  # pairs from which an aligner may learn besides
+    context: int | None = None  # tokens of a window in training
+
+
+class TextPredictor(Predictor):
+    """A predictor whose loss on texts can be measured, prediction by prediction."""
+
+    paired: ClassVar[str] = ""  # how texts are given that come with what belongs to them; empty: they come alone
+
+    @abstractmethod
+    def texts(self, material: Material, count: int, longest: int = LONGEST) -> Texts:
+        """The first `count` texts that fit, in batches; a pair or a labelled text fits within `longest` tokens."""
+
+    @abstractmethod
+    def predictions(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """One pass: the loss of each prediction (N,), in nats, and the row of the batch that it is of (N,), row by row."""
+
+    @abstractmethod
+    def tokenizer_of(self, axis: str) -> TextTokenizer:
+        """The tokenizer that makes ids of an axis."""
+
+    def check_loss(self) -> None:
+        """Refuse where the model has no loss on texts."""
+
+
+class PairPredictor(TextPredictor):
+    """A predictor that reads a source and writes its translation."""
+
+    tokenizers: TokenizerPair
+
+    @abstractmethod
+    def greedy_pairs(self, texts: Sequence[str]) -> list[tuple[list[int], tuple[int, ...]]]:
+        """The ids of each text and of the model's own greedy translation, those that are empty left out."""
+
+
+class LabelPredictor(TextPredictor):
+    """A predictor that gives a text, or a pair, one of its labels."""
+
+    model: Classifier
+    tokenizer: TextTokenizer
+    labels: tuple[str, ...]
+    longest: int  # tokens of a text that are read
+
+    @abstractmethod
+    def probabilities(self, texts: Sequence[str], others: Sequence[str | None] | None = None) -> np.ndarray:
+        """The probability of every label for each text, or for each pair with `others`: (texts, labels)."""
+
+    @abstractmethod
+    def look(self, text: str, second: str | None = None) -> WeighedText:
+        """How much each piece of a text counted for its label."""
+
+
+class LanguagePredictor(TextPredictor):
+    """A predictor that goes on with a text, token by token."""
+
+    tokenizer: TextTokenizer
+
+    @property
+    @abstractmethod
+    def context(self) -> int:
+        """How many tokens the model reads at once."""
+
+
+def text_predictor(predictor: Predictor) -> TextPredictor:
+    """The predictor, if it is one whose loss on texts can be measured; refuse any other."""
+    if not isinstance(predictor, TextPredictor):
+        raise UsageError(f"this looks at models of text; the model is one to {predictor.config.task}")
+    predictor.check_loss()
+    return predictor
+
+
+def prepare(predictor: Predictor, material: Material, count: int, longest: int = LONGEST) -> Texts:
+    """The first `count` texts that fit, in batches; a pair or a labelled text fits with less than `longest` tokens."""
+    found = text_predictor(predictor)
+    if count < 1:
+        raise UsageError(f"{count} texts are none; give 1 or more")
+    if found.paired and isinstance(next(iter(material.items), None), str):
+        raise UsageError(f"a model to {found.config.task} takes each text with what belongs to it: {found.paired}")
+    return found.texts(material, count, longest)
+
+
+# --- What tasks share
+
+
+def next_token_losses(hidden: Tensor, table: Tensor, ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """Losses (N,) and rows (N,) of vectors (B, T, D) that predict ids (B, 1 + T) from the second on, padding left out."""
     real = torch.arange(hidden.size(1), device=hidden.device) < lengths[:, None]  # (B, T)
-    return token_losses(hidden[real], model.output.weight, wanted[:, 1:][real]), real.nonzero()[:, 0]
+    return token_losses(hidden[real], table, ids[:, 1:][real]), real.nonzero()[:, 0]
 
 
 def token_losses(hidden: Tensor, table: Tensor, wanted: Tensor) -> Tensor:
@@ -138,70 +228,11 @@ def token_losses(hidden: Tensor, table: Tensor, wanted: Tensor) -> Tensor:
     return torch.cat(parts)
 
 
-def tokenizer_of(predictor: Any, axis: str) -> TextTokenizer:
-    """What makes ids of an axis."""
-    if predictor.config.task != "translate":
-        return predictor.tokenizer
-    return predictor.tokenizers.source if axis == "source" else predictor.tokenizers.target
-
-
-TASKS = ("translate", "generate", "fill", "classify")
-
-
-@dataclass(frozen=True, eq=False)
-class Material:
-    """Texts as people have them: pairs, labelled texts, or running texts (of a language model perhaps its ids at once)."""
-
-    items: Sequence[Any] | np.ndarray
-    name: str = "the given texts"  # for the person
-    learned: Sequence[Pair] = ()  # pairs from which an aligner may learn besides
-    context: int | None = None  # tokens of a window in training
-
-
-def check_task(predictor: Any) -> None:
-    if predictor.config.task not in TASKS:
-        raise UsageError(f"this looks at models of text; the model is one to {predictor.config.task}")
-    if predictor.config.task == "fill" and predictor.model.head is None:
-        raise UsageError("this model gives vectors only, it has no head that fills gaps: there is no loss to compare")
-
-
-TOGETHER = 4096  # tokens of a batch, or one text
-LONGEST = 256  # tokens of a pair's longer side, or of a labelled text: what is longer does not fit
-WINDOW = 128  # tokens of a window of running text, at most
-PAIRED = {"translate": '[("ein Mann", "a man"), ...]', "classify": '[("a good film", "positive"), ...]'}
-
-
-def prepare(predictor: Any, material: Material, count: int, longest: int = LONGEST) -> Texts:
-    """The first `count` texts that fit, in batches; a pair or a labelled text fits with less than `longest` tokens."""
-    check_task(predictor)
-    if count < 1:
-        raise UsageError(f"{count} texts are none; give 1 or more")
-    if predictor.config.task in PAIRED and isinstance(next(iter(material.items), None), str):
-        raise UsageError(
-            f"a model to {predictor.config.task} takes each text with what belongs to it: {PAIRED[predictor.config.task]}"
-        )
-    ways: dict[str, Callable[[Any, Material, int, int], Texts]] = {
-        "translate": _pairs, "generate": _windows, "fill": _gaps, "classify": _labelled,
-    }  # fmt: skip
-    return ways[predictor.config.task](predictor, material, count, longest)
-
-
-def _pairs(predictor: Any, material: Material, count: int, longest: int) -> Texts:
-    longest = min(longest, predictor.model.longest or longest)
-    chosen: list[Pair] = []
-    encoded: list[tuple[list[int], list[int]]] = []
-    for pair in material.items:
-        both = (predictor.tokenizers.source.encode(pair[0]), predictor.tokenizers.target.encode(pair[1]))
-        if all(0 < len(ids) < longest for ids in both):
-            chosen.append((pair[0], pair[1]))
-            encoded.append(both)
-        if len(chosen) == count:
-            break
-    return pair_texts(predictor, encoded, material.name, chosen)
-
-
 def pair_texts(
-    predictor: Any, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], name: str, raw: Sequence[Any]
+    predictor: TextPredictor,
+    pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+    name: str,
+    raw: Sequence[object] = (),
 ) -> Texts:
     """Pairs of ids without begin and end, in batches."""
     if not pairs:
@@ -213,85 +244,20 @@ def pair_texts(
     order = np.lexsort([predicted, read])
     groups = cut_by_budget(order, np.maximum(read, predicted), max(TOGETHER, int(max(read.max(), predicted.max()))))
     ids: list[Ids] = [
-        {"source": _tuple(source), "target": _tuple(target[1:]), "prefix": _tuple(target[:-1])}
+        {"source": as_tuple(source), "target": as_tuple(target[1:]), "prefix": as_tuple(target[:-1])}
         for source, target in zip(sources, targets, strict=True)
     ]
     return Texts(predictor, ids, [(rows, tokens.take(rows)) for rows in groups], name, raw)
 
 
-def _windows(predictor: Any, material: Material, count: int, _: int) -> Texts:
-    stream = material.items if isinstance(material.items, np.ndarray) else _stream(predictor, material.items, count)
-    size = min(WINDOW, predictor.context, material.context or WINDOW)
-    starts = [start for start in range(0, len(stream) - 1, size) if start + size < len(stream)][:count] or [0]
-    windows = [np.asarray(stream[start : start + size + 1], dtype=np.int64) for start in starts]
-    if len(windows[0]) < 3:
-        raise UsageError(f"{material.name} has {len(windows[0])} tokens, too few to see anything; give more text")
-    return stretches(predictor, windows, material.name)
-
-
-def stretches(predictor: Any, rows: Sequence[np.ndarray], name: str) -> Texts:
+def stretches(predictor: TextPredictor, rows: Sequence[np.ndarray], name: str) -> Texts:
     """Stretches of ids of one length, each predicting all its tokens but the first."""
     together = max(1, TOGETHER // len(rows[0]))
     groups = np.split(np.arange(len(rows)), range(together, len(rows), together))
     batches = [(group, text_batch([rows[row] for row in group])) for group in groups]
-    return Texts(predictor, [{"text": _tuple(row[:-1])} for row in rows], batches, name)
+    return Texts(predictor, [{"text": as_tuple(row[:-1])} for row in rows], batches, name)
 
 
-def _stream(predictor: Any, texts: Sequence[str], count: int) -> np.ndarray:
-    """Documents one after the other as in training, as many as are needed."""
-    special, ids = predictor.tokenizer.specials, list[int]()
-    for text in texts:
-        ids += [special.begin, *predictor.tokenizer.encode(text), special.end]
-        if len(ids) > (count + 1) * WINDOW:
-            break
-    return np.array(ids)
-
-
-def _gaps(predictor: Any, material: Material, count: int, _: int) -> Texts:
-    """Chunks of texts with gaps, which are drawn with a fixed seed."""
-    room = min(WINDOW, predictor.longest, material.context or WINDOW) - 2
-    chunks: list[list[int]] = []
-    for text in material.items:
-        ids = predictor.tokenizer.encode(text)
-        chunks += [ids[start : start + room] for start in range(0, len(ids), room)]
-        if len(chunks) >= count:
-            break
-    special = predictor.tokenizer.specials
-    masked = MaskedBatches(
-        [np.array(ids, dtype=np.int32) for ids in chunks[:count] if ids],
-        begin=special.begin, end=special.end, mask=special.mask, pad=special.pad, vocabulary=predictor.tokenizer.size,
-        special=special.all, length=room + 2, batch_tokens=TOGETHER, seed=0,
-    )  # fmt: skip
-    batches = [(rows, masked.get(0, index)) for index, rows in enumerate(masked.plan(0))]
-    shown = {
-        int(row): _tuple(batch.ids[n, : batch.lengths[n]]) for rows, batch in batches for n, row in enumerate(rows)
-    }
-    return Texts(predictor, [{"text": shown[row]} for row in range(len(shown))], batches, material.name)
-
-
-def _labelled(predictor: Any, material: Material, count: int, longest: int) -> Texts:
-    items = [each if isinstance(each, Labelled) else Labelled(*each) for each in material.items]
-    unknown = sorted({each.label for each in items} - set(predictor.labels))
-    if unknown:
-        raise UsageError(
-            f"the texts have a label that the model never learned: {unknown[0]}; it knows {', '.join(predictor.labels[:8])}"
-        )
-    room = min(predictor.longest, longest)
-    fitting = list(islice((each for each in items if _tokens(predictor, each) <= room), count))
-    if not fitting:
-        raise UsageError(f"no text of {material.name} fits: it must have at most {room} tokens")
-    batches = encode_labelled(fitting, predictor.labels, predictor.tokenizer, predictor.longest, TOGETHER, seed=0)
-    batches = with_trees(
-        batches, [each.text for each in fitting], [each.heads for each in fitting], predictor.tokenizer
-    )
-    plan = [(rows, batches.take(rows)) for rows in batches.plan(0)]
-    return Texts(predictor, [{"text": _tuple(ids)} for ids in batches.texts], plan, material.name, fitting)
-
-
-def _tokens(predictor: Any, labelled: Labelled) -> int:
-    texts = [labelled.text, *([] if labelled.second is None else [labelled.second])]
-    return sum(len(predictor.tokenizer.encode(text)) + 1 for text in texts) + 1  # each has an end, the first a begin
-
-
-def _tuple(ids: Any) -> tuple[int, ...]:
+def as_tuple(ids: Iterable[int]) -> tuple[int, ...]:
+    """Ids as plain numbers."""
     return tuple(int(number) for number in ids)

@@ -18,10 +18,10 @@ from regard.errors import RegardError
 from regard.evaluate.captions import CaptionScores, score_captions
 from regard.evaluate.classification import ClassificationScores, score_labels, top_k_accuracy
 from regard.evaluate.translation import exact_match
-from regard.tasks.answer.predictor import AnswerUser
+from regard.tasks.answer.predictor import QuestionAnswerer
 from regard.tasks.caption.predictor import Captioner
 from regard.tasks.caption.recipe import source_of, written
-from regard.tasks.classify_pictures.predictor import PictureUser
+from regard.tasks.classify_pictures.predictor import PictureLabeller
 
 TOGETHER = 256
 DRAWN = 1000  # pictures of a built-in test set
@@ -68,7 +68,7 @@ def _told(notes: Sequence[str], left_out: Sequence[LeftOut]) -> dict[str, Any]:
 
 
 def evaluate_pictures(
-    predictor: PictureUser, names: Sequence[str], data_root: Path | None = None, progress: Progress = None
+    predictor: PictureLabeller, names: Sequence[str], data_root: Path | None = None, progress: Progress = None
 ) -> PictureEvaluation:
     """Classify the pictures of a test set and compare."""
     found = renamed(read_pictures(names, data_root, DRAWN), predictor.labels)
@@ -103,7 +103,7 @@ def evaluate_captions(
 
 
 def evaluate_answers(
-    predictor: AnswerUser, names: Sequence[str], data_root: Path | None = None, progress: Progress = None
+    predictor: QuestionAnswerer, names: Sequence[str], data_root: Path | None = None, progress: Progress = None
 ) -> PictureEvaluation:
     """Answer the questions of a test set and compare."""
     asked = read_asked(names, predictor.format, data_root, DRAWN)

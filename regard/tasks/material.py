@@ -1,4 +1,4 @@
-"""On what heads are looked at: texts that a person names or gives, or those that a run was validated on.
+"""Texts on which heads are looked at: those that a person names or gives, or those that a run was validated on.
 
 material = material_of(predictor, "runs/translate/3", on=())
 texts = prepare(predictor, material, 200)          the first 200 that fit
@@ -7,16 +7,16 @@ texts = prepare(predictor, material, 200)          the first 200 that fit
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from regard.data.documents import read_documents
 from regard.data.labelled import load_labelled
 from regard.data.pairs import load_pairs
 from regard.data.stream import TokenStream
 from regard.errors import RegardError, UsageError
-from regard.inspect.texts import Material, check_task
+from regard.inspect.texts import Material, text_predictor
+from regard.predictor import Predictor
 from regard.runs import CONFIG, read_run
 from regard.tasks.classify.config import ClassifyConfig
 from regard.tasks.classify.evaluate import read_labelled_test
@@ -29,43 +29,52 @@ from regard.tasks.translate.config import TranslateConfig
 from regard.tasks.translate.evaluate import read_test_set
 
 LEARNED = 10_000  # training pairs, at most, for an aligner
-TYPE = {
-    "translate": "--on test.de test.en (two parallel files, one .tsv or .jsonl, or builtin/dates/test)",
-    "generate": "--on book.txt (or builtin/python)",
-    "fill": "--on book.txt (or builtin/python)",
-    "classify": "--on test.tsv (or builtin/names/test)",
+
+
+@dataclass(frozen=True)
+class Named:
+    """How the texts of one task are read that a person names."""
+
+    example: str  # of what to name
+    read: Callable[[Sequence[str], str | Path], Sequence[object]]  # from the names of files, and the run
+
+
+def _documents(names: Sequence[str], run: str | Path) -> Sequence[object]:
+    return read_documents(names).texts
+
+
+PAIRS = "--on test.de test.en (two parallel files, one .tsv or .jsonl, or builtin/dates/test)"
+NAMED = {
+    "translate": Named(PAIRS, read_test_set),
+    "generate": Named("--on book.txt (or builtin/python)", _documents),
+    "fill": Named("--on book.txt (or builtin/python)", _documents),
+    "classify": Named("--on test.tsv (or builtin/names/test)", read_labelled_test),
 }
 
 
-def material_of(predictor: Any, run: str | Path, on: Sequence[str] = ()) -> Material:
-    """What `--on` names; without it, what the run was validated on."""
-    check_task(predictor)
-    task, folder = predictor.config.task, _folder(run)
-    own, missing = (Material(()), "it is no run") if folder is None else _own(predictor, folder)
+def material_of(predictor: Predictor, run: str | Path, on: Sequence[str] = ()) -> Material:
+    """Read the texts that a person names with `on`; without them, those that the run was validated on."""
+    named, folder = NAMED[text_predictor(predictor).config.task], _folder(run)
+    own, missing = (Material(()), "it is no run") if folder is None else _own(folder)
     if on:
-        read: dict[str, Callable[[], Sequence[Any]]] = {
-            "translate": lambda: read_test_set(on, folder or run),
-            "classify": lambda: read_labelled_test(on, folder or run),
-        }
-        items = read[task]() if task in read else read_documents(on).texts
-        return replace(own, items=items, name=" ".join(on))
+        return replace(own, items=named.read(on, folder or run), name=" ".join(on))
     if not len(own.items):
-        raise UsageError(f"{run} has no texts to look at: {missing}. Name some with {TYPE[task]}")
+        raise UsageError(f"{run} has no texts to look at: {missing}. Name some with {named.example}")
     return own
 
 
-def _own(predictor: Any, folder: Path) -> tuple[Material, str]:
-    """What a run was validated on, or nothing where that cannot be read any more; and then why."""
+def _own(folder: Path) -> tuple[Material, str]:
+    """The texts that a run was validated on; or none, and why, where they cannot be read any more."""
     values = read_run(folder)
     config = check_run(values["config"], f"{folder}")  # type: ignore[arg-type]
     data_root = None if values.get("beside") is None else Path(str(values["beside"]))
     try:
-        return _validated(predictor, config, folder, data_root), "it was validated on none"
+        return _validated(config, folder, data_root), "it was validated on none"
     except RegardError as error:
         return Material(()), str(error)
 
 
-def _validated(predictor: Any, config: RunConfig, folder: Path, data_root: Path | None) -> Material:
+def _validated(config: RunConfig, folder: Path, data_root: Path | None) -> Material:
     name = "its own validation data"
     if isinstance(config, TranslateConfig):
         size = min(LEARNED, config.data.builtin_size)

@@ -24,7 +24,7 @@ TOGETHER = 64
 
 
 @dataclass(frozen=True)
-class Answered:
+class Answer:
     """A question about a picture, and what the model answers."""
 
     picture: str
@@ -40,7 +40,7 @@ class Answered:
         return brief(self, quoted(self.picture), quoted(self.question), repr(self.answer), probability=self.probability)
 
 
-class AnswerUser(Predictor):
+class QuestionAnswerer(Predictor):
     """A trained model that answers questions about pictures, ready to use."""
 
     model: Any
@@ -61,7 +61,7 @@ class AnswerUser(Predictor):
         asked = [question] if isinstance(question, str) else list(question)
         seen = see(picture, self.format)
         pixels = as_pixels([seen], self.format, self.device)
-        out: list[Answered] = []
+        out: list[Answer] = []
         for start in range(0, len(asked), TOGETHER):
             part = asked[start : start + TOGETHER]
             shares = self.probabilities(pixels.expand(len(part), -1, -1, -1), part, start)
@@ -119,10 +119,10 @@ class AnswerUser(Predictor):
         labels = torch.zeros(len(questions), dtype=torch.long)
         return AnswerBatch(pixels, ids.to(self.device), lengths.to(self.device), labels.to(self.device))
 
-    def _one(self, name: str, question: str, shares: np.ndarray) -> Answered:
+    def _one(self, name: str, question: str, shares: np.ndarray) -> Answer:
         order = np.argsort(-shares, kind="stable")
         every = {self.labels[place]: float(shares[place]) for place in order}
-        return Answered(name, question, self.labels[order[0]], float(shares[order[0]]), every)
+        return Answer(name, question, self.labels[order[0]], float(shares[order[0]]), every)
 
 
 def encode_question(tokenizer: TextTokenizer, text: str, longest: int) -> np.ndarray:

@@ -5,20 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, overload
+from itertools import islice
+from typing import Any, cast, overload
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from regard.attention import MultiHead, Role, channel, record
 from regard.brief import brief, quoted
 from regard.bundle import Bundle
 from regard.data.batch import LabelBatch
-from regard.data.batches import LabelBatches, as_row, label_batches, with_trees
+from regard.data.batches import LabelBatches, as_row, encode_labelled, label_batches, with_trees
+from regard.data.labelled import Labelled
 from regard.data.labelled_files import as_tree
 from regard.errors import UsageError
+from regard.inspect.texts import LONGEST, TOGETHER, Batch, LabelPredictor, Material, Texts, as_tuple
 from regard.look.words import WeighedText
-from regard.predictor import Predictor, Reading, read_one
+from regard.models.classifier import Classifier
+from regard.predictor import Reading, read_one
+from regard.tokens import TextTokenizer
 
 BATCH_TOKENS = 8192
 
@@ -42,11 +49,12 @@ class Classified:
         return brief(self, quoted(self.text), repr(self.label), probability=self.probability)
 
 
-class TextClassifier(Predictor):
+class TextClassifier(LabelPredictor):
     """A trained classifier, ready to use."""
 
     second = "pair"
-    model: Any
+    paired = '[("a good film", "positive"), ...]'
+    model: Classifier
 
     def __init__(self, bundle: Bundle) -> None:
         super().__init__(bundle)
@@ -119,14 +127,44 @@ class TextClassifier(Predictor):
         """Read a text or a pair as it is classified, as far as the model reads."""
         row = as_row(self.tokenizer, text, second, self.longest)
         batch = label_batches([row], np.zeros(1, dtype=np.int64), self.tokenizer, max(1, len(row[0])), seed=0).take([0])
-        texts = [text] if second is None else [text, second]
-        whole = 1 + sum(len(self.tokenizer.encode(each)) + 1 for each in texts)  # begin, and an end behind each
         run = lambda: self.model.logits(batch.to(self.device))  # noqa: E731
-        return read_one(self, self.tokenizer, row[0].tolist(), run, self._role(), whole=whole)
+        return read_one(self, self.tokenizer, row[0].tolist(), run, self._role(), whole=self._tokens(text, second))
 
     def _role(self) -> Role:
         heads = (each for each in self.model.modules() if isinstance(each, MultiHead))
         return "causal" if any(each.role == "causal" for each in heads) else "self"
+
+    def tokenizer_of(self, axis: str) -> TextTokenizer:
+        return self.tokenizer
+
+    def texts(self, material: Material, count: int, longest: int = LONGEST) -> Texts:
+        items = [
+            each if isinstance(each, Labelled) else Labelled(*cast("tuple[str, str]", each)) for each in material.items
+        ]
+        unknown = sorted({each.label for each in items} - set(self.labels))
+        if unknown:
+            raise UsageError(
+                f"the texts have a label that the model never learned: {unknown[0]}; it knows {', '.join(self.labels[:8])}"
+            )
+        room = min(self.longest, longest)
+        fitting = list(islice((each for each in items if self._tokens(each.text, each.second) <= room), count))
+        if not fitting:
+            raise UsageError(f"no text of {material.name} fits: it must have at most {room} tokens")
+        batches = encode_labelled(fitting, self.labels, self.tokenizer, self.longest, TOGETHER, seed=0)
+        trees = [each.heads for each in fitting]
+        batches = with_trees(batches, [each.text for each in fitting], trees, self.tokenizer)
+        plan = [(rows, batches.take(rows)) for rows in batches.plan(0)]
+        return Texts(self, [{"text": as_tuple(ids)} for ids in batches.texts], plan, material.name, fitting)
+
+    def predictions(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        assert isinstance(batch, LabelBatch)
+        logits = self.model.logits(batch)
+        return cross_entropy(logits, batch.labels, reduction="none"), torch.arange(len(logits))
+
+    def _tokens(self, text: str, second: str | None) -> int:
+        """How many tokens a text or a pair has, its begin and the end behind each text counted."""
+        texts = [text] if second is None else [text, second]
+        return 1 + sum(len(self.tokenizer.encode(each)) + 1 for each in texts)
 
     def look(self, text: str, second: str | None = None, heads: Tree | None = None) -> WeighedText:
         """How much each piece of a text counted for its label."""

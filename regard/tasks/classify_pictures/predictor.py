@@ -39,7 +39,7 @@ class ClassifiedPicture:
         return brief(self, quoted(self.picture), repr(self.label), probability=self.probability)
 
 
-class PictureUser(Predictor):
+class PictureLabeller(Predictor):
     """A trained classifier of pictures, ready to use."""
 
     model: Any

@@ -4,19 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, cast
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from regard.attention import channel
 from regard.brief import brief, quoted
 from regard.bundle import Bundle
-from regard.data.batch import pad
+from regard.data.batch import MaskedBatch, pad
+from regard.data.masking import MaskedBatches
 from regard.errors import UsageError
+from regard.inspect.texts import (
+    LONGEST,
+    TOGETHER,
+    WINDOW,
+    Batch,
+    Material,
+    TextPredictor,
+    Texts,
+    as_tuple,
+    token_losses,
+)
 from regard.look import SentenceAttention, sentence_of
-from regard.predictor import Predictor, Reading, read_one
-from regard.tokens import MASK
+from regard.models.bert import Bert
+from regard.models.encoder_decoder import Memory
+from regard.predictor import Reading, read_one
+from regard.tokens import MASK, TextTokenizer
 
 BATCH = 32  # texts read together
 
@@ -44,10 +59,10 @@ class Filled:
         return brief(self, quoted(self.text))
 
 
-class Filler(Predictor):
+class Filler(TextPredictor):
     """A trained model that fills gaps, ready to use."""
 
-    model: Any
+    model: Bert
 
     def __init__(self, bundle: Bundle) -> None:
         super().__init__(bundle)
@@ -106,6 +121,46 @@ class Filler(Predictor):
         run = lambda: self.model.encoder(self.as_row(ids), lengths).vectors  # noqa: E731
         return read_one(self, self.tokenizer, ids, run, "self", whole=2 + len(inside))
 
+    def tokenizer_of(self, axis: str) -> TextTokenizer:
+        return self.tokenizer
+
+    def check_loss(self) -> None:
+        if self.model.head is None:
+            raise UsageError(
+                "this model gives vectors only, it has no head that fills gaps: there is no loss to compare"
+            )
+
+    def texts(self, material: Material, count: int, longest: int = LONGEST) -> Texts:
+        """Chunks of texts with gaps, which are drawn with a fixed seed."""
+        room = min(WINDOW, self.longest, material.context or WINDOW) - 2
+        chunks: list[list[int]] = []
+        for text in cast("Sequence[str]", material.items):
+            ids = self.tokenizer.encode(text)
+            chunks += [ids[start : start + room] for start in range(0, len(ids), room)]
+            if len(chunks) >= count:
+                break
+        special = self.tokenizer.specials
+        assert special.mask is not None
+        masked = MaskedBatches(
+            [np.array(ids, dtype=np.int32) for ids in chunks[:count] if ids],
+            begin=special.begin, end=special.end, mask=special.mask, pad=special.pad, vocabulary=self.tokenizer.size,
+            special=special.all, length=room + 2, batch_tokens=TOGETHER, seed=0,
+        )  # fmt: skip
+        batches = [(rows, masked.get(0, index)) for index, rows in enumerate(masked.plan(0))]
+        shown = {
+            int(row): as_tuple(batch.ids[n, : batch.lengths[n]].tolist())
+            for rows, batch in batches
+            for n, row in enumerate(rows)
+        }
+        return Texts(self, [{"text": shown[row]} for row in range(len(shown))], batches, material.name)
+
+    def predictions(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        assert isinstance(batch, MaskedBatch)
+        assert self.model.head is not None
+        found = self.model.encoder(batch.ids, batch.lengths, batch.segments).vectors[batch.places]
+        hidden, table = self.model.head.with_bias(self.model.head(found), self.model.table)
+        return token_losses(hidden, table, batch.wanted), batch.places.nonzero()[:, 0]
+
     def attention(self, text: str) -> SentenceAttention:
         """Where each token of a text looked, in every layer and head."""
         return sentence_of(self.read(text).look(), "self")
@@ -114,7 +169,7 @@ class Filler(Predictor):
         special = self.tokenizer.specials
         return [special.begin, *ids[: self.longest - 2], special.end]
 
-    def _vectors(self, ids: Sequence[Sequence[int]], texts: Sequence[int] = (0,)) -> Any:
+    def _vectors(self, ids: Sequence[Sequence[int]], texts: Sequence[int] = (0,)) -> Memory:
         """`texts`: which of those that a person gave they are."""
         padded, lengths = pad([np.array(each) for each in ids], self.tokenizer.specials.pad)
         with channel.reading(texts, lambda row: {"text": self.tokenizer.labels(ids[row])}):

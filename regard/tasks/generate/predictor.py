@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, overload
+from typing import Any, cast, overload
 
 import numpy as np
 import torch
@@ -16,17 +16,31 @@ from regard.attention import channel
 from regard.brief import brief, quoted
 from regard.bundle import Bundle
 from regard.config import check
+from regard.data.batch import TextBatch
 from regard.data.stream import TokenStream, evaluation_batches
 from regard.decode.config import DecodeConfig
 from regard.decode.ranking import Hypothesis, Live
 from regard.decode.search import generate
-from regard.decode.stepper import Sliding
+from regard.decode.stepper import Sliding, Stepper
 from regard.errors import UsageError
+from regard.inspect.texts import (
+    LONGEST,
+    WINDOW,
+    Batch,
+    LanguagePredictor,
+    Material,
+    Texts,
+    next_token_losses,
+    stretches,
+)
 from regard.look import SentenceAttention, sentence_of
-from regard.predictor import Predictor, Reading, read_one
+from regard.models.config import GPTLineConfig
+from regard.models.language import LanguageModel
+from regard.predictor import Reading, read_one
 from regard.tokens import TextTokenizer
 
 LENGTH = 200  # most tokens where neither the person nor the model says how many
+ANY_LENGTH = 512  # tokens of a window where the model reads any number
 BATCH = 16  # windows of text scored together
 NEAR = 8  # tokens that are enough to know how the next one is decoded
 NO_LETTER = "\ufffd"  # what decoding puts for bytes that are no UTF-8
@@ -70,10 +84,10 @@ class TextScore:
         return -self.log_probability / math.log(2) / max(1, len(self.text.encode()))
 
 
-class Generator(Predictor):
+class Generator(LanguagePredictor):
     """A trained language model, ready to use."""
 
-    model: Any
+    model: LanguageModel
 
     def __init__(self, bundle: Bundle) -> None:
         super().__init__(bundle)
@@ -141,8 +155,9 @@ class Generator(Predictor):
         unused = range(size, self.config.vocabulary[0])
         longest = self.config.model.longest
         limit = LENGTH if options.max_length is None else options.max_length
+        stepper = cast("Stepper[object]", self.model)
         return generate(
-            self.model if longest is None else Sliding(self.model, longest),
+            stepper if longest is None else cast("Stepper[object]", Sliding(stepper, longest)),
             None,
             torch.tensor(ids, device=self.device),
             end=special.end,
@@ -212,7 +227,8 @@ class Generator(Predictor):
     @property
     def context(self) -> int:
         """How many tokens the model reads at once."""
-        return int(getattr(self.config.model, "max_length", 512))
+        model = self.config.model
+        return model.max_length if isinstance(model, GPTLineConfig) else ANY_LENGTH
 
     def read(self, text: str, second: str | None = None) -> Reading:
         return self.read_ids(self.tokenizer.encode(text))
@@ -224,8 +240,37 @@ class Generator(Predictor):
         return read_one(self, self.tokenizer, ids, run, "causal", whole=whole, predicted=ids[1:])
 
     def output_table(self) -> Tensor:
-        table: Tensor = self.model.output.weight
-        return table
+        return self.model.output.weight
+
+    def tokenizer_of(self, axis: str) -> TextTokenizer:
+        return self.tokenizer
+
+    def texts(self, material: Material, count: int, longest: int = LONGEST) -> Texts:
+        """Windows of a stream of ids, or of documents one after the other as in training."""
+        items = material.items
+        stream = items if isinstance(items, np.ndarray) else self._joined(cast("Sequence[str]", items), count)
+        size = min(WINDOW, self.context, material.context or WINDOW)
+        starts = [start for start in range(0, len(stream) - 1, size) if start + size < len(stream)][:count] or [0]
+        windows = [np.asarray(stream[start : start + size + 1], dtype=np.int64) for start in starts]
+        if len(windows[0]) < 3:
+            raise UsageError(f"{material.name} has {len(windows[0])} tokens, too few to see anything; give more text")
+        return stretches(self, windows, material.name)
+
+    def _joined(self, texts: Sequence[str], count: int) -> np.ndarray:
+        """The ids of as many documents as `count` windows need, each with its begin and end."""
+        special, ids = self.tokenizer.specials, list[int]()
+        for text in texts:
+            ids += [special.begin, *self.tokenizer.encode(text), special.end]
+            if len(ids) > (count + 1) * WINDOW:
+                break
+        return np.array(ids)
+
+    def predictions(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        assert isinstance(batch, TextBatch)
+        return next_token_losses(self.model.hidden(batch), self.model.output.weight, batch.ids, batch.lengths)
+
+    def attentions(self, text: str, second: str | None = None) -> SentenceAttention:
+        return self.attention(text)
 
     def attention(self, text: str) -> SentenceAttention:
         """Where each token of a text looked, in every layer and head."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, overload
+from typing import Any, cast, overload
 
 import numpy as np
 import torch
@@ -15,17 +15,21 @@ from regard.attention import channel, softness
 from regard.brief import brief, quoted
 from regard.bundle import Bundle
 from regard.config import check
-from regard.data.batch import pad
+from regard.data.batch import PairBatch, pad
 from regard.data.batches import TokenPairs
 from regard.data.lines import LONGEST_LINE
+from regard.data.pairs import Pair
 from regard.decode.config import DecodeConfig
 from regard.decode.ranking import Hypothesis, groups
 from regard.decode.search import generate
+from regard.decode.stepper import Stepper
 from regard.errors import RegardError
+from regard.inspect.texts import LONGEST, Batch, Material, PairPredictor, Texts, next_token_losses, pair_texts
 from regard.look import SentenceAttention, sentence_of
+from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.loss import target_log_probabilities
-from regard.predictor import Predictor, Reading
-from regard.tokens import BEGIN, END, PAD, UNKNOWN, as_arrays
+from regard.predictor import Reading
+from regard.tokens import BEGIN, END, PAD, UNKNOWN, TextTokenizer, as_arrays
 
 
 @dataclass(frozen=True)
@@ -63,11 +67,12 @@ class PairScore:
         return float(torch.tensor(-self.log_probability / self.tokens).exp())
 
 
-class Translator(Predictor):
+class Translator(PairPredictor):
     """A trained translation model, ready to use."""
 
     second = "translation"
-    model: Any
+    paired = '[("ein Mann", "a man"), ...]'
+    model: EncoderDecoder
 
     def __init__(self, bundle: Bundle) -> None:
         super().__init__(bundle)
@@ -154,8 +159,32 @@ class Translator(Predictor):
         return Reading(self, ids, labels, lambda: self.model.hidden(batch.to(self.device)), "cross", ids["target"])
 
     def output_table(self) -> Tensor:
-        table: Tensor = self.model.output.weight
-        return table
+        return self.model.output.weight
+
+    def tokenizer_of(self, axis: str) -> TextTokenizer:
+        return self.tokenizers.source if axis == "source" else self.tokenizers.target
+
+    def texts(self, material: Material, count: int, longest: int = LONGEST) -> Texts:
+        longest = min(longest, self.model.longest or longest)
+        chosen: list[Pair] = []
+        encoded: list[tuple[list[int], list[int]]] = []
+        for pair in cast("Sequence[Pair]", material.items):
+            both = (self.tokenizers.source.encode(pair[0]), self.tokenizers.target.encode(pair[1]))
+            if all(0 < len(ids) < longest for ids in both):
+                chosen.append((pair[0], pair[1]))
+                encoded.append(both)
+            if len(chosen) == count:
+                break
+        return pair_texts(self, encoded, material.name, chosen)
+
+    def greedy_pairs(self, texts: Sequence[str]) -> list[tuple[list[int], tuple[int, ...]]]:
+        found = self.translate(texts, beam=1, n_best=1)
+        return [(self.tokenizers.source.encode(each.source), each.ids) for each in found if each.ids]
+
+    def predictions(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        assert isinstance(batch, PairBatch)
+        hidden = self.model.hidden(batch)  # (B, T, D)
+        return next_token_losses(hidden, self.model.output.weight, batch.target, batch.target_lengths)
 
     def attention(self, source: str, ids: Sequence[int], soft: float = 1.0) -> SentenceAttention:
         """Where the model looked while it wrote `ids`: one teacher-forced pass, equal to the steps of decoding."""
@@ -178,7 +207,7 @@ class Translator(Predictor):
             source, lengths = pad([ids[place] for place in group], PAD)
             with _softness(options.softness), self._reading(group, ids):
                 results = generate(
-                    self.model,
+                    cast("Stepper[object]", self.model),
                     (source.to(self.device), lengths.to(self.device)),
                     torch.full((len(group), 1), BEGIN, device=self.device),
                     end=END,
