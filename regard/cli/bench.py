@@ -123,7 +123,7 @@ def read_names(kernels: str) -> list[str]:
     names = [name.strip() for name in kernels.split(",") if name.strip()] or list(KERNEL_KINDS)
     for name in names:
         if name not in (*KERNEL_KINDS, "naive"):
-            raise UsageError(f"no kernel {name}{nearest(name, (*KERNEL_KINDS, 'naive'))}")
+            raise UsageError(f"no kernel {name}", nearest(name, (*KERNEL_KINDS, "naive")))
     return names
 
 

@@ -52,7 +52,7 @@ def config(
 
     if presets:
         if what not in RUNS:
-            raise UsageError(f"no task {what}{nearest(what, RUNS)}")
+            raise UsageError(f"no task {what}", nearest(what, RUNS))
         _print_presets(what, as_json)
         return
     if "." in what and not what.endswith(".toml"):

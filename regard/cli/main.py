@@ -20,7 +20,7 @@ import typer
 from typer.core import TyperGroup
 
 from regard import __version__
-from regard.cli.arguments import spread_files, take_debug
+from regard.cli.arguments import as_typed, spread_files, take_debug
 from regard.errors import RegardError, UsageError, nearest
 
 
@@ -129,7 +129,7 @@ class NearestName(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         known = self.list_commands(ctx)
         if args and args[0] not in known and not args[0].startswith("-"):
-            raise UsageError(f"no command {args[0]}{nearest(args[0], known)}")
+            raise UsageError(f"no command {args[0]}", nearest(args[0], known))
         return super().resolve_command(ctx, args)
 
 
@@ -216,7 +216,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def _explain(error: Exception, debug: bool) -> tuple[str, int]:
     """One line for the person, and the exit code."""
     if isinstance(error, RegardError):
-        return str(error), error.exit_code
+        return error.sentence(as_typed), error.exit_code
     if isinstance(error, WrongUse):
         message = error.format_message().rstrip(".")
         verb = error.ctx.command_path if error.ctx is not None else "regard"

@@ -109,7 +109,9 @@ class _Search:
         if self.live.length == 0 and width > 1:
             logits = logits.repeat(1, width, 1)  # (B, W, V)
         if logits.shape[:2] != (rows, width):
-            raise RegardError(f"the stepper gave logits {tuple(logits.shape)}; expected ({rows}, {width}, vocabulary)")
+            raise RegardError(
+                f"the stepper gave logits {tuple(logits.shape)}", f"expected ({rows}, {width}, vocabulary)"
+            )
         return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
 
     def _scores(self, logits: Tensor, at_limit: Bools) -> Scores:
@@ -125,8 +127,8 @@ class _Search:
         if wrong.any():
             source = self.live.sources[wrong][0]
             raise ModelError(
-                f"the model gave NaN (or infinite) logits at step {self.live.length + 1}, for source {source}; "
-                "the weights may have diverged in training, or half precision overflows: try float32"
+                f"the model gave NaN (or infinite) logits at step {self.live.length + 1}, for source {source}",
+                "the weights may have diverged in training, or half precision overflows: try float32",
             )
 
     def _collect(self, found: Candidates, at_limit: Bools) -> None:
@@ -181,7 +183,8 @@ class _Search:
             if not self.ranking.best[source]:
                 raise RegardError(
                     f"at step {self.live.length + 1} source {source} has no token to go on with: "
-                    "all are forbidden, or have probability 0; relax the constraints or min_length"
+                    "all are forbidden, or have probability 0",
+                    "relax the constraints or min_length",
                 )
 
 
@@ -204,11 +207,15 @@ def _within_reach(limits: Sequence[int], longest: int | None, read: int) -> Ints
 
 def _check_sources(prefix: Tensor, limits: Sequence[int], streams: Sequence[int]) -> None:
     if prefix.dim() != 2 or prefix.size(1) == 0:
-        raise RegardError(f"prefix has shape {tuple(prefix.shape)}; give ids (sources, tokens), the begin token first")
+        raise RegardError(
+            f"prefix has shape {tuple(prefix.shape)}", "give ids (sources, tokens), the begin token first"
+        )
     if len(limits) != len(prefix) or len(streams) != len(prefix):
-        raise RegardError(f"{len(prefix)} sources have {len(limits)} limits and {len(streams)} streams; give one each")
+        raise RegardError(
+            f"{len(prefix)} sources have {len(limits)} limits and {len(streams)} streams", "give one each"
+        )
     if min(limits, default=0) < 0 or min(streams, default=0) < 0:
-        raise RegardError(f"limits and streams are 0 or more; the least are {min(limits)} and {min(streams)}")
+        raise RegardError("limits and streams are 0 or more", f"the least are {min(limits)} and {min(streams)}")
 
 
 def _check_ids(ids: Sequence[int], logits: Tensor) -> None:

@@ -44,7 +44,7 @@ class Score:
 def score_maps(cases: Sequence[Case]) -> tuple[dict[str, Score], float, float]:
     """The score of each map, with a 95% interval over texts; the mean fall without a random word and without the best."""
     if not cases:
-        raise RegardError("no text has two words or more, so that none can be removed; give longer texts")
+        raise RegardError("no text has two words or more, so that none can be removed", "give longer texts")
     names = list(cases[0].maps)
     counts = np.array([case.falls.shape[1] for case in cases], dtype=np.float64)
     random, best = (np.array([of(case).sum() for case in cases]) for of in (_random, _best))  # (texts,)

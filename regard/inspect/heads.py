@@ -82,7 +82,7 @@ def heads_of(
     """
     check_predictor(predictor, "heads_of")
     if role is not None and role not in ROLES:
-        raise UsageError(f"no role {role}{nearest(role, ROLES)}")
+        raise UsageError(f"no role {role}", nearest(role, ROLES))
     material = data if isinstance(data, Material) else Material(data)
     read = prepare(predictor, material, texts)
     heads, aligner = _roles(read, material, (role,) if role is not None else ROLES)

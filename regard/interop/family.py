@@ -44,7 +44,7 @@ class Family:
             for old, now in self.old_ends.items():
                 new = new.removesuffix(old) + now if new.endswith(old) else new
             if new in full:
-                raise RegardError(f"the file holds {new} twice, under an old and a new name; keep one of them")
+                raise RegardError(f"the file holds {new} twice, under an old and a new name", "keep one of them")
             full[new] = tensor
         return {name: tensor for name, tensor in full.items() if not self.ignored.search(name)}
 
@@ -64,8 +64,8 @@ def assemble(
         )
     if text.last >= vocabulary:
         raise RegardError(
-            f"{origin}: the tokenizer has ids up to {text.last}, and the model knows {vocabulary} tokens; "
-            "they do not belong together, so take both from one place"
+            f"{origin}: the tokenizer has ids up to {text.last}, and the model knows {vocabulary} tokens",
+            "they do not belong together, so take both from one place",
         )
     model = build(family.task, config, (vocabulary,))
     _fill(model, rows, tensors, origin)
@@ -88,8 +88,8 @@ def _without_copies(tensors: dict[str, Tensor], copies: dict[str, str], origin: 
     for copy, original in copies.items():
         if copy in tensors and original in tensors and not torch.equal(tensors[copy], tensors[original]):
             raise RegardError(
-                f"{origin}: {copy} should be the same tensor as {original}, and differs; if the model was trained with "
-                "both, its config.json should say tie_word_embeddings = false"
+                f"{origin}: {copy} should be the same tensor as {original}, and differs",
+                "if the model was trained with both, its config.json should say tie_word_embeddings = false",
             )
     return {name: tensor for name, tensor in tensors.items() if name not in copies or copies[name] not in tensors}
 
@@ -98,8 +98,8 @@ def _fill(model: nn.Module, rows: list[Row], tensors: dict[str, Tensor], origin:
     for name, tensor in tensors.items():
         if tensor.dtype not in FLOATS:
             raise RegardError(
-                f"{origin}: {name} holds {str(tensor.dtype).removeprefix('torch.')}; only float weights are read "
-                "(16, 32 or 64 bits), so take the model before it was quantised"
+                f"{origin}: {name} holds {str(tensor.dtype).removeprefix('torch.')}",
+                "only float weights are read (16, 32 or 64 bits), so take the model before it was quantised",
             )
     parameters = dict(model.named_parameters())
     ours = to_ours(rows, tensors, {name: parameter.shape for name, parameter in parameters.items()}, origin)

@@ -96,7 +96,7 @@ def _rotary_base(settings: Settings) -> float:
         if inside is None:
             continue
         if not isinstance(inside, dict):
-            raise RegardError(f"{settings.origin}: {key} is {inside!r}; it should be a table")
+            raise RegardError(f"{settings.origin}: {key} is {inside!r}", "it should be a table")
         rope = Settings(inside, f"{settings.origin}: {key}")
         rope.only("rope_type", "default")
         rope.only("type", "default")
@@ -113,8 +113,8 @@ def _bias(settings: Settings) -> bool:
     attention, mlp = settings.flag("attention_bias", False), settings.flag("mlp_bias", False)
     if attention != mlp:
         raise RegardError(
-            f"{settings.origin}: attention_bias is {attention} and mlp_bias is {mlp}; in Regard all linear layers of a "
-            "model have biases, or none"
+            f"{settings.origin}: attention_bias is {attention} and mlp_bias is {mlp}",
+            "in Regard all linear layers of a model have biases, or none",
         )
     return attention
 

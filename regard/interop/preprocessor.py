@@ -37,7 +37,8 @@ def read_format(settings: Settings | None, *, size: int, channels: int) -> Pictu
 def write_format(format: PictureFormat) -> dict[str, Any]:
     if format.fit == "pad":
         raise RegardError(
-            "transformers has no equal for pictures.fit = 'pad'; a model can be exported with 'crop' or 'squash' there"
+            "transformers has no equal for pictures.fit = 'pad'",
+            "a model can be exported with 'crop' or 'squash' there",
         )
     square = {"height": format.size, "width": format.size}
     crop = format.fit == "crop"
@@ -77,7 +78,7 @@ def _resample(settings: Settings) -> str:
     value = RESAMPLE.index(usual) if value is None else value
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < len(RESAMPLE):
         known = ", ".join(f"{number} ({name})" for number, name in enumerate(RESAMPLE))
-        raise RegardError(f"{settings.origin}: resample is {value!r}; Regard has {known}")
+        raise RegardError(f"{settings.origin}: resample is {value!r}", f"Regard has {known}")
     return RESAMPLE[value]
 
 
@@ -85,8 +86,8 @@ def _expect(settings: Settings, key: str, size: int, allowed: tuple[Any, ...]) -
     value = settings.values.get(key)
     if value is not None and value not in allowed:
         raise RegardError(
-            f"{settings.origin}: {key} is {value}, and for a model that sees {size} x {size} pixels Regard needs {allowed[0]}; "
-            "if a slightly other cut will do, write that there"
+            f"{settings.origin}: {key} is {value}, and for a model that sees {size} x {size} pixels Regard needs {allowed[0]}",
+            "if a slightly other cut will do, write that there",
         )
 
 
@@ -95,8 +96,8 @@ def _by_channel(settings: Settings, key: str, channels: int) -> tuple[float, ...
     values = value if isinstance(value, list) else [value]
     if len(values) not in (1, channels) or not all(isinstance(each, (int, float)) for each in values):
         raise RegardError(
-            f"{settings.origin}: {key} is {value!r}; it should be a number for each of {channels} channels"
+            f"{settings.origin}: {key} is {value!r}", f"it should be a number for each of {channels} channels"
         )
     if key == "image_std" and min(values) <= 0:
-        raise RegardError(f"{settings.origin}: {key} is {value!r}; it should be more than 0")
+        raise RegardError(f"{settings.origin}: {key} is {value!r}", "it should be more than 0")
     return tuple(float(each) for each in values)

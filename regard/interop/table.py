@@ -27,26 +27,26 @@ class Settings:
     def size(self, key: str, default: int | None = None, most: int = LARGEST) -> int:
         value = self._value(key, default)
         if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
-            raise RegardError(f"{self.origin}: {key} is {value!r}; it should be a whole number from 1 to {most:,}")
+            raise RegardError(f"{self.origin}: {key} is {value!r}", f"it should be a whole number from 1 to {most:,}")
         return value
 
     def number(self, key: str, default: float) -> float:
         value = self._value(key, default)
         if not isinstance(value, (int, float)) or isinstance(value, bool):
-            raise RegardError(f"{self.origin}: {key} is {value!r}; it should be a number")
+            raise RegardError(f"{self.origin}: {key} is {value!r}", "it should be a number")
         return float(value)
 
     def flag(self, key: str, default: bool) -> bool:
         value = self._value(key, default)
         if not isinstance(value, bool):
-            raise RegardError(f"{self.origin}: {key} is {value!r}; it should be true or false")
+            raise RegardError(f"{self.origin}: {key} is {value!r}", "it should be true or false")
         return value
 
     def choice(self, key: str, known: dict[str, str], default: str) -> str:
         """What we call the value of this key."""
         value = self._value(key, default)
         if not isinstance(value, str) or value not in known:
-            raise RegardError(f"{self.origin}: {key} is {value!r}; Regard has {', '.join(known)}")
+            raise RegardError(f"{self.origin}: {key} is {value!r}", f"Regard has {', '.join(known)}")
         return known[value]
 
     def only(self, key: str, *allowed: object) -> None:
@@ -54,13 +54,13 @@ class Settings:
         value = self.values.get(key)
         if value is not None and value not in allowed:
             needs = " or ".join(repr(each) for each in allowed) or "no value"
-            raise RegardError(f"{self.origin}: {key} is {value!r}, which Regard cannot express; it needs {needs}")
+            raise RegardError(f"{self.origin}: {key} is {value!r}, which Regard cannot express", f"it needs {needs}")
 
     def _value(self, key: str, default: Any) -> Any:
         value = self.values.get(key)
         value = default if value is None else value
         if value is None:
-            raise RegardError(f"{self.origin} has no {key}; copy the file again from where the model comes from")
+            raise RegardError(f"{self.origin} has no {key}", "copy the file again from where the model comes from")
         return value
 
 
@@ -71,8 +71,8 @@ def must_be(config: StrictConfig, name: str, **wanted: object) -> None:
         choices = value if isinstance(value, tuple) else (value,)
         if found not in choices:
             raise RegardError(
-                f"transformers' {name} has no equal for model.{field} = {_named(found)}; "
-                f"a model can be exported with {' or '.join(map(_named, choices))} there"
+                f"transformers' {name} has no equal for model.{field} = {_named(found)}",
+                f"a model can be exported with {' or '.join(map(_named, choices))} there",
             )
 
 

@@ -79,7 +79,7 @@ def import_vit(settings: Settings, preprocessor: Settings | None, tensors: Mappi
     for name, tensor in full.items():
         if not tensor.is_floating_point():
             kind = str(tensor.dtype).removeprefix("torch.")
-            raise RegardError(f"{origin}: {name} holds {kind}; take the model before it was quantised")
+            raise RegardError(f"{origin}: {name} holds {kind}", "take the model before it was quantised")
     plain = {name: _without_batch(name, tensor) for name, tensor in full.items()}
     return OurViT(config, format, labels, to_ours(rows(config), plain, _shapes(config, format, labels), origin))
 
@@ -140,7 +140,7 @@ def read_labels(settings: Settings) -> tuple[str, ...]:
     if names is None:
         return tuple(f"LABEL_{number}" for number in range(settings.size("num_labels", 2)))
     if not isinstance(names, dict) or set(names) != {str(number) for number in range(len(names))}:
-        raise RegardError(f"{settings.origin}: id2label should name every class from 0 on; copy the file again")
+        raise RegardError(f"{settings.origin}: id2label should name every class from 0 on", "copy the file again")
     return tuple(str(names[str(number)]) for number in range(len(names)))
 
 
@@ -176,7 +176,7 @@ def _preprocessor(folder: Path) -> Settings | None:
         return None
     values = read_json(folder / FILE)
     if not isinstance(values, dict):
-        raise RegardError(f"{folder}/{FILE} does not hold a table; copy it again")
+        raise RegardError(f"{folder}/{FILE} does not hold a table", "copy it again")
     return Settings(values, f"{folder}/{FILE}")
 
 
@@ -194,7 +194,7 @@ def _with_biases(settings: Settings, config: ViTConfig, tensors: dict[str, Tenso
     names = [f"{look}.{part}.bias" for look in looks for part in ("query", "key", "value")]
     found = [name for name in names if name in tensors]
     if found:
-        raise RegardError(f"{settings.origin}: qkv_bias is False, and the weights have {found[0]}; copy both again")
+        raise RegardError(f"{settings.origin}: qkv_bias is False, and the weights have {found[0]}", "copy both again")
     return tensors | {name: torch.zeros(config.width) for name in names}
 
 

@@ -64,7 +64,7 @@ def build(
     """A model of any task with fresh weights; `labels` is how many a classifier tells apart, `pictures` what it sees."""
     kinds = TASKS[task]
     if config.kind not in kinds:
-        raise UsageError(f"a {config.kind} does not {task}{nearest(config.kind, kinds)}; {', '.join(kinds)} do")
+        raise UsageError(f"a {config.kind} does not {task}", f"{nearest(config.kind, kinds)}; {', '.join(kinds)} do")
     sees = () if pictures is None else (pictures,)
     tells = (labels,) if task in ("classify", "classify-pictures", "answer") else ()
     model: nn.Module = kinds[config.kind](config, *sees, *vocabulary, *tells, smoothing)

@@ -146,7 +146,7 @@ def class_weights(asked: Weights, labels: Sequence[str], counts: Sequence[int]) 
     unknown = sorted(asked.keys() - set(labels))
     if unknown:
         raise UsageError(
-            f"train.class_weights: no label {unknown[0]!r} in the training data{nearest(unknown[0], labels)}"
+            f"train.class_weights: no label {unknown[0]!r} in the training data", nearest(unknown[0], labels)
         )
     weights = [float(asked.get(label, 1.0)) for label in labels]
     mean = sum(weight * count for weight, count in zip(weights, counts, strict=True)) / sum(counts)

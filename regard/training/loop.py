@@ -329,7 +329,7 @@ class Trainer:
         if went_back:
             self.job.save(self.model, "last", {"weights": f"step {self.progress.step}"})
             raise RegardError(
-                f"{trouble}; it happened before, so the run stops at step {self.progress.step}. Now {ADVICE}"
+                f"{trouble}", f"it happened before, so the run stops at step {self.progress.step}. Now {ADVICE}"
             )
         self.progress.went_back, self.progress.rate_factor = 1, self.progress.rate_factor / 2
         self.log.write({"kind": "went back", "step": self.progress.step, "why": trouble})

@@ -128,16 +128,18 @@ def has_checkpoint(folder: Path) -> bool:
 def load_checkpoint(folder: Path, learner: Learner, fingerprint: dict[str, Any]) -> None:
     """Put the latest checkpoint back into `learner`, bit for bit."""
     if not has_checkpoint(folder):
-        raise RegardError(f"{folder} holds no checkpoint; the run was stopped before its first one, start it again")
+        raise RegardError(f"{folder} holds no checkpoint", "the run was stopped before its first one, start it again")
     name = value_of(folder / LATEST, "checkpoint")
     inside = folder / str(name)
     state = {key: value_of(inside / STATE, key) for key in ("format", "progress", "fingerprint")}
     if state["format"] > FORMAT:
-        raise RegardError(f"{inside} has format {state['format']}, this Regard reads up to {FORMAT}; upgrade Regard")
+        raise RegardError(f"{inside} has format {state['format']}, this Regard reads up to {FORMAT}", "upgrade Regard")
     before = state["fingerprint"]  # an older Regard wrote down less of the data
     changed = [name for name, value in fingerprint.items() if name in before and before[name] != value]
     if changed:
-        raise RegardError(f"cannot resume: {', '.join(changed)} changed since the run started; start a new run instead")
+        raise RegardError(
+            f"cannot resume: {', '.join(changed)} changed since the run started", "start a new run instead"
+        )
     set_weights(learner.model, read_tensors(inside / "model.safetensors"))
     load_optimiser(learner.optimiser, learner.model, read_tensors(inside / "optimiser.safetensors"))
     if learner.ema is not None:

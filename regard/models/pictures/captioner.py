@@ -40,14 +40,16 @@ def view_of(encoder: PictureEncoder, pixels: Tensor) -> View:
         return encoder(pixels)
     if any(parameter.requires_grad for parameter in encoder.parameters()):
         raise RegardError(
-            "features that were computed before are of no use to an encoder that learns; give pixels "
-            "(B, channels, height, width), or choose model.encoder.kind = efficientnet-lite0, which does not learn"
+            "features that were computed before are of no use to an encoder that learns",
+            "give pixels "
+            "(B, channels, height, width), or choose model.encoder.kind = efficientnet-lite0, which does not learn",
         )
     (rows, columns), found = encoder.grid, tuple(pixels.shape[1:])
     if found != (rows * columns, encoder.width):
         raise RegardError(
             f"features of shape {tuple(pixels.shape)} are not of this encoder, which gives {rows * columns} places of "
-            f"width {encoder.width}; compute them again with this model's encoder and picture size"
+            f"width {encoder.width}",
+            "compute them again with this model's encoder and picture size",
         )
     return encoder(pixels)
 
