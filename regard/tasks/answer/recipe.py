@@ -73,7 +73,7 @@ def prepare_answer(
             "the training data": [train.store.sha256, len(train.rows)],
             "the questions": digest_of(train.questions, train.answers),
             "the validation data": [valid.store.sha256, digest_of(valid.questions, valid.answers)],
-            "the model": config.model.model_dump(mode="json"),
+            "the model": config.model,
         },
         device=torch.device(device),
         unit="questions",

@@ -72,7 +72,7 @@ def prepare_caption(
             "the training data": [train.store.sha256, len(batches)],
             "the captions": digest_of(*train.captions),
             "the validation data": [valid.store.sha256, digest_of(*valid.captions)],
-            "the model": config.model.model_dump(mode="json"),
+            "the model": config.model,
         },
         device=torch.device(device),
         unit="tokens",

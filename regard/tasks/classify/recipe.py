@@ -87,7 +87,7 @@ def prepare_classify(
         batches=train,
         validate=_validation(valid, sets.valid, sets.labels, uneven(counts)),
         save=saver(folder, bundle, pair, made_by(config, device)),
-        fingerprint={**same, "the model": config.model.model_dump(mode="json")},
+        fingerprint={**same, "the model": config.model},
         device=torch.device(device),
         probe=prober(TextClassifier(Bundle(bundle, model, pair, {})), _to_probe(sets.valid), config.probes, folder),
         unit="texts",

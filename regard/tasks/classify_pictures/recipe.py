@@ -28,6 +28,7 @@ from regard.tasks.recipe import (
 )
 from regard.training.events import Tell, counting, silent
 from regard.training.loop import Job
+from regard.training.state import Fingerprint
 from regard.training.validation import Validation, share_error
 
 TOGETHER = 256  # pictures of a batch in validation
@@ -58,9 +59,13 @@ def prepare_classify_pictures(
         config.train.seed,
         config.data.augment,
     )
-    data = {"the training data": [sets.train.store.sha256, len(sets.train.rows)], "the labels": list(sets.names)}
-    data["the classes of the pictures"] = fingerprint([sets.train.labels, sets.train.rows])
-    data["the validation data"] = [sets.valid.store.sha256, fingerprint([sets.valid.labels, sets.valid.rows])]
+    same: Fingerprint = {
+        "the training data": [sets.train.store.sha256, len(sets.train.rows)],
+        "the labels": list(sets.names),
+        "the classes of the pictures": fingerprint([sets.train.labels, sets.train.rows]),
+        "the validation data": [sets.valid.store.sha256, fingerprint([sets.valid.labels, sets.valid.rows])],
+        "the model": config.model,
+    }
     job = Job(
         folder=folder,
         config=config.train,
@@ -69,7 +74,7 @@ def prepare_classify_pictures(
         batches=train,
         validate=validation(sets.valid, sets.names, sets.format, uneven(counts)),
         save=saver(folder, bundle, None, made_by(config, device)),
-        fingerprint={**data, "the model": config.model.model_dump(mode="json")},
+        fingerprint=same,
         device=torch.device(device),
         unit="pictures",
     )

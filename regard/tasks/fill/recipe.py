@@ -57,13 +57,13 @@ def prepare_fill(
         fingerprint={
             "the training data": fingerprint(batches.documents),
             "the validation data": fingerprint(held.documents),
-            "the model": config.model.model_dump(mode="json"),
+            "the model": config.model,
         },
         device=torch.device(device),
         probe=prober(Filler(Bundle(bundle, model, pair, {})), first_lines(valid), config.probes, folder),
     )
     sizes = [sum(len(ids) for ids in each.documents) for each in (batches, held)]
-    counts = f"{sizes[0]:,} training and {sizes[1]:,} validation tokens, {tokenizer.size:,} of a kind"
+    counts = f"{sizes[0]:,} training and {sizes[1]:,} validation tokens, a vocabulary of {tokenizer.size:,}"
     return Prepared(job, (*notes, counts))
 
 

@@ -72,12 +72,14 @@ def prepare_generate(
         fingerprint={
             "the training data": streams[0].sha256,
             "the validation data": streams[1].sha256,
-            "the model": config.model.model_dump(mode="json"),
+            "the model": config.model,
         },
         device=torch.device(device),
         probe=prober(generator, first_lines(valid), config.probes, folder),
     )
-    counts = f"{len(streams[0]):,} training and {len(streams[1]):,} validation tokens, {tokenizer.size:,} of a kind"
+    counts = (
+        f"{len(streams[0]):,} training and {len(streams[1]):,} validation tokens, a vocabulary of {tokenizer.size:,}"
+    )
     return Prepared(job, (*notes, counts))
 
 

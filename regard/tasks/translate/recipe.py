@@ -88,7 +88,7 @@ def prepare_translate(
         fingerprint={
             "the training data": fingerprint(train.sources, train.targets),
             "the validation data": digest_of(*zip(*pairs.valid, strict=True)),
-            "the model": config.model.model_dump(mode="json"),
+            "the model": config.model,
         },
         device=torch.device(device),
         probe=prober(Translator(Bundle(bundle, model, tokenizers, {})), valid, config.probes, folder),
