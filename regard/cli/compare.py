@@ -32,7 +32,7 @@ from regard.errors import UsageError, spelled
 
 if TYPE_CHECKING:
     from regard.compare.contenders import Contender
-    from regard.compare.tasks import OtherReport
+    from regard.compare.quality import OtherReport
     from regard.compare.translation import Entry, Report, TestSet
     from regard.data.labelled import Labelled
 
@@ -212,7 +212,7 @@ def read_other_test(
     task: str, contenders: list[Contender], names: tuple[str, ...], columns: dict[str, Any]
 ) -> list[Labelled]:
     """The test set of any task but translation, read and checked before anything is trained."""
-    from regard.compare.tasks import read_test
+    from regard.compare.quality import read_test
 
     notes: list[str] = []
     texts = read_test(task, contenders, names, columns, notes)
@@ -334,7 +334,7 @@ def compare_others(
 
     `texts` are labelled ones to classify; `columns` those that a person named, as keys of the data's configuration.
     """
-    from regard.compare.tasks import compare_classifiers, compare_language_models, compare_seeing
+    from regard.compare.quality import compare_classifiers, compare_language_models, compare_seeing
     from regard.files import write_json
 
     data_root = contenders[0].data_root

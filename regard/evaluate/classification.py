@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from regard.errors import RegardError, UsageError
-from regard.evaluate.ratios import share_interval
+from regard.evaluate.bootstrap import share_interval
 from regard.files import finite
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from regard.errors import RegardError
-from regard.evaluate.ratios import Estimate, ratios
+from regard.evaluate.bootstrap import Estimate, ratios
 
 EQUAL = 1e-9  # weights that differ by less are equal: their words share the first place
 

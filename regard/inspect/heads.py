@@ -18,7 +18,7 @@ from regard.attention import Remove, Role, intervene
 from regard.data.pairs import Pair
 from regard.errors import UsageError, nearest
 from regard.evaluate.alignment import Aligner
-from regard.evaluate.ratios import Estimate, ratios
+from regard.evaluate.bootstrap import Estimate, ratios
 from regard.inspect.texts import ROLES, Material, Texts, prepare, stretches, tokenizer_of
 from regard.look.heads import Head, HeadName, HeadReport, Induction, LayerRemoved
 from regard.look.roles import Looked, Tally, WordLinks, measure

@@ -10,8 +10,7 @@ from typing import Any
 from regard.config import check
 from regard.errors import RegardError
 from regard.files import read_json, write_json
-from regard.interop.family import Family
-from regard.interop.table import MOST_LAYERS, Row, Settings, layer, must_be, row
+from regard.interop.family import MOST_LAYERS, Family, Row, Settings, layer, must_be, row
 from regard.models.config import BertConfig
 from regard.models.configs.attention import ExactConfig
 

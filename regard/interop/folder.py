@@ -15,8 +15,7 @@ from regard.errors import Advice, RegardError, UsageError, Verb
 from regard.files import new_folder, read_json, write_json
 from regard.interop import bert, gpt2, llama, vit
 from regard.interop.bert import read_longest, read_pooling, write_pooling
-from regard.interop.family import Family, assemble, their_tensors
-from regard.interop.table import Settings
+from regard.interop.family import Family, Settings, assemble, their_tensors
 from regard.interop.tokenizer import read_specials, read_tokenizer, write_specials, write_tokenizer
 from regard.interop.weights import SINGLE, read_weights
 from regard.models.config import BertConfig

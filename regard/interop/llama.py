@@ -8,8 +8,7 @@ from typing import Any
 
 from regard.config import check
 from regard.errors import RegardError
-from regard.interop.family import Family
-from regard.interop.table import MOST_LAYERS, Row, Settings, layer, must_be, row
+from regard.interop.family import MOST_LAYERS, Family, Row, Settings, layer, must_be, row
 from regard.models.config import LlamaConfig
 from regard.models.configs.attention import ExactConfig
 

@@ -19,7 +19,7 @@ from regard.models.pictures.captioner import CaptionTransformer, ShowAndTell
 from regard.models.pictures.classifier import PictureClassifier
 from regard.models.pictures.show_attend_tell import ShowAttendTell
 from regard.models.recurrent import Bahdanau, Luong, Seq2Seq
-from regard.models.rungs import CLASSIFIERS
+from regard.models.text_classifiers import CLASSIFIERS
 from regard.models.transformer import Transformer
 
 FAMILIES: dict[str, type[EncoderDecoder]] = {

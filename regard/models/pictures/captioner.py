@@ -29,7 +29,7 @@ from regard.noise import dropout
 
 def encoder_of(config: EncoderConfig, format: PictureFormat) -> PictureEncoder:
     """What sees the picture, with its own fresh weights: it is built when the rest of a model has been initialised."""
-    from regard.models.pictures.table import make_encoder
+    from regard.models.pictures.classifier import make_encoder
 
     return make_encoder(config, format)
 

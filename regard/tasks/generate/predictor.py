@@ -19,8 +19,7 @@ from regard.config import check
 from regard.data.stream import TokenStream, evaluation_batches
 from regard.decode.config import DecodeConfig
 from regard.decode.ranking import Hypothesis, Live
-from regard.decode.search import generate
-from regard.decode.stepper import Sliding
+from regard.decode.search import Sliding, generate
 from regard.errors import UsageError
 from regard.look import SentenceAttention, sentence_of
 from regard.predictor import Predictor, Reading, read_one
