@@ -101,7 +101,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     except FileNotFoundError as error:
         raise UsageError(f"there is no file {path}") from error
     except IsADirectoryError as error:
-        raise UsageError(f"{path} is a folder; name the TOML file in it") from error
+        raise UsageError(f"{path} is a folder", "name the TOML file in it") from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"{path} is not valid TOML: {error}") from error
 
@@ -155,10 +155,10 @@ def _explain(kind: type[BaseModel], values: dict[str, Any], problem: Any) -> str
     where = ".".join(path)
     if problem["type"] == "extra_forbidden":
         known = [field.alias or name for name, field in owner.model_fields.items()] if owner else []
-        return f"no key {where}{_elsewhere(kind, values, path) or nearest(path[-1], known)}"
+        return str(UsageError(f"no key {where}", _elsewhere(kind, values, path) or nearest(path[-1], known)))
     if problem["type"] == "union_tag_invalid":
         tag, known = problem["ctx"]["tag"], problem["ctx"]["expected_tags"].replace("'", "").split(", ")
-        return f"{where}: no kind {tag}{nearest(tag, known)}"
+        return str(UsageError(f"{where}: no kind {tag}", nearest(tag, known)))
     if problem["type"] == "union_tag_not_found":
         return f"{where}: say of which kind it is, with {where}.kind"
     return f"{where}: {_trouble(problem)}" if where else _trouble(problem)
@@ -170,7 +170,7 @@ def _elsewhere(kind: type[BaseModel], values: dict[str, Any], path: list[str]) -
     meant = [each for each in SYNONYMS.get(path[-1].lower(), ()) if each in there]
     if not meant:
         meant = [each for each in there if "." in each and each.rpartition(".")[2] == path[-1]]
-    return f"; here it is {' or '.join(meant)}" if meant else ""
+    return f"here it is {' or '.join(meant)}" if meant else ""
 
 
 # What is wrong with a value, by pydantic's name of it; each is filled with the problem's own numbers.

@@ -14,11 +14,13 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
 
 from regard.errors import RegardError
+
+JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None"  # what a JSON file holds
 
 
 @contextlib.contextmanager
@@ -82,7 +84,7 @@ def _errors_of(path: Path, advice: str) -> Iterator[None]:
     except BrokenPipeError:  # whoever read a pipe has gone: not our error
         raise
     except OSError as error:
-        raise RegardError(f"cannot write {path}: {error.strerror or error}; {advice}") from error
+        raise RegardError(f"cannot write {path}: {error.strerror or error}", advice) from error
 
 
 def write_bytes(path: str | Path, data: bytes) -> Path:
@@ -119,7 +121,7 @@ def read_json(path: str | Path) -> Any:
     except OSError as error:
         raise RegardError(f"cannot read {path}: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:  # not UTF-8, not JSON, nested without end
-        raise RegardError(f"{path} is not whole JSON ({error}); restore it from where you copied it") from error
+        raise RegardError(f"{path} is not whole JSON ({error})", "restore it from where you copied it") from error
 
 
 def sha256(path: str | Path) -> str:
@@ -155,7 +157,9 @@ def new_folder(path: str | Path) -> Iterator[Path]:
         sync_folder(temporary)
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        raise RegardError(f"cannot write {path}: {error.strerror or error}; the last good one is untouched") from error
+        raise RegardError(
+            f"cannot write {path}: {error.strerror or error}", "the last good one is untouched"
+        ) from error
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
@@ -165,7 +169,9 @@ def new_folder(path: str | Path) -> Iterator[Path]:
             os.rename(path, old)
         os.rename(temporary, path)
     except OSError as error:
-        raise RegardError(f"cannot write {path}: {error.strerror or error}; the last good one is untouched") from error
+        raise RegardError(
+            f"cannot write {path}: {error.strerror or error}", "the last good one is untouched"
+        ) from error
     sync_folder(path.parent)
     shutil.rmtree(old, ignore_errors=True)
 
@@ -210,7 +216,7 @@ def alone_in(folder: Path) -> Iterator[None]:
     try:
         lock.acquire()
     except Timeout:
-        raise RegardError(f"another process is training in {folder}; wait until it ends, or stop it first") from None
+        raise RegardError(f"another process is training in {folder}", "wait until it ends, or stop it first") from None
     except (OSError, NotImplementedError):
         pass  # a file system that has no locks
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from regard.errors import RegardError, UsageError
+from regard.errors import Advice, RegardError, UsageError, Verb
 from regard.files import LOCK, is_bare, read_json, whole_folder
 
 RUNS = Path("runs")
@@ -59,9 +59,9 @@ def new_run(task: str, root: Path = RUNS) -> Path:
 def check_free(folder: Path) -> None:
     """Refuse to start a run in a folder that holds something, or where a file is in the way."""
     if folder.is_dir() and not is_bare(folder):
-        raise UsageError(f"{folder} is not empty; choose another folder, or go on with: regard train --resume {folder}")
+        raise UsageError(f"{folder} is not empty", Advice("choose another folder, or go on with: ", _resume(folder)))
     if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is a file; a run needs a folder, choose another name")
+        raise UsageError(f"{folder} is a file", "a run needs a folder, choose another name")
 
 
 def all_runs(root: Path = RUNS, depth: int = 2) -> list[Run]:
@@ -82,36 +82,43 @@ def bundle_folder(path: str | Path) -> Path:
     """The bundle that a person means: a bundle's folder, or a run's folder (its best bundle)."""
     path = Path(path)
     if not path.exists():
-        raise UsageError(f"there is no {path}; regard runs lists the runs here{_newest_in(path.parent, depth=1)}")
+        raise UsageError(
+            f"there is no {path}", Advice(Verb("runs"), " lists the runs here", _newest_in(path.parent, depth=1))
+        )
     if not path.is_dir():
-        raise UsageError(_not_a_folder(path))
+        raise _not_a_folder(path)
     best = whole_folder(path / "best")
     if (best / "config.json").exists():
         return best
     if (path / CONFIG).exists():
-        raise RegardError(f"the run {path} has no bundle yet; go on with: regard train --resume {path}")
+        raise RegardError(f"the run {path} has no bundle yet", Advice("go on with: ", _resume(path)))
     if not (path / "config.json").exists():
-        raise UsageError(_no_bundle(path))
+        raise _no_bundle(path)
     return path
 
 
-def _no_bundle(folder: Path) -> str:
+def _resume(run: Path) -> Verb:
+    return Verb("train", f"--resume {run}")
+
+
+def _no_bundle(folder: Path) -> UsageError:
     """Why a folder is no model, and which is meant."""
     with_model = [run.folder for run in all_runs(folder, depth=3) if run.has_bundle]
     if with_model:
-        return f"{folder} is a folder of runs; the newest is {with_model[-1]}"
-    return f"{folder} is neither a run nor a bundle: it has no config.json{_newest_in(RUNS)}"
+        return UsageError(f"{folder} is a folder of runs", f"the newest is {with_model[-1]}")
+    return UsageError(f"{folder} is neither a run nor a bundle: it has no config.json{_newest_in(RUNS)}")
 
 
-def _not_a_folder(file: Path) -> str:
+def _not_a_folder(file: Path) -> UsageError:
     """Say what a file is that was named in the place of a model, and what to name instead."""
     if file.name in ("config.json", "model.safetensors", CONFIG):
-        return f"{file} is a file of a model; name the folder that it lies in: {file.parent}"
+        return UsageError(f"{file} is a file of a model", f"name the folder that it lies in: {file.parent}")
     if file.suffix == ".toml":
-        return f"{file} is a configuration, not a model; train it first: regard train {file}"
+        hint = Advice("train it first: ", Verb("train", str(file)))
+        return UsageError(f"{file} is a configuration, not a model", hint)
     if file.suffix in (".bin", ".safetensors"):
-        return f"{file} is not a model of Regard; make one of it: regard import {file}"
-    return f"{file} is a file of data, not a model; a model is the folder of a run{_newest_in(RUNS)}"
+        return UsageError(f"{file} is not a model of Regard", Advice("make one of it: ", Verb("import", str(file))))
+    return UsageError(f"{file} is a file of data, not a model", f"a model is the folder of a run{_newest_in(RUNS)}")
 
 
 def _newest_in(folder: Path, depth: int = 2) -> str:
@@ -126,7 +133,8 @@ def bundle_task(path: str | Path) -> str:
     config = read_json(folder / "config.json") if (folder / "config.json").exists() else None
     if not isinstance(config, dict) or not isinstance(config.get("task"), str):
         raise RegardError(
-            f"{path} is not a model of Regard; one of Hugging Face becomes one with: regard import {path}"
+            f"{path} is not a model of Regard",
+            Advice("one of Hugging Face becomes one with: ", Verb("import", str(path))),
         )
     return str(config["task"])
 
@@ -145,8 +153,8 @@ def read_run(folder: str | Path) -> dict[str, object]:
     if not (folder / CONFIG).exists():
         below = all_runs(folder)
         if below:
-            raise UsageError(f"{folder} is a folder of runs; the newest is {below[-1].folder}")
-        raise UsageError(f"{folder} is not a run: it has no {CONFIG}; regard runs lists the runs here")
+            raise UsageError(f"{folder} is a folder of runs", f"the newest is {below[-1].folder}")
+        raise UsageError(f"{folder} is not a run: it has no {CONFIG}", Advice(Verb("runs"), " lists the runs here"))
     values = read_json(folder / CONFIG)
     if not isinstance(values, dict) or not isinstance(values.get("config"), dict):
         raise RegardError(f"{folder / CONFIG} does not hold a configuration")

@@ -21,18 +21,19 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:
-        raise RegardError(f"there is no {path}; copy the folder again") from error
+        raise RegardError(f"there is no {path}", "copy the folder again") from error
     except OSError as error:
         raise RegardError(f"cannot read {path}: {error.strerror or error}") from error
     if data[:2] in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK"):
         raise RegardError(
-            f"{path} is a pickle, whatever its name says; loading one can run any program, so it is refused. Convert it "
-            "where you trust it: safetensors.torch.save_file(torch.load(path, weights_only=True), 'model.safetensors')"
+            f"{path} is a pickle, whatever its name says",
+            "loading one can run any program, so it is refused. Convert it "
+            "where you trust it: safetensors.torch.save_file(torch.load(path, weights_only=True), 'model.safetensors')",
         )
     try:
         return load(data)
     except (SafetensorError, ValueError) as error:
-        raise RegardError(f"{path} is not a whole safetensors file ({error}); copy it again") from error
+        raise RegardError(f"{path} is not a whole safetensors file ({error})", "copy it again") from error
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:

@@ -46,7 +46,7 @@ def eyes(monkeypatch: pytest.MonkeyPatch) -> None:
     def make_encoder(config: Any, format: PictureFormat) -> PictureEncoder:
         return Eye().requires_grad_(config.kind != "efficientnet-lite0")
 
-    monkeypatch.setitem(sys.modules, "regard.models.pictures.table", SimpleNamespace(make_encoder=make_encoder))
+    monkeypatch.setitem(sys.modules, "regard.models.pictures.classifier", SimpleNamespace(make_encoder=make_encoder))
 
 
 def build(smoothing: float = 0.0, **changes: Any) -> Answerer:

@@ -16,7 +16,7 @@ from regard.attention import Causal, attend_reference
 from regard.attention.kernels import KERNELS, Setting
 from regard.bench import attention as bench
 from regard.bench import scout as bench_child
-from regard.bench.result import AttentionBench, Line, Point, exponent, pays_from
+from regard.bench.attention import AttentionBench, Line, Point, exponent, pays_from
 from regard.bench.scout import Inputs, Scouted, Sizes, Subject, config_of, make_subject, peak_memory, predicted, scout
 from regard.cli import main
 from regard.cli.bench import print_bench, read_quality

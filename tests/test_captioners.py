@@ -57,7 +57,7 @@ def eyes(monkeypatch: pytest.MonkeyPatch) -> None:
     def make_encoder(config: Any, format: PictureFormat) -> PictureEncoder:
         return Eye().requires_grad_(config.kind != "efficientnet-lite0")
 
-    monkeypatch.setitem(sys.modules, "regard.models.pictures.table", SimpleNamespace(make_encoder=make_encoder))
+    monkeypatch.setitem(sys.modules, "regard.models.pictures.classifier", SimpleNamespace(make_encoder=make_encoder))
 
 
 CONFIGS: dict[str, tuple[type, type, dict[str, Any]]] = {
@@ -421,7 +421,7 @@ def test_the_encoder_keeps_its_own_fresh_weights(kind: str) -> None:
 @pytest.mark.parametrize("encoder", ["convnet", "vit"])
 def test_it_learns_with_a_real_encoder(kind: str, encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also what sees learns, and what it sees is a grid of the size that it says."""
-    monkeypatch.delitem(sys.modules, "regard.models.pictures.table")
+    monkeypatch.delitem(sys.modules, "regard.models.pictures.classifier")
     model, config, sizes = CONFIGS[kind]
     small = {"convnet": {"channels": (4, 6)}, "vit": {"layers": 1, "width": 8, "heads": 2, "feed_forward": 8}}[encoder]
     made = model(

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from regard.errors import RegardError
+from regard.evaluate.bootstrap import share_interval
 from regard.evaluate.classification import mcnemar, score_labels
-from regard.evaluate.ratios import share_interval
 
 NAMES = ("bad", "fair", "good")
 # wanted:    bad x 4, fair x 3, good x 3

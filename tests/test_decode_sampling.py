@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.decode import filters
+from regard.decode import choice as filters
+from regard.decode.choice import TopK, TopP, filters_of
 from regard.decode.config import DecodeConfig
-from regard.decode.filters import TopK, TopP, filters_of
 from regard.decode.ranking import Live
 from regard.decode.search import generate
 

@@ -16,7 +16,7 @@ from PIL import Image
 from regard.cli import main
 from regard.cli.heads import _narrow
 from regard.errors import UsageError
-from regard.evaluate.ratios import Estimate
+from regard.evaluate.bootstrap import Estimate
 from regard.inspect.heads import heads_of
 from regard.inspect.texts import Material, prepare
 from regard.look.heads import Head, HeadReport, LayerRemoved

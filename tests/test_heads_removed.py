@@ -14,7 +14,7 @@ from torch import nn
 from regard.attention import Remove
 from regard.bundle import Bundle, BundleConfig
 from regard.errors import UsageError
-from regard.evaluate.ratios import ratios
+from regard.evaluate.bootstrap import ratios
 from regard.inspect.heads import heads_of, induction, losses_without, repeated, without_each
 from regard.inspect.texts import Material, Texts, prepare, stretches
 from regard.models.table import build

@@ -14,8 +14,8 @@ from PIL import Image
 from regard.data.pictures.config import PictureFormat
 from regard.data.pictures.decode import fit_picture
 from regard.errors import RegardError
-from regard.interop.preprocessor import RESAMPLE, read_format, write_format
-from regard.interop.table import Settings
+from regard.interop.family import Settings
+from regard.interop.vit import RESAMPLE, read_format, write_format
 
 FORMAT = PictureFormat(size=20, fit="squash", mean=(0.3, 0.4, 0.5), deviation=(0.2, 0.25, 0.3))
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -22,6 +22,7 @@ from toy_run import Contents, toy_job
 
 import regard
 import regard.files
+from regard.config import StrictConfig
 from regard.data.pairs import builtin_pairs
 from regard.errors import RegardError, UsageError
 from regard.files import alone_in, read_json, write_json
@@ -265,6 +266,45 @@ def test_a_run_of_an_older_regard_wrote_down_less(tmp_path: Path) -> None:
     job = toy_job(tmp_path, with_steps(7))
     job.fingerprint["the validation data"] = "not known then"
     assert train(job, Show(), resume=True).progress.step == 7
+
+
+class OlderModel(StrictConfig):
+    """A model's configuration as an older Regard wrote it down."""
+
+    kind: Literal["toy"] = "toy"
+    width: int = 8
+
+
+class NewerModel(OlderModel):
+    gate: bool = False  # a field that came later
+    parts: tuple[OlderModel, ...] = ()
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "same"),
+    [
+        (OlderModel(width=7), NewerModel(width=7), True),
+        (OlderModel(width=7), NewerModel(width=7, gate=True), False),
+        (OlderModel(width=7), NewerModel(width=6), False),
+        (NewerModel(parts=(OlderModel(width=3),)), NewerModel(parts=(OlderModel(width=3),)), True),
+        (NewerModel(parts=(OlderModel(width=3),)), NewerModel(parts=(OlderModel(width=2),)), False),
+        (NewerModel(gate=True), OlderModel(), False),
+    ],
+)
+def test_a_run_goes_on_when_models_have_learned_a_new_key(
+    tmp_path: Path, before: StrictConfig, now: StrictConfig, same: bool
+) -> None:
+    """The bug: a new field of a model, though at its default, made runs of an older Regard refuse to go on."""
+    job = toy_job(tmp_path)
+    job.fingerprint["the model"] = before
+    train(job, Show())
+    job = toy_job(tmp_path, with_steps(7))
+    job.fingerprint["the model"] = now
+    if same:
+        assert train(job, Show(), resume=True).progress.step == 7
+        return
+    with pytest.raises(RegardError, match="cannot resume: the model changed since the run started"):
+        train(job, Show(), resume=True)
 
 
 def language(folder: Path, *, resume: bool = False) -> Job:

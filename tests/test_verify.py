@@ -512,7 +512,7 @@ def test_weights_that_are_told_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     def doubled(*seen: Any, told: Tensor, **how: Any) -> None:
         tell(*seen, told=2 * told, **how)
 
-    monkeypatch.setattr("regard.models.rungs.tell", doubled)
+    monkeypatch.setattr("regard.models.text_classifiers.tell", doubled)
     assert failing(make("classify", "tfidf"), "recorded weights = output") == {"recorded weights = output"}
 
 

@@ -17,7 +17,7 @@ from regard.bundle import Bundle, BundleConfig, load_bundle, save_bundle
 from regard.data.pictures.config import PictureFormat
 from regard.embed.patches import grid_sinusoid
 from regard.errors import RegardError, UsageError
-from regard.interop.table import Settings
+from regard.interop.family import Settings
 from regard.interop.vit import read_folder, write_folder
 from regard.models.config import ViTConfig
 from regard.models.pictures.classifier import PictureClassifier

@@ -236,7 +236,7 @@ def _check(roles: Sequence[str], layers: Sequence[int], texts: object, rows: obj
     """Bounds that make no sense are told in words."""
     wrong = next((role for role in roles if role not in ROLES), None)
     if wrong is not None:
-        raise UsageError(f"no attention has the role {wrong!r}{nearest(str(wrong), ROLES)}")
+        raise UsageError(f"no attention has the role {wrong!r}", nearest(str(wrong), ROLES))
     if any(layer < 0 for layer in layers):
         raise UsageError("layers are counted from 0; how many there are is known only after the last has run")
     if texts is not None and (texts < 1 if isinstance(texts, int) else any(text < 0 for text in texts)):  # type: ignore[attr-defined]

@@ -220,7 +220,7 @@ RELATIVE_KINDS: dict[str, Callable[[int, int, bool, int], Relative]] = {
 def make_relative(kind: str, heads: int, head_width: int, *, causal: bool, reach: int) -> Relative:
     """The relative positions of this name: shaw, t5, alibi, tree."""
     if kind not in RELATIVE_KINDS:
-        raise UsageError(f"no relative positions {kind}{nearest(kind, RELATIVE_KINDS)}")
+        raise UsageError(f"no relative positions {kind}", nearest(kind, RELATIVE_KINDS))
     return RELATIVE_KINDS[kind](heads, head_width, causal, reach)
 
 

@@ -125,7 +125,7 @@ def make_score(name: str, query_width: int, key_width: int, longest: int = 256) 
         return Dot(query_width, key_width)
     if name == "scaled-dot":
         return Dot(query_width, key_width, scale=1 / math.sqrt(query_width))
-    raise UsageError(f"no score {name}{nearest(name, SCORES)}")
+    raise UsageError(f"no score {name}", nearest(name, SCORES))
 
 
 def _must_be_equal(what: str, query_width: int, key_width: int) -> None:

@@ -88,7 +88,7 @@ PLACES = ("global", "local-m", "local-p")
 def make_place(name: str, query_width: int, reach: int) -> Place:
     """global, local-m or local-p."""
     if name not in PLACES:
-        raise UsageError(f"no place {name}{nearest(name, PLACES)}")
+        raise UsageError(f"no place {name}", nearest(name, PLACES))
     if name == "local-m":
         return SamePosition(reach)
     return PredictedPosition(query_width, reach) if name == "local-p" else Everywhere()

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from regard.data.batch import TextBatch
 from regard.data.documents import read_documents
 from regard.data.stream import TokenStream, evaluation_batches
-from regard.errors import UsageError
+from regard.errors import Advice, Option, UsageError, Verb
 from regard.models.config import GPTLineConfig
 from regard.models.loss import CHUNK_ELEMENTS, target_log_probabilities
 from regard.models.table import build
@@ -32,7 +32,7 @@ def trained_context(run: str | Path) -> int:
     """Tokens that were predicted in a window of training text."""
     folder = _folder(run)
     if folder is None:
-        raise UsageError(f"{run} is no run, so its context in training is not known; say it with --context")
+        raise UsageError(f"{run} is no run, so its context in training is not known", "say it with --context")
     return _config(folder).data.context
 
 
@@ -40,14 +40,16 @@ def validation_texts(runs: Sequence[str | Path]) -> list[str]:
     """The documents that the runs were validated on, which must be the same ones."""
     found = [_validation_texts(run) for run in runs]
     if any(each != found[0] for each in found):
-        raise UsageError("these runs were validated on different texts; name one text for all of them with --on")
+        raise UsageError(
+            "these runs were validated on different texts", Advice("name one text for all of them with ", Option("on"))
+        )
     return found[0]
 
 
 def _validation_texts(run: str | Path) -> list[str]:
     folder = _folder(run)
     if folder is None:
-        raise UsageError(f"{run} is no run, so its validation text is not known; name a text with --on")
+        raise UsageError(f"{run} is no run, so its validation text is not known", "name a text with --on")
     data_root = read_run(folder).get("beside")
     return load_texts(_config(folder).data, None if data_root is None else Path(str(data_root)))[1]
 
@@ -59,9 +61,11 @@ def _folder(run: str | Path) -> Path | None:
 
 
 def _config(folder: Path) -> GenerateConfig:
-    config = check_run(read_run(folder)["config"], f"{folder}")  # type: ignore[arg-type]
+    config = check_run(read_run(folder)["config"], folder)  # type: ignore[arg-type]
     if not isinstance(config, GenerateConfig):
-        raise UsageError(f"{folder} is a model to {config.task}; windows of a text are for language models (generate)")
+        raise UsageError(
+            f"{folder} is a model to {config.task}", "windows of a text are for language models (generate)"
+        )
     return config
 
 
@@ -132,7 +136,7 @@ def extrapolate(
     texts = read_documents(on).texts if on else validation_texts(runs)
     readers = [Reader(str(run), load_model(run, device), texts, context or trained_context(run)) for run in runs]
     if interpolate and not any(reader.turns for reader in readers):
-        raise UsageError("to interpolate is for rotary positions, which none of these models has; leave it out")
+        raise UsageError("to interpolate is for rotary positions, which none of these models has", "leave it out")
     ways = (False, True) if interpolate else (False,)
     work = [(reader, turned) for reader in readers for turned in ways if reader.turns or not turned]
     found, total = [], len(work) * len(times)
@@ -241,5 +245,7 @@ def _check_task(run: str | Path) -> None:
     task = bundle_task(run)
     if task == "generate":
         return
-    longer = "; for longer inputs: regard compare RUN RUN --on test.tsv --join 2 4" if task == "translate" else ""
-    raise UsageError(f"{run} is a model to {task}; to extrapolate is for language models (generate){longer}")
+    longer = (
+        ("; for longer inputs: ", Verb("compare", "RUN RUN --on test.tsv --join 2 4")) if task == "translate" else ()
+    )
+    raise UsageError(f"{run} is a model to {task}", Advice("to extrapolate is for language models (generate)", *longer))

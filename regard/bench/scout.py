@@ -119,7 +119,7 @@ def make_subject(name: str, sizes: Sizes, length: int) -> Subject:
 def config_of(name: str, sizes: Sizes, length: int) -> AttentionConfig:
     """A kernel as the person wants it, or as its paper has it; the stride of the Sparse Transformer grows as √T."""
     if name not in SUBJECTS:
-        raise UsageError(f"no kernel {name}{nearest(name, SUBJECTS)}")
+        raise UsageError(f"no kernel {name}", nearest(name, SUBJECTS))
     over = dict(sizes.settings.get(name, {}))
     if name == "strided":
         over.setdefault("stride", max(2, round(math.sqrt(length))))

@@ -13,6 +13,8 @@ from regard.errors import UsageError
 if TYPE_CHECKING:
     from typer._click.core import Context
 
+from regard.errors import Named, Option, Setting, Verb
+
 FILE_OPTIONS = ("--data", "--valid", "--on")  # each takes one file of pairs or two parallel ones
 NUMBER_OPTIONS = ("--join",)  # each takes any number of numbers
 PLUGIN = "--plugin"
@@ -75,3 +77,14 @@ def _before_texts(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """The words before a lone `--`, and the rest, which is text and never an option."""
     end = list(words).index("--") if "--" in words else len(words)
     return list(words[:end]), list(words[end:])
+
+
+def as_typed(named: Named) -> str:
+    """A setting, an option or a verb as it is typed in a shell."""
+    match named:
+        case Setting(key, value):
+            return f"--set {key}={value or 'VALUE'}"
+        case Option(name, value):
+            return f"--{name.replace('_', '-')} {value}".rstrip()
+        case Verb():
+            return str(named)

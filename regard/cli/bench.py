@@ -18,9 +18,8 @@ from regard.cli.output import print_json, print_table, results, say
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
-    from regard.bench.attention import Tell
+    from regard.bench.attention import AttentionBench, Line, Tell
     from regard.bench.extrapolate import Extrapolation
-    from regard.bench.result import AttentionBench, Line
 
 bench = typer.Typer(
     rich_markup_mode=None,
@@ -123,7 +122,7 @@ def read_names(kernels: str) -> list[str]:
     names = [name.strip() for name in kernels.split(",") if name.strip()] or list(KERNEL_KINDS)
     for name in names:
         if name not in (*KERNEL_KINDS, "naive"):
-            raise UsageError(f"no kernel {name}{nearest(name, (*KERNEL_KINDS, 'naive'))}")
+            raise UsageError(f"no kernel {name}", nearest(name, (*KERNEL_KINDS, "naive")))
     return names
 
 
@@ -246,7 +245,7 @@ def _of(count: int, what: str) -> str:
 
 
 def print_bench(found: AttentionBench) -> None:
-    from regard.bench.result import exponent
+    from regard.bench.attention import exponent
 
     lengths = shown_lengths(sorted({length for line in found.lines for length in line.time()}))
     longest = lengths[-1]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.arguments import as_typed
 from regard.cli.eval import check_tokenizer
 from regard.cli.model import about, check_device, check_files, choose_device
 from regard.cli.options import (
@@ -26,11 +28,11 @@ from regard.cli.options import (
     given,
 )
 from regard.cli.output import print_json, print_table, progress, results, say
-from regard.errors import UsageError
+from regard.errors import UsageError, spelled
 
 if TYPE_CHECKING:
     from regard.compare.contenders import Contender
-    from regard.compare.tasks import OtherReport
+    from regard.compare.quality import OtherReport
     from regard.compare.translation import Entry, Report, TestSet
     from regard.data.labelled import Labelled
 
@@ -210,7 +212,7 @@ def read_other_test(
     task: str, contenders: list[Contender], names: tuple[str, ...], columns: dict[str, Any]
 ) -> list[Labelled]:
     """The test set of any task but translation, read and checked before anything is trained."""
-    from regard.compare.tasks import read_test
+    from regard.compare.quality import read_test
 
     notes: list[str] = []
     texts = read_test(task, contenders, names, columns, notes)
@@ -269,7 +271,9 @@ def train_all(contenders: list[Contender], budget: float | None, place: Path | N
 
     say(f"comparison: {place}")
     try:
-        return contest.train_all(contenders, budget, place, device=device, say=say, make_show=make_show)
+        return contest.train_all(
+            contenders, budget, place, device=device, say=say, make_show=partial(make_show, spell=as_typed)
+        )
     except (KeyboardInterrupt, contest.Interrupted):
         say(f"interrupted; go on with the same command and -o {place}")
         raise typer.Exit(130) from None
@@ -289,7 +293,7 @@ def print_report(report: Report) -> None:
         console.print("AER: alignment error rate of the mean attention map, 0% is perfect", style="dim")
     console.print(entries[0].bleu.signature, style="dim", markup=False, soft_wrap=True)
     for note in report.notes:
-        console.print(note, markup=False)
+        console.print(spelled(note, as_typed), markup=False)
 
 
 COLUMNS: dict[str, Callable[[Entry], str]] = {  # a column that has nothing for any model is left out
@@ -330,7 +334,7 @@ def compare_others(
 
     `texts` are labelled ones to classify; `columns` those that a person named, as keys of the data's configuration.
     """
-    from regard.compare.tasks import compare_classifiers, compare_language_models, compare_seeing
+    from regard.compare.quality import compare_classifiers, compare_language_models, compare_seeing
     from regard.files import write_json
 
     data_root = contenders[0].data_root

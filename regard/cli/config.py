@@ -53,7 +53,7 @@ def config(
 
     if presets:
         if what not in TASKS:
-            raise UsageError(f"no task {what}{nearest(what, TASKS)}")
+            raise UsageError(f"no task {what}", nearest(what, TASKS))
         _print_presets(what, as_json)
         return
     if "." in what and not what.endswith(".toml"):

@@ -15,7 +15,7 @@ from regard.errors import UsageError
 
 if TYPE_CHECKING:
     from regard.attention import Role
-    from regard.evaluate.ratios import Estimate
+    from regard.evaluate.bootstrap import Estimate
     from regard.look.heads import Faithfulness, Head, HeadReport
 
 ROLES = ("self", "causal", "cross", "pool")

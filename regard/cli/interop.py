@@ -137,7 +137,7 @@ def export_model(
     gpt2, llama, bert and vit have equals in transformers; anything else is refused.
     """
     if to not in FORMS:
-        raise UsageError(f"no form {to}{nearest(to, FORMS)}")
+        raise UsageError(f"no form {to}", nearest(to, FORMS))
     from regard.runs import bundle_folder
 
     folder = bundle_folder(run)

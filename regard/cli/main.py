@@ -23,7 +23,7 @@ import typer
 from typer.core import TyperGroup
 
 from regard import __version__
-from regard.cli.arguments import SeveralValues, plugins_first, take_debug
+from regard.cli.arguments import SeveralValues, as_typed, plugins_first, take_debug
 from regard.errors import RegardError, UsageError, nearest
 from regard.plugins import load_plugins
 
@@ -97,7 +97,7 @@ class NearestName(TyperGroup):
     def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
         known = self.list_commands(ctx)
         if args and args[0] not in known and not args[0].startswith("-"):
-            raise UsageError(f"no command {args[0]}{nearest(args[0], known)}")
+            raise UsageError(f"no command {args[0]}", nearest(args[0], known))
         return super().resolve_command(ctx, args)
 
 
@@ -201,7 +201,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def _explain(error: Exception, debug: bool) -> tuple[str, int]:
     """One line for the person, and the exit code."""
     if isinstance(error, RegardError):
-        return str(error), error.exit_code
+        return error.sentence(as_typed), error.exit_code
     if isinstance(error, WrongUse):
         message = error.format_message().rstrip(".")
         verb = error.ctx.command_path if error.ctx is not None else "regard"

@@ -93,7 +93,7 @@ def check_model(
 def check_device(name: str) -> None:
     """Whether there are such devices at all; whether this machine has one, torch must say."""
     if name.split(":")[0] not in DEVICES:
-        raise UsageError(f"no device {name}{nearest(name, DEVICES)}")
+        raise UsageError(f"no device {name}", nearest(name, DEVICES))
 
 
 def check_decode(found: About, over: dict[str, Any]) -> None:

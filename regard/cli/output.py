@@ -18,6 +18,8 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from regard.cli.arguments import as_typed
+from regard.errors import spelled
 from regard.files import finite
 
 WIDE = 1000  # columns of a table that no terminal shows: nothing is cut or wrapped in a file
@@ -25,7 +27,7 @@ WIDE = 1000  # columns of a table that no terminal shows: nothing is cut or wrap
 
 def say(text: str) -> None:
     """A line for the person, out of the way of results."""
-    print(text, file=sys.stderr)
+    print(spelled(text, as_typed), file=sys.stderr)
 
 
 def results() -> Console:

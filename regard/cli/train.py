@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.arguments import as_typed
 from regard.cli.model import check_device, check_files, choose_device
 from regard.cli.options import (
     AsJson,
@@ -177,8 +178,8 @@ def start(config: RunConfig, data_root: Path, out: Path | None, device: str, bud
         place = folder.with_name(folder.name + MEASURING)
         planned = config
         if budget is not None:
-            planned = fit(str(folder), config, data_root, budget, place, chosen, say, make_show())
-        return start_run(planned, data_root=data_root, folder=folder, device=chosen, show=make_show())
+            planned = fit(str(folder), config, data_root, budget, place, chosen, say, make_show(spell=as_typed))
+        return start_run(planned, data_root=data_root, folder=folder, device=chosen, show=make_show(spell=as_typed))
 
     return watch(work, folder)
 
@@ -199,7 +200,7 @@ def go_on(folder: Path, fixed: dict[str, Any], changes: dict[str, Any], device: 
     from regard.training.show import make_show
 
     device = choose_device(device)
-    return watch(lambda: resume_run(folder, device=device, show=make_show(), **changes), folder)
+    return watch(lambda: resume_run(folder, device=device, show=make_show(spell=as_typed), **changes), folder)
 
 
 def watch(work: Callable[[], RunResult], folder: Path) -> RunResult:

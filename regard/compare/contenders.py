@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.config import find_file, merge
-from regard.errors import UsageError, nearest
+from regard.errors import Advice, Option, UsageError, Verb, nearest
 from regard.models.config import KINDS_OF, all_kinds
 from regard.runs import CONFIG, bundle_folder, bundle_task, read_run
 from regard.tasks.config import RunConfig
@@ -83,7 +83,9 @@ def task_of_kinds(kinds: Sequence[str]) -> str:
     """What models of these kinds can all do."""
     able = [task for task in TASKS if all(kind in KINDS_OF[task] for kind in kinds)]
     if not able:
-        raise UsageError(f"{', '.join(kinds)} do different things and cannot be compared: see regard train --help")
+        raise UsageError(
+            Advice(f"{', '.join(kinds)} do different things and cannot be compared: see ", Verb("train", "--help"))
+        )
     return able[0]
 
 
@@ -100,8 +102,9 @@ def _contender(word: str, name: str, task: str, over: dict[str, Any], assignment
     if word.endswith(".toml"):
         return Contender(name, word, run_config(word, over, assignments), data_folder(word))
     if not Path(word).exists():
-        known = nearest(word, all_kinds())
-        raise UsageError(f"{word} is no kind of model, no .toml file and no folder of a run{known}")
+        raise UsageError(
+            f"{word} is no kind of model, no .toml file and no folder of a run", nearest(word, all_kinds())
+        )
     bundle_folder(word)  # a run that has no model yet says so
     return Contender(name, word)
 
@@ -131,8 +134,11 @@ def check_same_data(contenders: Sequence[Contender], test_matters: bool) -> None
             values = [_data_value(each, key) for each in (first, other)]
             if values[0] != values[1] and (key != "test" or test_matters):
                 raise UsageError(
-                    f"{first.word} and {other.word} differ in data.{key} ({_shown(values[0])}; {_shown(values[1])}); "
-                    "models are compared on the same data: make them equal, or compare trained runs with --on"
+                    f"{first.word} and {other.word} differ in data.{key} ({_shown(values[0])}; {_shown(values[1])})",
+                    Advice(
+                        "models are compared on the same data: make them equal, or compare trained runs with ",
+                        Option("on"),
+                    ),
                 )
 
 

@@ -112,7 +112,7 @@ def check_same_run(asked: RunConfig, folder: Path, budget: float) -> None:
     expected = under_budget(asked, Plan(train.get("steps", 1), every), budget).dump()
     changed = differences(stored, expected)
     if changed:
-        raise UsageError(f"{folder} was trained otherwise ({'; '.join(changed)}); choose another folder with -o")
+        raise UsageError(f"{folder} was trained otherwise ({'; '.join(changed)})", "choose another folder with -o")
 
 
 def differences(before: dict[str, Any], now: dict[str, Any], path: str = "") -> list[str]:

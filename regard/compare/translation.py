@@ -11,6 +11,7 @@ from regard.compare.conditions import Conditions, conditions
 from regard.data.builtin.dates import date_pairs
 from regard.data.pairs import Pair
 from regard.decode.config import DecodeConfig
+from regard.errors import Advice, Option
 from regard.evaluate.by_length import Bucket, buckets, join_pairs, score_bucket, source_lengths
 from regard.evaluate.translation import Comparison, Score, Tokenizing, paired_bootstrap, score_translations
 from regard.look.sentence import SentenceAttention
@@ -324,7 +325,8 @@ def _notes(entries: Sequence[Entry]) -> list[str]:
         notes.append(f"Tokens differ ({different}), so losses of validation cannot be compared.")
     if len({entry.decode for entry in entries}) > 1:
         different = "; ".join(f"{entry.name}: {decoding(entry.decode)}" for entry in entries)
-        notes.append(f"Decoding differs ({different}), and with it speed and quality; --beam N makes it equal.")
+        differs = f"Decoding differs ({different}), and with it speed and quality; "
+        notes.append(Advice(differs, Option("beam", "N"), " makes it equal."))
     for entry in entries:
         history = entry.training
         if history is not None and history.reason == "time" and history.steps < history.planned:

@@ -61,7 +61,8 @@ def filter_lengths(pairs: TokenPairs, max_length: int, max_ratio: float) -> tupl
             ["check that source and target are the columns you mean, or raise data.max_ratio"] if unlike.any() else []
         )
         raise RegardError(
-            f"no training pair is left: {dropped('training', len(pairs), reasons)}; {'; or '.join(ways) or 'add some'}"
+            f"no training pair is left: {dropped('training', len(pairs), reasons)}",
+            f"{'; or '.join(ways) or 'add some'}",
         )
     if not reasons:
         return pairs, None
@@ -77,8 +78,8 @@ class Batches:
         self._size = np.maximum(self._read, self._predicted)
         if self._size.max(initial=0) > budget:
             raise RegardError(
-                f"a pair has {self._size.max()} tokens and a batch only {budget}; raise train.batch_tokens or lower "
-                "data.max_length"
+                f"a pair has {self._size.max()} tokens and a batch only {budget}",
+                "raise train.batch_tokens or lower data.max_length",
             )
         self._plan = lru_cache(maxsize=2)(self._make_plan)
 
@@ -158,14 +159,14 @@ class LabelBatches:
         heads: Trees | None = None,
     ) -> None:
         if len(texts) != len(labels):
-            raise RegardError(f"{len(texts)} texts and {len(labels)} labels; each text has one label")
+            raise RegardError(f"{len(texts)} texts and {len(labels)} labels", "each text has one label")
         self.texts, self.labels, self.pad, self.segments, self.heads = texts, labels, pad, segments, heads
         self.batch_tokens, self.seed = batch_tokens, seed
         self._lengths = np.array([len(ids) for ids in texts])
         if self._lengths.max(initial=0) > batch_tokens:
             raise RegardError(
-                f"a text has {self._lengths.max()} tokens and a batch only {batch_tokens}; raise train.batch_tokens or "
-                "lower data.max_length"
+                f"a text has {self._lengths.max()} tokens and a batch only {batch_tokens}",
+                "raise train.batch_tokens or lower data.max_length",
             )
         self.plan = lru_cache(maxsize=2)(self._plan)  # epoch -> the rows of each batch
 
@@ -248,7 +249,8 @@ def _owners(words: np.ndarray, spans: np.ndarray, text: str) -> tuple[np.ndarray
     if several.any():
         start, end = spans[several.argmax()]
         raise RegardError(
-            f"{text[start:end]!r} is one token, but two words of a tree; choose tokens inside words, as tokens.kind = space"
+            f"{text[start:end]!r} is one token, but two words of a tree",
+            "choose tokens inside words, as tokens.kind = space",
         )
     return owner, inside
 

@@ -46,8 +46,9 @@ def generated(name: str, most: dict[str, int]) -> Generated:
         task = name.split("/")[1]
         task = task if task in most else next(iter(most))
         raise UsageError(
-            f"{name} names no built-in set; write builtin/{task} or builtin/{task}/{most[task]} (how long, at most), and "
-            f"for one of train, valid and test builtin/{task}/test or builtin/{task}/test/{2 * most[task]} (how long)"
+            f"{name} names no built-in set",
+            f"write builtin/{task} or builtin/{task}/{most[task]} (how long, at most), and "
+            f"for one of train, valid and test builtin/{task}/test or builtin/{task}/test/{2 * most[task]} (how long)",
         )
     return Generated(found[1], int(found[2] or most[found[1]]), found[3], None if found[4] is None else int(found[4]))
 

@@ -42,7 +42,7 @@ def read_documents(
         if name == BUILTIN:
             texts += python_documents(builtin_size)
         elif name.startswith("builtin/"):
-            raise UsageError(f"there is no text {name}; the built-in text is {BUILTIN}")
+            raise UsageError(f"there is no text {name}", f"the built-in text is {BUILTIN}")
         elif (path := find_file(name, data_root)).is_dir():
             texts += _folder(path, field, notes, left_out)
         else:
@@ -85,8 +85,8 @@ def _cut_end(text: str, share: float) -> tuple[list[str], list[str]]:
     cut = int(len(text) * (1 - share))
     if not text[:cut].strip() or not text[cut:].strip():
         raise RegardError(
-            f"a single document of {len(text)} characters is too short to hold {share:.0%} out; "
-            "name a validation text (data.valid)"
+            f"a single document of {len(text)} characters is too short to hold {share:.0%} out",
+            "name a validation text (data.valid)",
         )
     return [text[:cut]], [text[cut:]]
 
@@ -138,7 +138,7 @@ def _file(path: Path, field: str) -> list[str]:
     with opened(path) as file:
         data = file.read()
     if b"\0" in data and not data.startswith((b"\xff\xfe", b"\xfe\xff")):  # UTF-16 gets the advice of `read_text`
-        raise _NotText(f"{path} is not text: it holds zero bytes; name files of UTF-8 text")
+        raise _NotText(f"{path} is not text: it holds zero bytes", "name files of UTF-8 text")
     try:
         return [read_text(path, data)]
     except RegardError as error:

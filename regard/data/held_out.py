@@ -26,7 +26,7 @@ def hold_out(
     if different < LEAST:
         among = f" ({different} different)" if different < len(items) else ""
         raise RegardError(
-            f"{len(items)} {what}{among} are too few to hold some out; name a validation set (data.valid)"
+            f"{len(items)} {what}{among} are too few to hold some out", "name a validation set (data.valid)"
         )
     limit = int(min(0.1, most / len(items)) * 2**64)
     limit = min(max(hashes), max(min(hashes) + 1, limit))  # of a few texts, chance alone may hold out none, or all

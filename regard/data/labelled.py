@@ -78,7 +78,7 @@ def read_labelled(
         elif name == LISTOPS or name.startswith(LISTOPS + "/"):
             found += builtin_listops(name, builtin_size)
         elif name.startswith("builtin/"):
-            raise UsageError(f"there are no labelled texts {name}; the built-in ones are {BUILTIN} and {LISTOPS}")
+            raise UsageError(f"there are no labelled texts {name}", f"the built-in ones are {BUILTIN} and {LISTOPS}")
         elif (path := find_file(name, data_root)).is_dir():
             found += read_folders(path)
         else:
@@ -113,9 +113,9 @@ def without_empty(texts: list[Labelled], which: str, notes: list[str]) -> list[L
     if len(kept) < len(texts):
         notes.append(f"dropped {len(texts) - len(kept):,} of {len(texts):,} {which} texts: empty")
     if len({each.second is None for each in kept}) == 2:
-        raise RegardError(f"some {which} texts are pairs and some are not; a classifier reads the one or the other")
+        raise RegardError(f"some {which} texts are pairs and some are not", "a classifier reads the one or the other")
     if len({each.heads is None for each in kept}) == 2:
-        raise RegardError(f"some {which} texts have a tree and some have none; give heads to all of them, or to none")
+        raise RegardError(f"some {which} texts have a tree and some have none", "give heads to all of them, or to none")
     return kept
 
 
@@ -159,7 +159,7 @@ def _hold_out(texts: list[Labelled], most: int) -> tuple[list[Labelled], list[La
     back = [each for each in valid if each.label not in known]
     valid = [each for each in valid if each.label in known]
     if not valid:
-        raise RegardError(f"{len(texts)} texts are too few to hold some out; name a validation set (data.valid)")
+        raise RegardError(f"{len(texts)} texts are too few to hold some out", "name a validation set (data.valid)")
     return train + back, valid
 
 
@@ -176,12 +176,13 @@ def _labels(train: list[Labelled], valid: list[Labelled], names: Sequence[str]) 
     counts = Counter(each.label for each in train)
     if len(counts) < 2:
         raise RegardError(
-            f"all training texts have the label {train[0].label!r}; a classifier needs two labels or more"
+            f"all training texts have the label {train[0].label!r}", "a classifier needs two labels or more"
         )
     unknown = sorted({each.label for each in valid} - set(counts))
     if unknown:
         raise RegardError(
-            f"{', '.join(names)} has labels that training lacks: {_some(unknown)}; training has {_some(sorted(counts))}"
+            f"{', '.join(names)} has labels that training lacks: {_some(unknown)}",
+            f"training has {_some(sorted(counts))}",
         )
     if all(re.fullmatch(r"-?\d+", label) for label in counts):
         return tuple(sorted(counts, key=int))

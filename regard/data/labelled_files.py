@@ -27,7 +27,7 @@ from regard.data.rows import (
     read_table,
     renamed,
 )
-from regard.errors import RegardError, UsageError
+from regard.errors import Advice, Option, RegardError, Setting, UsageError
 
 _TEXT_NAMES = """
 text sentence sentence1 premise question question1 review title content comment message tweet document utterance query
@@ -111,7 +111,8 @@ def _read_file(path: Path, keys: Keys, known: Collection[str], notes: list[str] 
         return _label_then_text(path, keys.encoding)
     raise UsageError(
         f"{path}: {renamed(path)}labelled texts come as .tsv, .csv or .jsonl (each may end in .gz) or as a folder with "
-        "a folder of .txt files for each label; if each line is a label, a space and the text, say --set data.label_first=true"
+        "a folder of .txt files for each label",
+        Advice("if each line is a label, a space and the text, say ", Setting("data.label_first", "true")),
     )
 
 
@@ -123,23 +124,24 @@ def read_folders(folder: Path) -> list[Labelled]:
         for path in sorted((*label.glob("*.txt"), *label.glob("*.txt.gz"))):
             with opened(path) as file:
                 found.append(Labelled(read_text(path, file.read()).strip(), label.name))
-    if instead := _instead(folder, len(found)):
-        raise RegardError(instead)
+    _refuse_pictures(folder, len(found))
     if not found:
         raise RegardError(f"{folder} should hold a folder for each label, with the texts as .txt files; there are none")
     return found
 
 
-def _instead(folder: Path, texts: int) -> str:
-    """What a folder is that holds pictures and fewer texts; nothing if it does not."""
-    below, beside = (
+def _refuse_pictures(folder: Path, texts: int) -> None:
+    """Raise an error if a folder holds pictures, and fewer texts."""
+    below, here = (
         sum(is_picture(file) for file in islice(files, LOOKED_AT)) for files in (folder.glob("*/*"), folder.iterdir())
     )
     if below > texts:
-        return f"{folder} holds pictures, and the model reads texts; take one that sees, as in: --model vit"
-    if beside > texts:
-        return f"{folder} holds pictures; give the folder above, which holds a folder of pictures for each label"
-    return ""
+        hint = Advice("take one that sees, as in: ", Option("model", "vit"))
+        raise RegardError(f"{folder} holds pictures, and the model reads texts", hint)
+    if here > texts:
+        raise RegardError(
+            f"{folder} holds pictures", "give the folder above, which holds a folder of pictures for each label"
+        )
 
 
 # --- Which column is which
@@ -213,7 +215,7 @@ def _usual_order(table: Table, keys: Keys, known: Collection[str]) -> Columns:
     if len(places) not in (2, 3):
         wrong = f"{table.width} columns where 2 or 3 should be"
         line = next((line for line, row in table.rows if row), 1)
-        raise RegardError(f"{table.path}, line {line}: {wrong}; {_ways(table, keys.label_first)}")
+        raise RegardError(f"{table.path}, line {line}: {wrong}", _ways(table, keys.label_first))
     first, last = places[0], places[-1]
     guessed = "in the usual order" if table.names else ""
     guessed = guessed if len(places) == table.width else "column 1 counts the rows"
@@ -226,7 +228,7 @@ def _usual_order(table: Table, keys: Keys, known: Collection[str]) -> Columns:
         return Columns(places[1], first, places[2] if len(places) == 3 else None, _few(table, first))
     values = table.column(last)
     if labels or (len(values) >= _SURE and len(set(values)) == len(values)):
-        raise UsageError(_unsure(table, "label"))
+        raise _unsure(table, "label")
     return Columns(first, last, places[1] if len(places) == 3 else None, guessed)
 
 
@@ -274,11 +276,11 @@ def _no_column(table: Table, what: str) -> RegardError:
     """That a column cannot be told; of JSON Lines with no key that it could be, that the key is missing."""
     if not table.separator and table.width < 2:
         return RegardError(no_column(table, what))
-    return UsageError(_unsure(table, what))
+    return _unsure(table, what)
 
 
-def _unsure(table: Table, what: str) -> str:
-    return f"{table.path}: which {table.kind} is the {what}? There is {table.columns()}; {_ways(table)}"
+def _unsure(table: Table, what: str) -> UsageError:
+    return UsageError(f"{table.path}: which {table.kind} is the {what}? There is {table.columns()}", _ways(table))
 
 
 def _ways(table: Table, label_first: bool = False) -> str:
@@ -299,9 +301,11 @@ def _told(table: Table, columns: Columns) -> list[str]:
         return []
     read = [("text", columns.text), ("second text", columns.second), ("label", columns.label)]
     parts = ", ".join(f"{what} is {table.kind} {table.called(place)}" for what, place in read if place is not None)
-    why = f" ({columns.guessed}; say otherwise with --text and --label)" if columns.guessed else ""
     left = f"; not read: {', '.join(unread)}" if unread else ""
-    return [f"{table.path}: {parts}{why}{left}"]
+    if not columns.guessed:
+        return [f"{table.path}: {parts}{left}"]
+    otherwise = ("; say otherwise with ", Option("text"), " and ", Option("label"), ")")
+    return [Advice(f"{table.path}: {parts} ({columns.guessed}", *otherwise, left)]
 
 
 # --- Rows
@@ -316,8 +320,8 @@ def _read(table: Table, columns: Columns, keys: Keys) -> list[Labelled]:
             continue
         if table.separator and len(row) != table.width:
             raise RegardError(
-                f"{table.path}, line {line}: {len(row)} columns where {table.width} should be; "
-                f"{_ways(table, keys.label_first)}"
+                f"{table.path}, line {line}: {len(row)} columns where {table.width} should be",
+                _ways(table, keys.label_first),
             )
         text, label = table.cell(line, row, columns.text, as_text), table.cell(line, row, columns.label, label_of)
         second = None if columns.second is None else table.cell(line, row, columns.second, as_text)
@@ -375,7 +379,7 @@ def _label_then_text(path: Path, encoding: str) -> list[Labelled]:
     for number, line in enumerate(read_lines(path, encoding), start=1):
         label, space, text = line.strip().partition(" ")
         if label and not space:
-            raise RegardError(f"{path}, line {number}: no text after the label {label!r}; write label, space, text")
+            raise RegardError(f"{path}, line {number}: no text after the label {label!r}", "write label, space, text")
         if label:
             found.append(Labelled(text.strip(), label))
     return found

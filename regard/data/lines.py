@@ -30,7 +30,7 @@ def read_lines(path: Path, encoding: str = "utf-8", bad: Bad | None = None) -> l
     with opened(path) as file:
         lines = list(decode_lines(file, str(path), encoding, bad))
     if not lines:
-        raise RegardError(f"{path} is empty; it should hold one sentence or pair a line")
+        raise RegardError(f"{path} is empty", "it should hold one sentence or pair a line")
     return lines
 
 
@@ -58,8 +58,8 @@ def decode_line(raw: bytes, number: int, name: str, encoding: str = "utf-8") -> 
     except UnicodeDecodeError as error:
         likely = "utf-16" if raw.startswith((b"\xff\xfe", b"\xfe\xff")) else "latin1"
         raise EncodingError(
-            f"{name}, line {number}: byte {error.start + 1} ({raw[error.start]:#04x}) is not {encoding.upper()}; "
-            f"convert it first, for example with: iconv -f {likely} -t utf-8{_redirected(name)}"
+            f"{name}, line {number}: byte {error.start + 1} ({raw[error.start]:#04x}) is not {encoding.upper()}",
+            f"convert it first, for example with: iconv -f {likely} -t utf-8{_redirected(name)}",
         ) from error
     if number == 1:
         line = line.removeprefix("\ufeff")
@@ -81,7 +81,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         with open_binary(path) as file:
             yield file
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise RegardError(f"{path} is not a whole gzip file ({error}); fetch it again") from error
+        raise RegardError(f"{path} is not a whole gzip file ({error})", "fetch it again") from error
     except OSError as error:
         raise RegardError(f"cannot read {path}: {error.strerror or error}") from error
 

@@ -61,7 +61,7 @@ class MaskedBatches:
             self._by_length = np.argsort([len(ids) for ids in documents], kind="stable")
             self._sorted = np.array([len(documents[number]) for number in self._by_length])
         if not self.chunks:
-            raise RegardError("there is no text to hide tokens of; give more text")
+            raise RegardError("there is no text to hide tokens of", "give more text")
         self._sizes = np.array([stop - start for _, start, stop in self.chunks]) + length - room
         self.plan = lru_cache(maxsize=2)(self._plan)  # epoch -> the chunks of each batch
 
@@ -133,18 +133,18 @@ class MaskedBatches:
     def _check(self, length: int) -> None:
         least = 6 if self.pairs else 3
         if length < least:
-            raise RegardError(f"sequences of {length} tokens are too short; raise data.context to {least} or more")
+            raise RegardError(f"sequences of {length} tokens are too short", f"raise data.context to {least} or more")
         if length > self.batch_tokens:
             raise RegardError(
-                f"a sequence has up to {length} tokens and a batch only {self.batch_tokens}; raise train.batch_tokens or "
-                "lower data.context"
+                f"a sequence has up to {length} tokens and a batch only {self.batch_tokens}",
+                "raise train.batch_tokens or lower data.context",
             )
         if self.pairs and len(self.documents) < 2:
             raise RegardError(
-                "pairs of texts need two documents or more; give more files, or model.next_sentence=false"
+                "pairs of texts need two documents or more", "give more files, or model.next_sentence=false"
             )
         if not len(self.ordinary):
-            raise RegardError("every token of the vocabulary is special; there is none to put in place of another")
+            raise RegardError("every token of the vocabulary is special", "there is none to put in place of another")
 
 
 def choose(text: np.ndarray, rate: float, random: np.random.Generator) -> np.ndarray:
@@ -178,7 +178,7 @@ def masked_batches(tokenizer: TextTokenizer, texts: Sequence[str], **options: An
     """Batches of texts as a tokenizer cuts them; `options` are those of `MaskedBatches` that it does not know."""
     special = tokenizer.specials
     if special.mask is None:
-        raise UsageError("the tokenizer has no [MASK]; models that fill gaps need one")
+        raise UsageError("the tokenizer has no [MASK]", "models that fill gaps need one")
     return MaskedBatches(
         [np.array(ids, dtype=np.int32) for ids in tokenizer.encode_all(list(texts)) if ids],
         begin=special.begin,

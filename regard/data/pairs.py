@@ -27,7 +27,7 @@ from regard.data.rows import (
     renamed,
     words_of,
 )
-from regard.errors import RegardError, UsageError
+from regard.errors import Advice, Option, RegardError, UsageError
 
 Pair = tuple[str, str]
 BUILTIN = "builtin/dates"
@@ -173,7 +173,9 @@ def _is_dates(name: str) -> bool:
 
 def _generated(name: str) -> Generated:
     if name.split("/")[1] not in MOST:
-        raise UsageError(f"there are no pairs {name}; the built-in ones are {BUILTIN}, {', '.join(map(_full, MOST))}")
+        raise UsageError(
+            f"there are no pairs {name}", f"the built-in ones are {BUILTIN}, {', '.join(map(_full, MOST))}"
+        )
     return generated(name, MOST)
 
 
@@ -188,8 +190,8 @@ def _parallel(source: Path, target: Path, bad: Bad | None) -> list[Pair]:
         bad |= {line - 1: error for line, error in lines.items()}
     if len(sources) != len(targets):
         raise RegardError(
-            f"{source} has {len(sources):,} lines and {target} has {len(targets):,}; line n of one must translate line n "
-            "of the other"
+            f"{source} has {len(sources):,} lines and {target} has {len(targets):,}",
+            "line n of one must translate line n of the other",
         )
     return list(zip(sources, targets, strict=True))
 
@@ -207,7 +209,8 @@ def _table(
     first, second, guessed = _columns(table if bad is None else _whole_rows(table), source, target)
     if notes is not None and guessed:
         told = f"source is {table.kind} {table.called(first)}, target is {table.kind} {table.called(second)}"
-        notes.append(f"{path}: {told} ({guessed}; say otherwise with --source and --target)")
+        otherwise = ("; say otherwise with ", Option("source"), " and ", Option("target"), ")")
+        notes.append(Advice(f"{path}: {told} ({guessed}", *otherwise))
     pairs: list[Pair] = []
     for place, (line, row) in enumerate(table.rows):
         try:
@@ -278,9 +281,10 @@ def _unsure(table: Table, wanted: Wanted) -> RegardError:
         line, row = next(((line, row) for line, row in table.rows if row), (1, []))
         return RegardError(f"{table.path}, line {line}: {_too_few(table, row, 0, 1)}")
     return UsageError(
-        f"{table.path}: which column is the {wanted.what}? There is {table.columns()}; write source and target as the first "
+        f"{table.path}: which column is the {wanted.what}? There is {table.columns()}",
+        "write source and target as the first "
         "two columns, or name them source and target in the first line, or say --source and --target by name or number, "
-        "as --source 2 --target 3 (data.fields)"
+        "as --source 2 --target 3 (data.fields)",
     )
 
 

@@ -92,7 +92,7 @@ class Table:
         if self.separator:
             return f"{len(row)} columns where {self.width} should be"
         there = [key for key, value in zip(self.names, row, strict=True) if value is not MISSING]
-        return f"no key {name!r}{nearest(name, there)}"
+        return str(RegardError(f"no key {name!r}", nearest(name, there)))
 
 
 def renamed(path: Path) -> str:
@@ -305,7 +305,7 @@ def _asked_place(table: Table, wanted: Wanted, folded: Sequence[str]) -> int:
     plain = [name.strip() for name in table.names]
     for names, name in ((plain, wanted.asked), (folded, wanted.asked.casefold())):
         if names.count(name) > 1:
-            raise RegardError(f"{table.path}: two columns are called {wanted.asked}; say which by its number")
+            raise RegardError(f"{table.path}: two columns are called {wanted.asked}", "say which by its number")
         if name in names:
             return names.index(name)
     if table.separator and wanted.asked.isdecimal():

@@ -68,7 +68,7 @@ class Windows:
 
     def __init__(self, stream: TokenStream, context: int, rows: int, seed: int) -> None:
         if len(stream) < 2:
-            raise RegardError(f"a text of {len(stream)} tokens leaves nothing to predict; give more text")
+            raise RegardError(f"a text of {len(stream)} tokens leaves nothing to predict", "give more text")
         self.ids, self.rows, self.seed = stream.ids, rows, seed
         self.context = min(context, len(stream) - 1)  # a short stream is one window
         self._starts = lru_cache(maxsize=2)(self._make_starts)
@@ -100,9 +100,11 @@ def evaluation_batches(stream: TokenStream, context: int, rows: int, overlap: in
     then has at least `overlap` + 1 tokens before it. No batch is padded: a shorter last window is a batch of its own.
     """
     if not 0 <= overlap < context:
-        raise RegardError(f"an overlap of {overlap} leaves nothing of a context of {context}; take 0 to {context - 1}")
+        raise RegardError(
+            f"an overlap of {overlap} leaves nothing of a context of {context}", f"take 0 to {context - 1}"
+        )
     if len(stream) < 2:
-        raise RegardError(f"a text of {len(stream)} tokens leaves nothing to predict; give more text")
+        raise RegardError(f"a text of {len(stream)} tokens leaves nothing to predict", "give more text")
     final = len(stream) - 1  # the last token to predict
     starts = range(0, max(1, final - overlap), context - overlap)
     whole = [start for start in starts if start + context <= final]
@@ -127,7 +129,7 @@ def _write(file: IO[bytes], sequences: Iterable[Sequence[int]], vocabulary: int,
         file.write(data)
         count += len(ids)
     if not count:
-        raise RegardError("there are no tokens to write; give more text")
+        raise RegardError("there are no tokens to write", "give more text")
     about = {"dtype": dtype.str, "count": count, "vocabulary": vocabulary, "sha256": digest.hexdigest()}
     about |= {"origin": origin} if origin else {}
     line = json.dumps(about).encode()
@@ -153,5 +155,5 @@ def _about(path: Path) -> dict:
         raise RegardError(f"cannot read {path}: {error.strerror or error}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise RegardError(
-            f"{path} is not a whole file of tokens ({error}); delete it, to have it made again"
+            f"{path} is not a whole file of tokens ({error})", "delete it, to have it made again"
         ) from error

@@ -1,22 +1,97 @@
-"""`generate`: the loop from a stepper to ranked sequences, the same for every model and every kind of search."""
+"""`generate`: the loop from a stepper to ranked sequences, the same for every model and every kind of search.
+
+Search knows a model as a `Stepper`: recurrent states and key-value caches are both just its state."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from regard.attention import channel
-from regard.decode.choice import Candidates, Choice, Scores, choice_of, log_norm
+from regard.decode.choice import Candidates, Choice, Filter, Scores, choice_of, filters_of, log_norm
 from regard.decode.config import DecodeConfig
-from regard.decode.filters import Filter, filters_of
 from regard.decode.ranking import Bools, Hypothesis, Ints, Live, Ranking
-from regard.decode.stepper import S, Stepper
 from regard.errors import ModelError, RegardError
+
+S = TypeVar("S")
+
+
+class Stepper(Protocol[S]):
+    """A model that continues sequences: B sources, each with W hypotheses (W may change from call to call).
+
+    Logits are raw (not normalised), float, and a fresh tensor: the search writes -inf into them where a token is
+    forbidden. The state keeps what belongs to a source (encoder memory) apart from what belongs to a hypothesis, so
+    that the former is never tiled over the beam.
+    """
+
+    @property
+    def longest(self) -> int | None:
+        """Most tokens of a sequence that it can read, the prefix included; None: any number."""
+        ...
+
+    def start(self, source: Any, prefix: Tensor, /) -> tuple[Tensor, S]:
+        """Read the source and the prefix, ids (B, P), P >= 1; gives logits (B, 1, V) after it, and a state of W = 1."""
+        ...
+
+    def step(self, ids: Tensor, state: S, /) -> tuple[Tensor, S]:
+        """Append ids (B, W); gives logits (B, W, V). The old state is consumed: its buffers may have been written."""
+        ...
+
+    def reorder(self, state: S, parents: Tensor, /) -> S:
+        """The state in which hypothesis w goes on from `parents[b, w]`; parents (B, W') index the W there are."""
+        ...
+
+    def keep(self, state: S, rows: Tensor, /) -> S:
+        """The state of the sources that go on; rows (B',) are increasing indices into the B there are."""
+        ...
+
+
+@dataclass(frozen=True)
+class SlidingState(Generic[S]):
+    """The model's state, and the tokens it stands for."""
+
+    inner: S
+    ids: Tensor  # (B, W, tokens read)
+
+
+class Sliding(Generic[S]):
+    """A stepper of any length from a language model that knows `window` positions. Within them it changes nothing."""
+
+    longest = None
+
+    def __init__(self, stepper: Stepper[S], window: int) -> None:
+        self.stepper, self.window, self.kept = stepper, window, max(1, window // 2)
+
+    def start(self, source: Any, prefix: Tensor) -> tuple[Tensor, SlidingState[S]]:
+        seen = prefix if prefix.size(1) <= self.window else prefix[:, -self.kept :]
+        logits, state = self.stepper.start(source, seen)
+        return logits, SlidingState(state, seen[:, None])
+
+    def step(self, ids: Tensor, state: SlidingState[S]) -> tuple[Tensor, SlidingState[S]]:
+        seen = torch.cat([state.ids, ids[..., None]], dim=-1)  # (B, W, tokens)
+        if seen.size(-1) <= self.window:
+            logits, inner = self.stepper.step(ids, state.inner)
+            return logits, SlidingState(inner, seen)
+        return self._read_again(seen[..., -self.kept :])
+
+    def reorder(self, state: SlidingState[S], parents: Tensor) -> SlidingState[S]:
+        ids = state.ids.gather(1, parents[..., None].expand(-1, -1, state.ids.size(-1)))
+        return SlidingState(self.stepper.reorder(state.inner, parents), ids)
+
+    def keep(self, state: SlidingState[S], rows: Tensor) -> SlidingState[S]:
+        return replace(state, inner=self.stepper.keep(state.inner, rows), ids=state.ids[rows])
+
+    def _read_again(self, seen: Tensor) -> tuple[Tensor, SlidingState[S]]:
+        """Every hypothesis from its last tokens (B, W, kept): as sources of their own, then regrouped."""
+        rows, width, _ = seen.shape
+        logits, state = self.stepper.start(None, seen.flatten(0, 1))  # (B * W, 1, V)
+        return logits.view(rows, width, -1), SlidingState(self.stepper.regroup(state, width), seen)  # type: ignore[attr-defined]
+
 
 Stops = Callable[[list[int]], bool]
 
@@ -46,7 +121,7 @@ def generate(
     forbidden    ids that are never produced, such as padding and begin; the end token among them: never of itself
     streams      what tells the sources apart for sampling; by default their place in the batch. Give the place
                  in the whole input, and batching or sorting it differently gives the same samples
-    constraints  further filters, see `regard.decode.filters`
+    constraints  further filters, see `regard.decode.choice`
     stops        whether a sequence (its ids so far) ends here although no end token was produced
     watch        is called after each step with the hypotheses that go on
 
@@ -109,7 +184,9 @@ class _Search:
         if self.live.length == 0 and width > 1:
             logits = logits.repeat(1, width, 1)  # (B, W, V)
         if logits.shape[:2] != (rows, width):
-            raise RegardError(f"the stepper gave logits {tuple(logits.shape)}; expected ({rows}, {width}, vocabulary)")
+            raise RegardError(
+                f"the stepper gave logits {tuple(logits.shape)}", f"expected ({rows}, {width}, vocabulary)"
+            )
         return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
 
     def _scores(self, logits: Tensor, at_limit: Bools) -> Scores:
@@ -125,8 +202,8 @@ class _Search:
         if wrong.any():
             source = self.live.sources[wrong][0]
             raise ModelError(
-                f"the model gave NaN (or infinite) logits at step {self.live.length + 1}, for source {source}; "
-                "the weights may have diverged in training, or half precision overflows: try float32"
+                f"the model gave NaN (or infinite) logits at step {self.live.length + 1}, for source {source}",
+                "the weights may have diverged in training, or half precision overflows: try float32",
             )
 
     def _collect(self, found: Candidates, at_limit: Bools) -> None:
@@ -181,7 +258,8 @@ class _Search:
             if not self.ranking.best[source]:
                 raise RegardError(
                     f"at step {self.live.length + 1} source {source} has no token to go on with: "
-                    "all are forbidden, or have probability 0; relax the constraints or min_length"
+                    "all are forbidden, or have probability 0",
+                    "relax the constraints or min_length",
                 )
 
 
@@ -204,11 +282,15 @@ def _within_reach(limits: Sequence[int], longest: int | None, read: int) -> Ints
 
 def _check_sources(prefix: Tensor, limits: Sequence[int], streams: Sequence[int]) -> None:
     if prefix.dim() != 2 or prefix.size(1) == 0:
-        raise RegardError(f"prefix has shape {tuple(prefix.shape)}; give ids (sources, tokens), the begin token first")
+        raise RegardError(
+            f"prefix has shape {tuple(prefix.shape)}", "give ids (sources, tokens), the begin token first"
+        )
     if len(limits) != len(prefix) or len(streams) != len(prefix):
-        raise RegardError(f"{len(prefix)} sources have {len(limits)} limits and {len(streams)} streams; give one each")
+        raise RegardError(
+            f"{len(prefix)} sources have {len(limits)} limits and {len(streams)} streams", "give one each"
+        )
     if min(limits, default=0) < 0 or min(streams, default=0) < 0:
-        raise RegardError(f"limits and streams are 0 or more; the least are {min(limits)} and {min(streams)}")
+        raise RegardError("limits and streams are 0 or more", f"the least are {min(limits)} and {min(streams)}")
 
 
 def _check_ids(ids: Sequence[int], logits: Tensor) -> None:

@@ -1,14 +1,10 @@
-"""Scores of a corpus resampled with replacement (Koehn 2004, "Statistical significance tests for machine translation").
-
-A corpus score is a formula over sums of counts, one row of counts a sentence. Drawing a new corpus therefore needs no
-text: it is a row of integers (how often each sentence was drawn) times the table of counts. The draws are those of
-sacreBLEU (`sacrebleu.significance`), so the numbers are too; sacreBLEU itself keeps every resampled table at once
-(resamples x sentences x counts), which for a large test set does not fit in memory.
-"""
+"""Confidence intervals: of corpus scores and of ratios of sums by resampling (bootstrap), of shares by Wilson's formula."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from sacrebleu.metrics.base import Metric
@@ -54,3 +50,58 @@ def _draws(sentences: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
         drawn = generator.choice(sentences, size=(rows, sentences), replace=True)
         drawn += sentences * np.arange(rows)[:, None]  # each row counts in a stretch of its own
         yield np.bincount(drawn.ravel(), minlength=rows * sentences).reshape(rows, sentences).astype(np.float64)
+
+
+RESAMPLES, SEED = 1000, 12345
+Z = 1.959963984540054  # of the normal distribution 95% lie within so many standard deviations
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number, its standard error, and its 95% interval; NaN where one text alone cannot tell."""
+
+    value: float
+    error: float
+    low: float
+    high: float
+
+    def data(self) -> dict[str, float]:
+        return asdict(self)
+
+    def signed(self, digits: int) -> str:
+        """As in "+0.031 ± 0.012"."""
+        told = f"{self.value:+.{digits}f}"
+        return told if math.isnan(self.error) else f"{told} ± {self.error:.{digits}f}"
+
+    def interval(self) -> str:
+        """As in "0.12 to 0.34"; nothing where it is not known."""
+        return "" if math.isnan(self.low) else f"{self.low:.2f} to {self.high:.2f}"
+
+
+def share_interval(right: int, total: int) -> tuple[float, float]:
+    """The 95% score interval of a share (Wilson 1927; Newcombe 1998, method 3), from 0 to 1.
+
+    (2np + z² ± z √(z² + 4np(1 - p))) / 2(n + z²), where p = right / total of n = total.
+    """
+    middle, width = 2 * right + Z**2, Z * math.sqrt(Z**2 + 4 * right * (1 - right / total))
+    low, high = (middle - width) / (2 * (total + Z**2)), (middle + width) / (2 * (total + Z**2))
+    return (0.0 if right == 0 else low), (1.0 if right == total else high)  # to the last bit
+
+
+def ratios(tops: np.ndarray, bottoms: np.ndarray) -> list[Estimate]:
+    """Σ tops / Σ bottoms of each column: tops (texts, K); bottoms (texts,) or (texts, K). All see the same draws."""
+    bottoms = bottoms[:, None] if bottoms.ndim == 1 else bottoms
+    texts = len(tops)
+    drawn = np.random.default_rng(SEED).multinomial(texts, np.full(texts, 1 / texts), size=RESAMPLES)
+    values = _divided(tops.sum(axis=0), bottoms.sum(axis=0))  # (K,)
+    again = _divided(drawn @ tops, drawn @ bottoms)  # (resamples, K)
+    return [
+        Estimate(float(value), float(column.std()), *interval(column)) if texts > 1 and np.isfinite(column).all()
+        else Estimate(float(value), float("nan"), float("nan"), float("nan"))
+        for value, column in zip(values, again.T, strict=True)
+    ]  # fmt: skip
+
+
+def _divided(tops: np.ndarray, bottoms: np.ndarray) -> np.ndarray:
+    bottoms = np.broadcast_to(bottoms, tops.shape)
+    return np.divide(tops, bottoms, out=np.full(tops.shape, np.nan), where=bottoms != 0)

@@ -86,8 +86,8 @@ def score_bucket(
 def join_pairs(pairs: Sequence[tuple[str, str]], count: int) -> list[tuple[str, str]]:
     """Longer inputs: each `count` neighbours become one pair, joined by a space; a rest that is too short is left out."""
     if count < 2:
-        raise UsageError(f"cannot join {count} to one; join 2 or more")
+        raise UsageError(f"cannot join {count} to one", "join 2 or more")
     if len(pairs) < count:
-        raise UsageError(f"cannot join {count} pairs of a test set that has {len(pairs)}; join fewer")
+        raise UsageError(f"cannot join {count} pairs of a test set that has {len(pairs)}", "join fewer")
     groups = [pairs[start : start + count] for start in range(0, len(pairs) - count + 1, count)]
     return [(" ".join(source for source, _ in group), " ".join(target for _, target in group)) for group in groups]

@@ -243,15 +243,16 @@ def _draws(pictures: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
 
 def _check(outputs: Sequence[str], references: Sequence[Sequence[str]], resamples: int) -> None:
     if resamples < 0:
-        raise UsageError(f"resamples is {resamples}; give 0 for no interval, or about 1000")
+        raise UsageError(f"resamples is {resamples}", "give 0 for no interval, or about 1000")
     if len(outputs) != len(references):
         raise RegardError(
-            f"{len(outputs)} outputs but references of {len(references)} pictures; give both for each, in the same order"
+            f"{len(outputs)} outputs but references of {len(references)} pictures",
+            "give both for each, in the same order",
         )
     if not len(outputs):
         raise RegardError("nothing to score: 0 outputs and references of 0 pictures")
     for number, each in enumerate(references):
         if isinstance(each, str):
-            raise RegardError(f"the references of picture {number} are one text; give a list, such as [{each!r}]")
+            raise RegardError(f"the references of picture {number} are one text", f"give a list, such as [{each!r}]")
         if not len(each):
-            raise RegardError(f"picture {number} has no reference; give at least one, or leave its output out")
+            raise RegardError(f"picture {number} has no reference", "give at least one, or leave its output out")

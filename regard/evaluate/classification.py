@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from regard.errors import RegardError, UsageError
-from regard.evaluate.ratios import share_interval
+from regard.evaluate.bootstrap import share_interval
 from regard.files import finite
 
 
@@ -82,7 +82,7 @@ def confusion_matrix(predicted: Sequence[int], wanted: Sequence[int], labels: Se
     """How often each label was taken for each: (C, C), rows wanted, columns predicted."""
     if len(predicted) != len(wanted):
         raise RegardError(
-            f"{len(predicted)} predicted labels but {len(wanted)} wanted ones; give one for each, in the same order"
+            f"{len(predicted)} predicted labels but {len(wanted)} wanted ones", "give one for each, in the same order"
         )
     if len(wanted) == 0:
         raise RegardError("nothing to score: 0 predicted labels and 0 wanted ones")
@@ -100,14 +100,14 @@ def top_k_accuracy(scores: np.ndarray, wanted: Sequence[int], k: int = 5) -> flo
     scores = np.asarray(scores)
     if scores.ndim != 2 or len(scores) != len(wanted):
         raise RegardError(
-            f"scores of shape {scores.shape} for {len(wanted)} wanted labels; give a row for each of them"
+            f"scores of shape {scores.shape} for {len(wanted)} wanted labels", "give a row for each of them"
         )
     if not len(scores):
         raise RegardError("nothing to score: 0 rows of scores and 0 wanted labels")
     if not 1 <= k <= scores.shape[1]:
-        raise UsageError(f"k is {k}, but there are {scores.shape[1]} labels; give 1 to {scores.shape[1]}")
+        raise UsageError(f"k is {k}, but there are {scores.shape[1]} labels", f"give 1 to {scores.shape[1]}")
     if np.isnan(scores).any():
-        raise RegardError("a score is NaN, which has no rank; give numbers only")
+        raise RegardError("a score is NaN, which has no rank", "give numbers only")
     labels = _numbers(wanted, scores.shape[1], "wanted")[:, None]  # (N, 1)
     own = np.take_along_axis(scores, labels, axis=1)  # (N, 1)
     before = (scores > own) | ((scores == own) & (np.arange(scores.shape[1]) < labels))  # (N, C)
@@ -133,7 +133,9 @@ def mcnemar(a_right: Sequence[bool], b_right: Sequence[bool]) -> float:
     toss of a coin, so that the exact two-sided p-value is twice the tail of a binomial: 2 Σ_{k ≤ fewer} C(n, k) / 2ⁿ.
     """
     if len(a_right) != len(b_right):
-        raise RegardError(f"{len(a_right)} answers of one classifier but {len(b_right)} of the other; give both on all")
+        raise RegardError(
+            f"{len(a_right)} answers of one classifier but {len(b_right)} of the other", "give both on all"
+        )
     only_a = sum(bool(a) and not b for a, b in zip(a_right, b_right, strict=True))
     only_b = sum(bool(b) and not a for a, b in zip(a_right, b_right, strict=True))
     tosses, tail, ways = only_a + only_b, 0, 1
@@ -148,8 +150,8 @@ def _numbers(values: Sequence[int], count: int, what: str) -> np.ndarray:
     numbers = np.asarray(values)
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
         raise RegardError(
-            f"{what} labels are whole numbers in one row, not {numbers.dtype} of shape {numbers.shape}; "
-            "give the place of each label in the list of labels"
+            f"{what} labels are whole numbers in one row, not {numbers.dtype} of shape {numbers.shape}",
+            "give the place of each label in the list of labels",
         )
     wrong = numbers[(numbers < 0) | (numbers >= count)]
     if len(wrong):

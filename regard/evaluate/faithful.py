@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from regard.errors import RegardError
-from regard.evaluate.ratios import Estimate, ratios
+from regard.evaluate.bootstrap import Estimate, ratios
 
 EQUAL = 1e-9  # weights that differ by less are equal: their words share the first place
 
@@ -44,7 +44,7 @@ class Score:
 def score_maps(cases: Sequence[Case]) -> tuple[dict[str, Score], float, float]:
     """The score of each map, with a 95% interval over texts; the mean fall without a random word and without the best."""
     if not cases:
-        raise RegardError("no text has two words or more, so that none can be removed; give longer texts")
+        raise RegardError("no text has two words or more, so that none can be removed", "give longer texts")
     names = list(cases[0].maps)
     counts = np.array([case.falls.shape[1] for case in cases], dtype=np.float64)
     random, best = (np.array([of(case).sum() for case in cases]) for of in (_random, _best))  # (texts,)

@@ -25,7 +25,8 @@ def check_pairs(hypotheses: Sequence[str], references: Sequence[str], what: str 
     """Refuse to score lists that are not line by line the same text, with both numbers in the message."""
     if len(hypotheses) != len(references):
         raise RegardError(
-            f"{len(hypotheses)} {what} but {len(references)} references; give one reference for each, in the same order"
+            f"{len(hypotheses)} {what} but {len(references)} references",
+            "give one reference for each, in the same order",
         )
     if not references:
         raise RegardError(f"nothing to score: 0 {what} and 0 references")
@@ -67,7 +68,9 @@ def bleu_tokenizer(asked: str = "auto", language: str | None = None, references:
     """
     if asked != "auto":
         if asked not in TOKENIZERS:
-            raise UsageError(f"no tokenizer {asked}; BLEU has {', '.join(TOKENIZERS)}, or auto: by the target language")
+            raise UsageError(
+                f"no tokenizer {asked}", f"BLEU has {', '.join(TOKENIZERS)}, or auto: by the target language"
+            )
         if not _installed(asked):
             raise UsageError(f"{asked} is not installed: pip install 'sacrebleu[{EXTRA[asked]}]', or take char")
         return Tokenizing(asked)
@@ -136,7 +139,7 @@ def score_translations(
     """
     check_pairs(hypotheses, references)
     if resamples < 0:
-        raise UsageError(f"resamples is {resamples}; give 0 for no interval, or about 1000")
+        raise UsageError(f"resamples is {resamples}", "give 0 for no interval, or about 1000")
     made = {name: make_metric(name, lowercase, tokenize) for name in metrics}
     return {name: _score(name, metric, hypotheses, references, resamples, seed) for name, metric in made.items()}
 
@@ -149,7 +152,7 @@ def make_metric(name: str, lowercase: bool, tokenize: str = "13a") -> Metric:
         return CHRF(lowercase=lowercase)
     if name == "ter":
         return TER()
-    raise UsageError(f"no metric {name}{nearest(name, METRICS)}")
+    raise UsageError(f"no metric {name}", nearest(name, METRICS))
 
 
 def _score(
@@ -189,7 +192,7 @@ def paired_bootstrap(
     check_pairs(baseline, references, "outputs of the baseline")
     check_pairs(system, references, "outputs of the system")
     if resamples < 1:
-        raise UsageError(f"resamples is {resamples}; a comparison needs at least 1, and about 1000 to mean something")
+        raise UsageError(f"resamples is {resamples}", "a comparison needs at least 1, and about 1000 to mean something")
     scorer = make_metric(metric, lowercase, tokenize)
     tables = [sentence_counts(scorer, outputs, references) for outputs in (baseline, system)]
     first, second = (score_of(scorer, table.sum(axis=0)) for table in tables)

@@ -76,7 +76,7 @@ def _of_role(probes: Probes, step: int, text: int, role: str | None) -> tuple[st
     kept = {name: map.double().numpy() for name, map in probes.maps(step, text).items()}
     known = [each for each in ROLES if any(name.startswith(f"{each}/") for name in kept)]
     if role is not None and role not in known:
-        raise UsageError(f"no attention of role {role}{nearest(role, known)}; there is {', '.join(known)}")
+        raise UsageError(f"no attention of role {role}", f"{nearest(role, known)}; there is {', '.join(known)}")
     role = role or known[0]
     return role, {name: map for name, map in kept.items() if name.startswith(f"{role}/")}
 

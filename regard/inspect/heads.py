@@ -17,7 +17,7 @@ from regard.attention import Remove, Role, intervene
 from regard.data.pairs import Pair
 from regard.errors import UsageError, nearest
 from regard.evaluate.alignment import Aligner
-from regard.evaluate.ratios import Estimate, ratios
+from regard.evaluate.bootstrap import Estimate, ratios
 from regard.inspect.texts import ROLES, LanguagePredictor, Material, TextPredictor, Texts, prepare, stretches
 from regard.look.heads import Head, HeadName, HeadReport, Induction, LayerRemoved
 from regard.look.roles import Looked, Tally, WordLinks, measure
@@ -81,7 +81,7 @@ def heads_of(
     """
     check_predictor(predictor, "heads_of")
     if role is not None and role not in ROLES:
-        raise UsageError(f"no role {role}{nearest(role, ROLES)}")
+        raise UsageError(f"no role {role}", nearest(role, ROLES))
     material = data if isinstance(data, Material) else Material(data)
     read = prepare(predictor, material, texts)
     heads, aligner = _roles(read, material, (role,) if role is not None else ROLES)

@@ -39,9 +39,9 @@ class View:
 
     def __post_init__(self) -> None:
         if self.form is not None and self.form not in FORMS:
-            raise UsageError(f"nothing is shown as {self.form}{nearest(self.form, FORMS)}")
+            raise UsageError(f"nothing is shown as {self.form}", nearest(self.form, FORMS))
         if self.role is not None and self.role not in ROLES:
-            raise UsageError(f"no role {self.role}{nearest(self.role, ROLES)}")
+            raise UsageError(f"no role {self.role}", nearest(self.role, ROLES))
         if self.word is not None and self.form != "words":
             raise UsageError("--word names whose look is shown in colours: add --as words")
         if self.form in ("grid", "rollout") and (self.layer is not None or self.head is not None):

@@ -10,8 +10,7 @@ from typing import Any
 from regard.config import check
 from regard.errors import RegardError
 from regard.files import read_json, write_json
-from regard.interop.family import Family
-from regard.interop.table import MOST_LAYERS, Row, Settings, layer, must_be, row
+from regard.interop.family import MOST_LAYERS, Family, Row, Settings, layer, must_be, row
 from regard.models.config import BertConfig
 from regard.models.configs.attention import ExactConfig
 
@@ -32,7 +31,7 @@ def read_pooling(folder: Path) -> str | None:
         elif kind not in ("Transformer", "Normalize"):
             raise RegardError(f"{folder}/{MODULES} has a module {kind or 'of no type'}, which Regard cannot express")
     if pooling is None:
-        raise RegardError(f"{folder}/{MODULES} names no Pooling; copy the whole folder")
+        raise RegardError(f"{folder}/{MODULES} names no Pooling", "copy the whole folder")
     return pooling
 
 
@@ -60,7 +59,7 @@ def write_pooling(folder: Path, config: BertConfig, longest: int | None) -> None
 def _modules(folder: Path) -> list[dict[str, Any]]:
     modules = read_json(folder / MODULES)
     if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
-        raise RegardError(f"{folder}/{MODULES} is not a list of modules; copy it again")
+        raise RegardError(f"{folder}/{MODULES} is not a list of modules", "copy it again")
     return modules
 
 
@@ -73,14 +72,14 @@ def _inside(folder: Path, place: str) -> Path:
 def _mode(path: Path) -> str:
     values = read_json(path)
     if not isinstance(values, dict):
-        raise RegardError(f"{path} is not a table; copy it again")
+        raise RegardError(f"{path} is not a table", "copy it again")
     asked = [key for key, value in values.items() if key.startswith("pooling_mode_") and value is True]
     if isinstance(values.get("pooling_mode"), str):  # as later versions write it
         asked.append(f"pooling_mode={values['pooling_mode']}")
     known = {key: mode for mode, key in MODES.items()} | {f"pooling_mode={mode}": mode for mode in MODES}
     if len(asked) != 1 or asked[0] not in known:
         told = " and ".join(asked) or "no pooling"
-        raise RegardError(f"{path} asks for {told}; Regard has one of {', '.join(MODES.values())}")
+        raise RegardError(f"{path} asks for {told}", f"Regard has one of {', '.join(MODES.values())}")
     return known[asked[0]]
 
 

@@ -1,20 +1,177 @@
-"""What a family of models is called elsewhere, and a model of ours filled with tensors from there."""
+"""A family of models as another library writes it: its config.json read strictly, and its tensors by name, both ways."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from regard.bundle import Bundle, BundleConfig
+from regard.config import StrictConfig
 from regard.errors import RegardError
-from regard.interop.table import Row, Settings, check_names, to_ours, to_theirs
 from regard.models.table import build
 from regard.tokens import TextTokenizer, TokenizerPair, TokensConfig
+
+LARGEST = 2**24  # of any width, length or vocabulary; what is more is a damaged file
+MOST_LAYERS = 4096
+
+Config = TypeVar("Config", bound=StrictConfig)
+
+
+class Settings:
+    """The keys of a config.json. A key that is absent, or null, has the default of the library that wrote the file."""
+
+    def __init__(self, values: dict[str, Any], origin: str) -> None:
+        self.values, self.origin = values, origin
+
+    def size(self, key: str, default: int | None = None, most: int = LARGEST) -> int:
+        value = self._value(key, default)
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+            raise RegardError(f"{self.origin}: {key} is {value!r}", f"it should be a whole number from 1 to {most:,}")
+        return value
+
+    def number(self, key: str, default: float) -> float:
+        value = self._value(key, default)
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            raise RegardError(f"{self.origin}: {key} is {value!r}", "it should be a number")
+        return float(value)
+
+    def flag(self, key: str, default: bool) -> bool:
+        value = self._value(key, default)
+        if not isinstance(value, bool):
+            raise RegardError(f"{self.origin}: {key} is {value!r}", "it should be true or false")
+        return value
+
+    def choice(self, key: str, known: dict[str, str], default: str) -> str:
+        """What we call the value of this key."""
+        value = self._value(key, default)
+        if not isinstance(value, str) or value not in known:
+            raise RegardError(f"{self.origin}: {key} is {value!r}", f"Regard has {', '.join(known)}")
+        return known[value]
+
+    def only(self, key: str, *allowed: object) -> None:
+        """The key is absent, null, or has a value that means nothing special."""
+        value = self.values.get(key)
+        if value is not None and value not in allowed:
+            needs = " or ".join(repr(each) for each in allowed) or "no value"
+            raise RegardError(f"{self.origin}: {key} is {value!r}, which Regard cannot express", f"it needs {needs}")
+
+    def _value(self, key: str, default: Any) -> Any:
+        value = self.values.get(key)
+        value = default if value is None else value
+        if value is None:
+            raise RegardError(f"{self.origin} has no {key}", "copy the file again from where the model comes from")
+        return value
+
+
+def must_be(config: StrictConfig, name: str, **wanted: object) -> None:
+    """Refuse to export an option that transformers has no equal for."""
+    for field, value in wanted.items():
+        found = getattr(config, field)
+        choices = value if isinstance(value, tuple) else (value,)
+        if found not in choices:
+            raise RegardError(
+                f"transformers' {name} has no equal for model.{field} = {_named(found)}",
+                f"a model can be exported with {' or '.join(map(_named, choices))} there",
+            )
+
+
+def _named(value: object) -> str:
+    """A value as a configuration has it; a table by its kind."""
+    return repr(getattr(value, "kind", value))
+
+
+@dataclass(frozen=True)
+class Row:
+    """Ours, one below another, are theirs, one below another (each transposed first if the row says so).
+
+    Theirs are of one shape; ours may differ in height: [query (D, D); key_value (2 D, D)] = [c_attn (D, 3 D)ᵀ].
+    """
+
+    ours: tuple[str, ...]
+    theirs: tuple[str, ...]
+    transposed: bool = False
+
+
+def row(ours: str | Sequence[str], theirs: str | Sequence[str], *, transposed: bool = False) -> Row:
+    return Row(_names(ours), _names(theirs), transposed)
+
+
+def layer(ours: str, theirs: str, *, bias: bool = True, transposed: bool = False) -> list[Row]:
+    """The rows of a linear layer or a norm: its weight, and its bias if it has one."""
+    rows = [row(f"{ours}.weight", f"{theirs}.weight", transposed=transposed)]
+    return [*rows, row(f"{ours}.bias", f"{theirs}.bias")] if bias else rows
+
+
+def to_ours(
+    rows: Sequence[Row], theirs: Mapping[str, Tensor], shapes: Mapping[str, torch.Size], origin: str
+) -> dict[str, Tensor]:
+    """Their tensors as our parameters of the given shapes; `origin` is named in errors."""
+    check_names(rows, theirs, origin)
+    filled = [name for each in rows for name in each.ours]
+    assert sorted(filled) == sorted(shapes), sorted(set(filled) ^ set(shapes))  # our own table, not the person's file
+    ours: dict[str, Tensor] = {}
+    for each in rows:
+        ours.update(_to_ours(each, theirs, shapes, origin))
+    return ours
+
+
+def to_theirs(rows: Sequence[Row], ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Our parameters as their tensors."""
+    used = [name for each in rows for name in each.ours]
+    assert sorted(used) == sorted(ours), sorted(set(used) ^ set(ours))
+    theirs: dict[str, Tensor] = {}
+    for each in rows:
+        parts = torch.cat([ours[name] for name in each.ours]).chunk(len(each.theirs))
+        for name, part in zip(each.theirs, parts, strict=True):
+            theirs[name] = (part.mT if each.transposed else part).contiguous()
+    return theirs
+
+
+def check_names(rows: Sequence[Row], theirs: Iterable[str], origin: str) -> None:
+    """Their names are those of the table, no more and no fewer."""
+    wanted = [name for each in rows for name in each.theirs]
+    assert len(wanted) == len(set(wanted))
+    there = set(theirs)
+    missing, unknown = sorted(set(wanted) - there), sorted(there - set(wanted))
+    if missing or unknown:
+        told = [f"{len(names)} {what}: {_some(names)}" for what, names in _both(missing, unknown) if names]
+        raise RegardError(f"{origin} does not hold the tensors that its config.json promises; {'; '.join(told)}")
+
+
+def _to_ours(
+    each: Row, theirs: Mapping[str, Tensor], shapes: Mapping[str, torch.Size], origin: str
+) -> dict[str, Tensor]:
+    heights = [shapes[name][0] for name in each.ours]
+    wanted = torch.Size((sum(heights), *shapes[each.ours[0]][1:]))
+    if wanted[0] % len(each.theirs):
+        raise RegardError(f"{origin}: {each.theirs} cannot make {wanted[0]} rows, as its config.json asks")
+    part = torch.Size((wanted[0] // len(each.theirs), *wanted[1:]))
+    part = part[::-1] if each.transposed else part
+    for name in each.theirs:
+        if theirs[name].shape != part:
+            raise RegardError(
+                f"{origin}: {name} is {tuple(theirs[name].shape)}, and by its config.json it would be {tuple(part)}"
+            )
+    joined = torch.cat([theirs[name].mT if each.transposed else theirs[name] for name in each.theirs])
+    return dict(zip(each.ours, joined.split(heights), strict=True))
+
+
+def _names(names: str | Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _both(missing: list[str], unknown: list[str]) -> list[tuple[str, list[str]]]:
+    return [("missing", missing), ("unknown", unknown)]
+
+
+def _some(names: list[str], most: int = 6) -> str:
+    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
+
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -44,7 +201,7 @@ class Family:
             for old, now in self.old_ends.items():
                 new = new.removesuffix(old) + now if new.endswith(old) else new
             if new in full:
-                raise RegardError(f"the file holds {new} twice, under an old and a new name; keep one of them")
+                raise RegardError(f"the file holds {new} twice, under an old and a new name", "keep one of them")
             full[new] = tensor
         return {name: tensor for name, tensor in full.items() if not self.ignored.search(name)}
 
@@ -64,8 +221,8 @@ def assemble(
         )
     if text.last >= vocabulary:
         raise RegardError(
-            f"{origin}: the tokenizer has ids up to {text.last}, and the model knows {vocabulary} tokens; "
-            "they do not belong together, so take both from one place"
+            f"{origin}: the tokenizer has ids up to {text.last}, and the model knows {vocabulary} tokens",
+            "they do not belong together, so take both from one place",
         )
     model = build(family.task, config, (vocabulary,))
     _fill(model, rows, tensors, origin)
@@ -88,8 +245,8 @@ def _without_copies(tensors: dict[str, Tensor], copies: dict[str, str], origin: 
     for copy, original in copies.items():
         if copy in tensors and original in tensors and not torch.equal(tensors[copy], tensors[original]):
             raise RegardError(
-                f"{origin}: {copy} should be the same tensor as {original}, and differs; if the model was trained with "
-                "both, its config.json should say tie_word_embeddings = false"
+                f"{origin}: {copy} should be the same tensor as {original}, and differs",
+                "if the model was trained with both, its config.json should say tie_word_embeddings = false",
             )
     return {name: tensor for name, tensor in tensors.items() if name not in copies or copies[name] not in tensors}
 
@@ -98,8 +255,8 @@ def _fill(model: nn.Module, rows: list[Row], tensors: dict[str, Tensor], origin:
     for name, tensor in tensors.items():
         if tensor.dtype not in FLOATS:
             raise RegardError(
-                f"{origin}: {name} holds {str(tensor.dtype).removeprefix('torch.')}; only float weights are read "
-                "(16, 32 or 64 bits), so take the model before it was quantised"
+                f"{origin}: {name} holds {str(tensor.dtype).removeprefix('torch.')}",
+                "only float weights are read (16, 32 or 64 bits), so take the model before it was quantised",
             )
     parameters = dict(model.named_parameters())
     ours = to_ours(rows, tensors, {name: parameter.shape for name, parameter in parameters.items()}, origin)

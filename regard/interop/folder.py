@@ -11,12 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from regard.bundle import Bundle
-from regard.errors import RegardError, UsageError
+from regard.errors import Advice, RegardError, UsageError, Verb
 from regard.files import new_folder, read_json, write_json
 from regard.interop import bert, gpt2, llama, vit
 from regard.interop.bert import read_longest, read_pooling, write_pooling
-from regard.interop.family import Family, assemble, their_tensors
-from regard.interop.table import Settings
+from regard.interop.family import Family, Settings, assemble, their_tensors
 from regard.interop.tokenizer import read_specials, read_tokenizer, write_specials, write_tokenizer
 from regard.interop.weights import SINGLE, read_weights
 from regard.models.config import BertConfig
@@ -75,28 +74,30 @@ def export_folder(bundle: Bundle, path: str | Path) -> Path:
 def refuse_to_replace(path: Path) -> None:
     """A folder that a person names for something new must not hold anything else."""
     if path.is_file() or (path.is_dir() and any(path.iterdir())):
-        raise UsageError(f"{path} already exists; name another place with -o, or remove it first")
+        raise UsageError(f"{path} already exists", "name another place with -o, or remove it first")
 
 
 def _read_settings(folder: Path) -> Settings:
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}")
     if not (folder / "config.json").exists():
-        raise RegardError(f"{folder} has no config.json; name the folder that holds a model's files")
+        raise RegardError(f"{folder} has no config.json", "name the folder that holds a model's files")
     values = read_json(folder / "config.json")
     if not isinstance(values, dict):
-        raise RegardError(f"{folder}/config.json does not hold a table; copy it again")
+        raise RegardError(f"{folder}/config.json does not hold a table", "copy it again")
     if isinstance(values.get("format"), int) and "regard" in values:
-        raise UsageError(f"{folder} is a bundle of Regard already; it can be used as it is: regard verify {folder}")
+        raise UsageError(
+            f"{folder} is a bundle of Regard already", Advice("it can be used as it is: ", Verb("verify", str(folder)))
+        )
     return Settings(values, f"{folder}/config.json")
 
 
 def _family(settings: Settings) -> Family:
     name, known = settings.values.get("model_type"), ", ".join(sorted((*FAMILIES, vit.NAME)))
     if not isinstance(name, str):
-        raise RegardError(f"{settings.origin} has no model_type; Regard imports {known}")
+        raise RegardError(f"{settings.origin} has no model_type", f"Regard imports {known}")
     if name not in FAMILIES:
-        raise RegardError(f"{settings.origin}: Regard cannot import a model of type {name}; it imports {known}")
+        raise RegardError(f"{settings.origin}: Regard cannot import a model of type {name}", f"it imports {known}")
     return FAMILIES[name]
 
 
@@ -105,7 +106,7 @@ def _exported_as(bundle: Bundle) -> Family:
     family = EXPORTED.get(kind)
     if family is None or family.task != task:
         raise RegardError(
-            f"a {kind} for {task} has no equal in transformers; gpt2, gpt3 (without a band) and llama for generate, bert for "
-            "fill and vit for classify can be exported"
+            f"a {kind} for {task} has no equal in transformers",
+            "gpt2, gpt3 (without a band) and llama for generate, bert for fill and vit for classify can be exported",
         )
     return family

@@ -7,8 +7,7 @@ from collections.abc import Collection
 from typing import Any
 
 from regard.config import check
-from regard.interop.family import Family
-from regard.interop.table import MOST_LAYERS, Row, Settings, layer, must_be, row
+from regard.interop.family import MOST_LAYERS, Family, Row, Settings, layer, must_be, row
 from regard.models.config import GPT2Config, GPT3Config
 from regard.models.configs.attention import ExactConfig
 

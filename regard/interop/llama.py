@@ -8,8 +8,7 @@ from typing import Any
 
 from regard.config import check
 from regard.errors import RegardError
-from regard.interop.family import Family
-from regard.interop.table import MOST_LAYERS, Row, Settings, layer, must_be, row
+from regard.interop.family import MOST_LAYERS, Family, Row, Settings, layer, must_be, row
 from regard.models.config import LlamaConfig
 from regard.models.configs.attention import ExactConfig
 
@@ -96,7 +95,7 @@ def _rotary_base(settings: Settings) -> float:
         if inside is None:
             continue
         if not isinstance(inside, dict):
-            raise RegardError(f"{settings.origin}: {key} is {inside!r}; it should be a table")
+            raise RegardError(f"{settings.origin}: {key} is {inside!r}", "it should be a table")
         rope = Settings(inside, f"{settings.origin}: {key}")
         rope.only("rope_type", "default")
         rope.only("type", "default")
@@ -113,8 +112,8 @@ def _bias(settings: Settings) -> bool:
     attention, mlp = settings.flag("attention_bias", False), settings.flag("mlp_bias", False)
     if attention != mlp:
         raise RegardError(
-            f"{settings.origin}: attention_bias is {attention} and mlp_bias is {mlp}; in Regard all linear layers of a "
-            "model have biases, or none"
+            f"{settings.origin}: attention_bias is {attention} and mlp_bias is {mlp}",
+            "in Regard all linear layers of a model have biases, or none",
         )
     return attention
 

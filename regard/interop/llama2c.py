@@ -104,10 +104,12 @@ def _read_header(path: Path) -> Header:
         raise UsageError(f"there is no file {path}")
     size = path.stat().st_size
     if size < NUMBERS * HEADER.itemsize:
-        raise RegardError(f"{path} has {size} bytes, too few for the header of llama2.c; copy it again")
+        raise RegardError(f"{path} has {size} bytes, too few for the header of llama2.c", "copy it again")
     numbers = [int(number) for number in np.fromfile(path, HEADER, NUMBERS)]
     if numbers[0] == LATER:
-        raise RegardError(f"{path} is of llama2.c's version {numbers[1]}; only 0 is read: python export.py --version 0")
+        raise RegardError(
+            f"{path} is of llama2.c's version {numbers[1]}", "only 0 is read: python export.py --version 0"
+        )
     width, feed_forward, layers, heads, groups, vocabulary, length = numbers
     header = Header(width, feed_forward, layers, heads, groups, abs(vocabulary), length, tied=vocabulary > 0)
     if (
@@ -118,7 +120,7 @@ def _read_header(path: Path) -> Header:
         raise RegardError(f"{path} is not a file of llama2.c: its header says {numbers}")
     wanted = NUMBERS * HEADER.itemsize + 4 * sum(math.prod(shape) for shape in header.shapes.values())
     if size != wanted:
-        raise RegardError(f"{path} has {size:,} bytes, and its header {numbers} asks for {wanted:,}; copy it again")
+        raise RegardError(f"{path} has {size:,} bytes, and its header {numbers} asks for {wanted:,}", "copy it again")
     return header
 
 
@@ -158,7 +160,7 @@ def read_tokens(path: Path, vocabulary: int) -> Tokenizer:
     names = [*NAMES, *texts]
     ids = {name: number for number, name in enumerate(names)}
     if len(ids) != len(names):
-        raise RegardError(f"{path} names a token twice; copy it again")
+        raise RegardError(f"{path} names a token twice", "copy it again")
     pairs = _merges(path, dict(zip(texts, scores, strict=True)))
     tokenizer = Tokenizer(
         models.BPE(vocab=ids, merges=pairs, unk_token=NAMES[UNKNOWN], byte_fallback=True, fuse_unk=False)
@@ -182,7 +184,9 @@ def _merges(path: Path, scores: dict[str, float]) -> list[tuple[str, str]]:
     made = {token: pairs for token, pairs in made.items() if pairs}
     ranked = sorted(made, key=lambda token: -scores[token])
     if len({scores[token] for token in made}) != len(made):
-        raise RegardError(f"{path} has merged tokens of equal score, whose order cannot be kept; it is not of llama2.c")
+        raise RegardError(
+            f"{path} has merged tokens of equal score, whose order cannot be kept", "it is not of llama2.c"
+        )
     return [pair for token in ranked for pair in made[token]]
 
 
@@ -205,7 +209,7 @@ def _read(path: Path, vocabulary: int) -> tuple[list[float], list[str]]:
     place = 4
     while place < len(data):
         if place + 8 > len(data):
-            raise RegardError(f"{path} ends in the middle of token {len(tokens)}; copy it again")
+            raise RegardError(f"{path} ends in the middle of token {len(tokens)}", "copy it again")
         score, length = struct.unpack_from("<fi", data, place)
         place += 8
         if length < 0 or place + length > len(data) or score != score:
@@ -215,9 +219,9 @@ def _read(path: Path, vocabulary: int) -> tuple[list[float], list[str]]:
         place += length
     if len(tokens) != vocabulary:
         raise RegardError(
-            f"{path} has {len(tokens)} tokens, and the model knows {vocabulary}; they do not belong together"
+            f"{path} has {len(tokens)} tokens, and the model knows {vocabulary}", "they do not belong together"
         )
     try:
         return scores[PLAIN:], [token.decode("utf-8") for token in tokens[PLAIN:]]
     except UnicodeDecodeError as error:
-        raise RegardError(f"{path} holds a token that is not UTF-8 ({error}); it is not of llama2.c") from error
+        raise RegardError(f"{path} holds a token that is not UTF-8 ({error})", "it is not of llama2.c") from error

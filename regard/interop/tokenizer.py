@@ -137,7 +137,7 @@ def _from_json(path: Path) -> Tokenizer:
     try:
         return Tokenizer.from_str(path.read_text(encoding="utf-8"))
     except Exception as error:  # the library raises a bare Exception for any malformed file
-        raise RegardError(f"{path} is not a tokenizer ({error}); copy it again") from error
+        raise RegardError(f"{path} is not a tokenizer ({error})", "copy it again") from error
 
 
 def _wordpiece(folder: Path) -> Tokenizer:
@@ -146,7 +146,7 @@ def _wordpiece(folder: Path) -> Tokenizer:
     lines = _text(path).removesuffix("\n").split("\n")
     ids = {token: number for number, token in enumerate(lines)}
     if len(ids) != len(lines) or "[UNK]" not in ids:
-        raise RegardError(f"{path} names a token twice, or has no [UNK]; copy it again")
+        raise RegardError(f"{path} names a token twice, or has no [UNK]", "copy it again")
     told = _settings(folder)
     tokenizer = Tokenizer(models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100))
     tokenizer.normalizer = normalizers.BertNormalizer(
@@ -168,7 +168,9 @@ def _byte_level(folder: Path) -> Tokenizer:
         pairs = [_pair(line) for line in lines if line and not line.startswith("#version")]
         tokenizer = Tokenizer(models.BPE(vocab=ids, merges=pairs))
     except Exception as error:  # the library raises a bare Exception
-        raise RegardError(f"{folder}: vocab.json and merges.txt do not fit each other ({error}); copy both") from error
+        raise RegardError(
+            f"{folder}: vocab.json and merges.txt do not fit each other ({error})", "copy both"
+        ) from error
     first = bool(_settings(folder).get("add_prefix_space", False))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=first)
     tokenizer.decoder = decoders.ByteLevel()
@@ -212,7 +214,7 @@ def _settings(folder: Path, file: str = TOKENIZER) -> dict[str, Any]:
     path = folder / file
     values = read_json(path) if path.exists() else {}
     if not isinstance(values, dict):
-        raise RegardError(f"{path} does not hold a table of settings; copy it again")
+        raise RegardError(f"{path} does not hold a table of settings", "copy it again")
     return values
 
 

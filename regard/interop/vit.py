@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +16,106 @@ from regard.config import check
 from regard.data.pictures.config import PictureFormat
 from regard.errors import RegardError
 from regard.files import read_json, write_json
-from regard.interop.preprocessor import FILE, read_format, write_format
-from regard.interop.table import MOST_LAYERS, Row, Settings, check_names, layer, must_be, row, to_ours, to_theirs
+from regard.interop.family import MOST_LAYERS, Row, Settings, check_names, layer, must_be, row, to_ours, to_theirs
 from regard.interop.weights import SINGLE, read_weights
 from regard.models.configs.attention import ExactConfig
 from regard.models.configs.pictures import ViTConfig
 from regard.models.pictures.vit import ViT
 from regard.models.table import build
 from regard.tensors import write_tensors
+
+FILE = "preprocessor_config.json"
+RESAMPLE = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # by Pillow's numbers, from 0 on
+
+
+def read_format(settings: Settings | None, *, size: int, channels: int) -> PictureFormat:
+    """For a model that sees `size` x `size` pixels. Without the file (None), its library's defaults hold."""
+    settings = Settings({}, FILE) if settings is None else settings
+    settings.only("do_resize", True)
+    settings.only("do_rescale", True)
+    settings.only("do_pad", False)
+    if not math.isclose(settings.number("rescale_factor", 1 / 255), 1 / 255, rel_tol=1e-6):
+        raise RegardError(f"{settings.origin}: rescale_factor is not 1 / 255, and pictures here are bytes of 0 to 255")
+    normal = settings.flag("do_normalize", True)
+    values = {
+        "size": size,
+        "channels": channels,
+        "fit": _fit(settings, size),
+        "resample": _resample(settings),
+        "mean": _by_channel(settings, "image_mean", channels) if normal else (0.0,),
+        "deviation": _by_channel(settings, "image_std", channels) if normal else (1.0,),
+    }
+    return check(PictureFormat, values, settings.origin)
+
+
+def write_format(format: PictureFormat) -> dict[str, Any]:
+    if format.fit == "pad":
+        raise RegardError(
+            "transformers has no equal for pictures.fit = 'pad'",
+            "a model can be exported with 'crop' or 'squash' there",
+        )
+    square = {"height": format.size, "width": format.size}
+    crop = format.fit == "crop"
+    return {
+        "image_processor_type": "CLIPImageProcessor"
+        if crop
+        else "ViTImageProcessor",  # the one that cuts out the middle
+        "do_resize": True,
+        "size": {"shortest_edge": format.size} if crop else square,
+        "resample": RESAMPLE.index(format.resample),
+        "do_center_crop": crop,
+        **({"crop_size": square} if crop else {}),
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": list(format.mean) * (format.channels // len(format.mean)),
+        "image_std": list(format.deviation) * (format.channels // len(format.deviation)),
+        "do_convert_rgb": format.channels == 3,
+    }
+
+
+def _fit(settings: Settings, size: int) -> str:
+    """squash: both sides to the size; crop: the shorter side to the size, then the middle."""
+    if not settings.flag("do_center_crop", False):
+        _expect(settings, "size", size, ({"height": size, "width": size}, size))
+        return "squash"
+    _expect(settings, "crop_size", size, ({"height": size, "width": size}, size))
+    _expect(settings, "size", size, ({"shortest_edge": size}, size))
+    return "crop"
+
+
+def _resample(settings: Settings) -> str:
+    """Pillow's number; where none is written, that of the processor's class: ViT's own is bilinear, others' bicubic."""
+    of_class = settings.values.get("image_processor_type") or settings.values.get("feature_extractor_type") or "ViT"
+    usual = "bilinear" if str(of_class).startswith("ViT") else "bicubic"
+    value = settings.values.get("resample")
+    value = RESAMPLE.index(usual) if value is None else value
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < len(RESAMPLE):
+        known = ", ".join(f"{number} ({name})" for number, name in enumerate(RESAMPLE))
+        raise RegardError(f"{settings.origin}: resample is {value!r}", f"Regard has {known}")
+    return RESAMPLE[value]
+
+
+def _expect(settings: Settings, key: str, size: int, allowed: tuple[Any, ...]) -> None:
+    value = settings.values.get(key)
+    if value is not None and value not in allowed:
+        raise RegardError(
+            f"{settings.origin}: {key} is {value}, and for a model that sees {size} x {size} pixels Regard needs {allowed[0]}",
+            "if a slightly other cut will do, write that there",
+        )
+
+
+def _by_channel(settings: Settings, key: str, channels: int) -> tuple[float, ...]:
+    value = settings.values.get(key, 0.5)
+    values = value if isinstance(value, list) else [value]
+    if len(values) not in (1, channels) or not all(isinstance(each, (int, float)) for each in values):
+        raise RegardError(
+            f"{settings.origin}: {key} is {value!r}", f"it should be a number for each of {channels} channels"
+        )
+    if key == "image_std" and min(values) <= 0:
+        raise RegardError(f"{settings.origin}: {key} is {value!r}", "it should be more than 0")
+    return tuple(float(each) for each in values)
+
 
 NAME = "vit"  # its model_type
 PREFIX, HEAD = "vit.", "classifier."
@@ -79,7 +172,7 @@ def import_vit(settings: Settings, preprocessor: Settings | None, tensors: Mappi
     for name, tensor in full.items():
         if not tensor.is_floating_point():
             kind = str(tensor.dtype).removeprefix("torch.")
-            raise RegardError(f"{origin}: {name} holds {kind}; take the model before it was quantised")
+            raise RegardError(f"{origin}: {name} holds {kind}", "take the model before it was quantised")
     plain = {name: _without_batch(name, tensor) for name, tensor in full.items()}
     return OurViT(config, format, labels, to_ours(rows(config), plain, _shapes(config, format, labels), origin))
 
@@ -140,7 +233,7 @@ def read_labels(settings: Settings) -> tuple[str, ...]:
     if names is None:
         return tuple(f"LABEL_{number}" for number in range(settings.size("num_labels", 2)))
     if not isinstance(names, dict) or set(names) != {str(number) for number in range(len(names))}:
-        raise RegardError(f"{settings.origin}: id2label should name every class from 0 on; copy the file again")
+        raise RegardError(f"{settings.origin}: id2label should name every class from 0 on", "copy the file again")
     return tuple(str(names[str(number)]) for number in range(len(names)))
 
 
@@ -176,7 +269,7 @@ def _preprocessor(folder: Path) -> Settings | None:
         return None
     values = read_json(folder / FILE)
     if not isinstance(values, dict):
-        raise RegardError(f"{folder}/{FILE} does not hold a table; copy it again")
+        raise RegardError(f"{folder}/{FILE} does not hold a table", "copy it again")
     return Settings(values, f"{folder}/{FILE}")
 
 
@@ -194,7 +287,7 @@ def _with_biases(settings: Settings, config: ViTConfig, tensors: dict[str, Tenso
     names = [f"{look}.{part}.bias" for look in looks for part in ("query", "key", "value")]
     found = [name for name in names if name in tensors]
     if found:
-        raise RegardError(f"{settings.origin}: qkv_bias is False, and the weights have {found[0]}; copy both again")
+        raise RegardError(f"{settings.origin}: qkv_bias is False, and the weights have {found[0]}", "copy both again")
     return tensors | {name: torch.zeros(config.width) for name in names}
 
 

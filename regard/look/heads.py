@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from regard.attention import Role
 from regard.brief import brief, quoted
 from regard.errors import UsageError
-from regard.evaluate.ratios import Estimate
+from regard.evaluate.bootstrap import Estimate
 from regard.files import finite, write_bytes, write_json, write_text
 from regard.look.roles import NO_RULE, Measure, names_of, rules_as_data
 

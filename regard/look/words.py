@@ -223,8 +223,8 @@ class RowTexts:
             return number
         told = ", ".join(f"{n} {visible(name)}" for n, name in enumerate(names[:MOST_NAMES]))
         near = nearest(which, names) if isinstance(which, str) and number is None else ""
-        near = near if "did you mean" in near else ""
-        raise UsageError(f"no row {which}{near}; there are {told}{' ...' if len(names) > MOST_NAMES else ''}")
+        near = f"{near}; " if "did you mean" in near else ""
+        raise UsageError(f"no row {which}", f"{near}there are {told}{' ...' if len(names) > MOST_NAMES else ''}")
 
     @property
     def _notes(self) -> tuple[str, ...]:

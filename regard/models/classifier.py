@@ -228,13 +228,13 @@ def load_strictly(body: nn.Module, tensors: dict[str, Tensor], prefix: str = "")
     advice = "give this model the tokenizer and the [model] of the one it starts from"
     missing, unknown = sorted(parameters.keys() - tensors.keys()), sorted(tensors.keys() - parameters.keys())
     if missing:
-        raise RegardError(f"the trained model has no {_some(missing)}; {advice}")
+        raise RegardError(f"the trained model has no {_some(missing)}", advice)
     if unknown:
-        raise RegardError(f"the trained model has {_some(unknown)}, for which there is no place here; {advice}")
+        raise RegardError(f"the trained model has {_some(unknown)}, for which there is no place here", advice)
     for name, parameter in parameters.items():
         if parameter.shape != tensors[name].shape:
             theirs, ours = tuple(tensors[name].shape), tuple(parameter.shape)
-            raise RegardError(f"{name} of the trained model is {theirs}, but here it is {ours}; {advice}")
+            raise RegardError(f"{name} of the trained model is {theirs}, but here it is {ours}", advice)
     for name, parameter in parameters.items():
         parameter.copy_(tensors[name])
 

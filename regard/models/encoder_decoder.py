@@ -51,7 +51,8 @@ class EncoderDecoder(nn.Module):
         if config.tied == "all" and source_vocabulary != target_vocabulary:
             raise UsageError(
                 f'tied = "all" needs one vocabulary, but there are {source_vocabulary} source and {target_vocabulary} '
-                'target tokens; set model.tied = "target" or tokens.joint = true'
+                "target tokens",
+                'set model.tied = "target" or tokens.joint = true',
             )
         self.config, self.smoothing = config, smoothing
         self.vocabularies = (source_vocabulary, target_vocabulary)

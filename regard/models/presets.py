@@ -143,9 +143,9 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {  # size -> kind -> values
 def preset(size: str, kind: str = "transformer") -> dict[str, Any]:
     """The values of a named size of a kind of model; base is about that of each kind's own paper."""
     if size not in PRESETS:
-        raise UsageError(f"no preset {size}{nearest(size, PRESETS)}")
+        raise UsageError(f"no preset {size}", nearest(size, PRESETS))
     if kind not in all_kinds():
-        raise UsageError(f"no model.kind {kind}{nearest(kind, all_kinds())}")
+        raise UsageError(f"no model.kind {kind}", nearest(kind, all_kinds()))
     if kind not in PRESETS[size]:
         sizes = ", ".join(name for name, kinds in PRESETS.items() if kind in kinds)
         raise UsageError(f"no preset {size} of {kind}; there are {sizes}")

@@ -22,7 +22,7 @@ from regard.models.pictures.classifier import PictureClassifier
 from regard.models.pictures.show_attend_tell import ShowAttendTell
 from regard.models.presets import PRESETS
 from regard.models.recurrent import Bahdanau, Luong, Seq2Seq
-from regard.models.rungs import CLASSIFIERS
+from regard.models.text_classifiers import CLASSIFIERS
 from regard.models.transformer import Transformer
 from regard.plugins import adding
 
@@ -94,7 +94,7 @@ def build(
     """A model of any task with fresh weights; `labels` is how many a classifier tells apart, `pictures` what it sees."""
     kinds = MODELS[task]
     if config.kind not in kinds:
-        raise UsageError(f"a {config.kind} does not {task}{nearest(config.kind, kinds)}; {', '.join(kinds)} do")
+        raise UsageError(f"a {config.kind} does not {task}", f"{nearest(config.kind, kinds)}; {', '.join(kinds)} do")
     sees = () if pictures is None else (pictures,)
     tells = (labels,) if task in LABELLED else ()
     model: nn.Module = kinds[config.kind](config, *sees, *vocabulary, *tells, smoothing)

@@ -103,7 +103,7 @@ def _check_names(tables: Mapping[str, Any]) -> None:
     for name in tables:
         if name not in known:
             meant = {"out": "folder", "output": "folder", "epochs": "steps"}.get(name)
-            raise UsageError(f"regard.train: no {name}" + (f"; say {meant}" if meant else nearest(name, known)))
+            raise UsageError(f"regard.train: no {name}", f"say {meant}" if meant else nearest(name, known))
 
 
 def _names(part: str, data: Any) -> Any:

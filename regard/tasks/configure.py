@@ -45,7 +45,7 @@ def _named(what: str) -> dict[str, Any]:
         return read_toml(what)
     if (task := next((task for task, kinds in KINDS_OF.items() if what in kinds), None)) is not None:
         raise UsageError(f"no task {what}; it is a kind of model: {task.partition('-')[0]} --model {what}")
-    raise UsageError(f"no task {what}{nearest(what, TASKS)} (or name a .toml file)")
+    raise UsageError(f"no task {what}", f"{nearest(what, TASKS)} (or name a .toml file)")
 
 
 def _meant(values: dict[str, Any]) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def check_run(values: dict[str, Any], origin: str) -> RunConfig:
 def _kind_of_run(values: dict[str, Any], origin: str) -> type[RunConfig]:
     task = values.get("task", "translate")
     if task not in TASKS:
-        raise UsageError(f"{origin}: no task {task}{nearest(str(task), TASKS)}")
+        raise UsageError(f"{origin}: no task {task}", nearest(str(task), TASKS))
     return TASKS[task].config
 
 

@@ -30,6 +30,7 @@ from regard.training.config import Weights
 from regard.training.events import Tell, Working, counting, silent
 from regard.training.loop import Job, Source
 from regard.training.optimiser import autocast
+from regard.training.state import Fingerprint
 from regard.training.validation import Validation
 
 TOKENS = "tokens"  # folder of the tokenizer in a run
@@ -103,7 +104,7 @@ class Setup:
         bundle: Bundle,
         batches: Source,
         validate: Callable[[nn.Module], Validation],
-        fingerprint: dict[str, object],
+        fingerprint: Fingerprint,
         *,
         probe: Callable[[nn.Module, int], None] | None = None,
         unit: str = "tokens",
@@ -117,7 +118,7 @@ class Setup:
             batches=batches,
             validate=validate,
             save=saver(self.folder, bundle, made_by(config, self.device)),
-            fingerprint={**fingerprint, "the model": config.model.model_dump(mode="json")},
+            fingerprint={**fingerprint, "the model": config.model},
             device=torch.device(self.device),
             probe=probe,
             unit=unit,
@@ -248,7 +249,7 @@ def class_weights(asked: Weights, labels: Sequence[str], counts: Sequence[int]) 
     unknown = sorted(asked.keys() - set(labels))
     if unknown:
         raise UsageError(
-            f"train.class_weights: no label {unknown[0]!r} in the training data{nearest(unknown[0], labels)}"
+            f"train.class_weights: no label {unknown[0]!r} in the training data", nearest(unknown[0], labels)
         )
     weights = [float(asked.get(label, 1.0)) for label in labels]
     mean = sum(weight * count for weight, count in zip(weights, counts, strict=True)) / sum(counts)

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from regard.errors import RegardError, UsageError
+from regard.errors import Advice, RegardError, UsageError, Verb
 from regard.files import read_json, write_json, write_text
 from regard.tokens.config import TokensConfig
 
@@ -86,7 +86,7 @@ class TextTokenizer:
             encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         except (UnicodeEncodeError, TypeError):
             raise RegardError(
-                "the text holds a lone surrogate, which is not Unicode text; decode it as UTF-8"
+                "the text holds a lone surrogate, which is not Unicode text", "decode it as UTF-8"
             ) from None
         return [self._as_text(encoding.ids) for encoding in encodings]
 
@@ -181,9 +181,9 @@ class TextTokenizer:
         except RegardError:
             raise
         except FileNotFoundError as error:
-            raise RegardError(f"there is no {path}; the bundle is not whole, copy it again") from error
+            raise RegardError(f"there is no {path}", "the bundle is not whole, copy it again") from error
         except Exception as error:  # the library raises a bare Exception for any malformed file
-            raise RegardError(f"{path} is not a tokenizer ({error}); copy the bundle again") from error
+            raise RegardError(f"{path} is not a tokenizer ({error})", "copy the bundle again") from error
 
 
 def as_read(labels: Sequence[str]) -> tuple[str, ...]:
@@ -246,7 +246,9 @@ def train_tokenizer(texts: Iterable[str], config: TokensConfig, *, mask: bool = 
         "wordpiece": _wordpiece,
     }
     if config.kind not in makers:
-        raise UsageError(f"tokens.kind {config.kind} cannot be trained; it comes with a model: regard import")
+        raise UsageError(
+            f"tokens.kind {config.kind} cannot be trained", Advice("it comes with a model: ", Verb("import"))
+        )
     tokenizer, trainer = makers[config.kind](config)
     if config.kind == "space":  # such corpora write <unk> themselves
         texts = _without_names(texts, tokenizer.normalizer)
@@ -278,7 +280,7 @@ def _stored_specials(path: str | Path) -> Specials | None:
         values = read_json(beside)
         return Specials(**{**values, "also_end": tuple(values["also_end"])})
     except (KeyError, TypeError) as error:
-        raise RegardError(f"{beside} does not hold the special ids of a tokenizer; copy the bundle again") from error
+        raise RegardError(f"{beside} does not hold the special ids of a tokenizer", "copy the bundle again") from error
 
 
 def named_specials(tokenizer: Tokenizer) -> Specials:

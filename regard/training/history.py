@@ -180,7 +180,7 @@ def read_progress(folder: Path) -> dict[str, Any]:
     name = value_of(checkpoints / "latest.json", "checkpoint")
     progress = value_of(checkpoints / str(name) / "state.json", "progress")
     if not isinstance(progress, dict):
-        raise RegardError(f"{checkpoints / str(name) / 'state.json'} does not say how far the run came; {RESTORE}")
+        raise RegardError(f"{checkpoints / str(name) / 'state.json'} does not say how far the run came", RESTORE)
     return progress
 
 
@@ -188,7 +188,7 @@ def value_of(file: Path, key: str) -> Any:
     """Read a key of a checkpoint's file; an error a person can act on if it is not there."""
     values = read_json(file)
     if not isinstance(values, dict) or key not in values:
-        raise RegardError(f"{file} has no {key}; {RESTORE}")
+        raise RegardError(f"{file} has no {key}", RESTORE)
     return values[key]
 
 

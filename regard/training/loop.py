@@ -25,6 +25,7 @@ from regard.training.history import CLOCK, RunLog
 from regard.training.optimiser import autocast, clip_gradient, learning_rate, make_optimiser, set_rate
 from regard.training.show import Show
 from regard.training.state import (
+    Fingerprint,
     Learner,
     MovingAverage,
     Progress,
@@ -58,7 +59,7 @@ class Job:
     batches: Source
     validate: Callable[[nn.Module], Validation]
     save: Callable[[nn.Module, str, dict[str, Any]], None]  # write the bundle `name` with these metrics
-    fingerprint: dict[str, Any] = field(default_factory=dict)  # what must not change between a stop and a resume
+    fingerprint: Fingerprint = field(default_factory=dict)  # what must not change between a stop and a resume
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     probe: Callable[[nn.Module, int], None] | None = None  # keep where the model looks, at this step
     unit: str = "tokens"  # what the loss is a mean over, as a person calls it: "tokens", "texts"
@@ -329,7 +330,7 @@ class Trainer:
         if went_back:
             self.job.save(self.model, "last", {"weights": f"step {self.progress.step}"})
             raise RegardError(
-                f"{trouble}; it happened before, so the run stops at step {self.progress.step}. Now {ADVICE}"
+                f"{trouble}", f"it happened before, so the run stops at step {self.progress.step}. Now {ADVICE}"
             )
         self.progress.went_back, self.progress.rate_factor = 1, self.progress.rate_factor / 2
         self.log.write({"kind": "went back", "step": self.progress.step, "why": trouble})

@@ -59,7 +59,8 @@ def depths_of(model: nn.Module, config: TrainConfig) -> dict[str, int]:
     if not hasattr(model, "depths"):
         raise UsageError(
             f"train.layer_decay and train.freeze need a model that tells how deep its layers are, and "
-            f"{type(model).__name__} does not; leave them at 1.0 and 0"
+            f"{type(model).__name__} does not",
+            "leave them at 1.0 and 0",
         )
     depths: dict[str, int] = model.depths()  # type: ignore[operator]
     return {name: depths[name] for name in names}
@@ -70,8 +71,8 @@ def freeze(model: nn.Module, depths: dict[str, int], below: int) -> None:
     deepest = max(depths.values(), default=0)
     if below > deepest:
         raise UsageError(
-            f"train.freeze = {below} leaves nothing to train: the deepest parameters have depth {deepest}; "
-            f"set train.freeze to {deepest} or less"
+            f"train.freeze = {below} leaves nothing to train: the deepest parameters have depth {deepest}",
+            f"set train.freeze to {deepest} or less",
         )
     for name, parameter in model.named_parameters():
         if depths[name] < below:

@@ -81,7 +81,8 @@ def plan(pace: Pace, seconds: float, config: TrainConfig) -> Plan:
         needed = 20 * (pace.update + pace.validation)
         raise RegardError(
             f"{duration(seconds)} is too short: an update of the weights takes {pace.update:.2g} s and a validation "
-            f"{pace.validation:.2g} s; give {math.ceil(needed)}s or more"
+            f"{pace.validation:.2g} s",
+            f"give {math.ceil(needed)}s or more",
         )
     return Plan(steps, every)
 

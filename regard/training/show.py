@@ -22,6 +22,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from regard.errors import Spell, spelled
 from regard.training.events import (
     Checkpoint,
     End,
@@ -44,10 +45,12 @@ SOON, OFTEN, LATE = 1.0, 3.0, 5.0  # seconds until work is named; between lines;
 class Show:
     """Shows nothing: the base, for who wants silence. An event goes to the method of its kind."""
 
+    spell: Spell = staticmethod(str)  # how notes write the settings and options that they name
+
     def __call__(self, event: Event) -> None:
         match event:
             case Note():
-                self.note(event.text)
+                self.note(spelled(event.text, self.spell))
             case Working():
                 self.working(event)
             case Prepared():
@@ -67,7 +70,7 @@ class Show:
     def working(self, event: Working) -> None: ...
     def prepared(self, event: Prepared) -> None:
         for text in event.notes:
-            self.note(text)
+            self.note(spelled(text, self.spell))
 
     def forecast(self, event: Forecast) -> None: ...
     def progress(self, event: Progress) -> None: ...
@@ -338,7 +341,9 @@ def wrapped(text: str, width: int) -> list[str]:
     return [*lines[: SAMPLE_LINES - 1], f"{last.plain} …"]
 
 
-def make_show(console: Console | None = None) -> Show:
+def make_show(console: Console | None = None, spell: Spell = str) -> Show:
     """A live table on a terminal, lines elsewhere."""
     console = console or Console(stderr=True)
-    return LiveTable(console) if console.is_terminal else Lines(console)
+    show = LiveTable(console) if console.is_terminal else Lines(console)
+    show.spell = spell
+    return show

@@ -7,13 +7,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 import torch
+from pydantic import ValidationError
 from torch import Tensor, nn
 
+from regard.config import StrictConfig
 from regard.errors import RegardError
-from regard.files import new_folder, write_json
+from regard.files import JSON, new_folder, write_json
 from regard.tensors import read_tensors, weights_of, write_tensors
 from regard.training.history import value_of
 from regard.training.optimiser import load_optimiser, optimiser_tensors
@@ -106,7 +108,11 @@ class Learner:
     progress: Progress
 
 
-def save_checkpoint(folder: Path, learner: Learner, fingerprint: dict[str, Any]) -> Path:
+# What must not change between a stop and a resume, by the words that a person calls it: digests, counts, configurations.
+Fingerprint: TypeAlias = dict[str, "JSON | StrictConfig"]
+
+
+def save_checkpoint(folder: Path, learner: Learner, fingerprint: Fingerprint) -> Path:
     """Write the checkpoint of this step and point to it; older ones go only after that."""
     name = f"step-{learner.progress.step}"
     with new_folder(folder / name) as inside:
@@ -114,7 +120,7 @@ def save_checkpoint(folder: Path, learner: Learner, fingerprint: dict[str, Any])
         write_tensors(inside / "optimiser.safetensors", optimiser_tensors(learner.optimiser, learner.model))
         if learner.ema is not None:
             write_tensors(inside / "ema.safetensors", learner.ema.tensors)
-        state = {"format": FORMAT, "progress": asdict(learner.progress), "fingerprint": fingerprint}
+        state = {"format": FORMAT, "progress": asdict(learner.progress), "fingerprint": _as_json(fingerprint)}
         write_json(inside / STATE, state)
     write_json(folder / LATEST, {"checkpoint": name})
     _drop_others(folder, name)
@@ -125,19 +131,21 @@ def has_checkpoint(folder: Path) -> bool:
     return (folder / LATEST).exists()
 
 
-def load_checkpoint(folder: Path, learner: Learner, fingerprint: dict[str, Any]) -> None:
+def load_checkpoint(folder: Path, learner: Learner, fingerprint: Fingerprint) -> None:
     """Put the latest checkpoint back into `learner`, bit for bit."""
     if not has_checkpoint(folder):
-        raise RegardError(f"{folder} holds no checkpoint; the run was stopped before its first one, start it again")
+        raise RegardError(f"{folder} holds no checkpoint", "the run was stopped before its first one, start it again")
     name = value_of(folder / LATEST, "checkpoint")
     inside = folder / str(name)
     state = {key: value_of(inside / STATE, key) for key in ("format", "progress", "fingerprint")}
     if state["format"] > FORMAT:
-        raise RegardError(f"{inside} has format {state['format']}, this Regard reads up to {FORMAT}; upgrade Regard")
+        raise RegardError(f"{inside} has format {state['format']}, this Regard reads up to {FORMAT}", "upgrade Regard")
     before = state["fingerprint"]  # an older Regard wrote down less of the data
-    changed = [name for name, value in fingerprint.items() if name in before and before[name] != value]
+    changed = [name for name, value in fingerprint.items() if name in before and not _is_same(before[name], value)]
     if changed:
-        raise RegardError(f"cannot resume: {', '.join(changed)} changed since the run started; start a new run instead")
+        raise RegardError(
+            f"cannot resume: {', '.join(changed)} changed since the run started", "start a new run instead"
+        )
     set_weights(learner.model, read_tensors(inside / "model.safetensors"))
     load_optimiser(learner.optimiser, learner.model, read_tensors(inside / "optimiser.safetensors"))
     if learner.ema is not None:
@@ -145,6 +153,25 @@ def load_checkpoint(folder: Path, learner: Learner, fingerprint: dict[str, Any])
         learner.ema.tensors = {name: ema[name].to(old.device) for name, old in learner.ema.tensors.items()}
     learner.progress = Progress(**state["progress"])
     _drop_others(folder, inside.name)
+
+
+def _as_json(fingerprint: Fingerprint) -> dict[str, JSON]:
+    return {
+        name: value.model_dump(mode="json") if isinstance(value, StrictConfig) else value
+        for name, value in fingerprint.items()
+    }
+
+
+def _is_same(before: JSON, now: JSON | StrictConfig) -> bool:
+    """Whether a part of a fingerprint is unchanged. A key that an older Regard did not know has its default there."""
+    if not isinstance(now, StrictConfig):
+        return before == now
+    if before == now.model_dump(mode="json"):
+        return True
+    try:
+        return type(now).model_validate(before) == now
+    except ValidationError:  # another kind of model, or a key that is no more
+        return False
 
 
 def _drop_others(folder: Path, name: str) -> None:

@@ -39,7 +39,7 @@ class Linformer(Kernel):
     def __init__(self, setting: Setting, size: int = 64, share: str = "heads") -> None:
         super().__init__(setting)
         if share not in SHARES:
-            raise UsageError(f"linformer attention cannot share {share!r}{nearest(share, SHARES)}")
+            raise UsageError(f"linformer attention cannot share {share!r}", nearest(share, SHARES))
         heads = setting.heads if share == "none" else 1
         self.project_keys = _projection(heads, size, setting.longest)
         self.project_values = None if share == "key-value" else _projection(heads, size, setting.longest)

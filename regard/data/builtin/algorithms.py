@@ -80,7 +80,7 @@ def recall_pairs(
     keys = _keys(most)
     if max(most, length or 1) > len(keys):
         wanted = f"builtin/recall/{length}/{split}" if length and most < length <= 676 else "676 keys or fewer"
-        raise UsageError(f"{max(most, length or 1)} keys cannot differ in {len(keys[0])} letters; write {wanted}")
+        raise UsageError(f"{max(most, length or 1)} keys cannot differ in {len(keys[0])} letters", f"write {wanted}")
     draw = random.Random(f"regard recall {split} {most} {length} {seed}")
     pairs = []
     for _ in range(count):

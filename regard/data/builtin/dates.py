@@ -51,7 +51,7 @@ def date_pairs(split: str, count: int, seed: int = 1, languages: Sequence[str] =
     days = _days(split)
     _check(languages)
     if count < 0:
-        raise UsageError(f"cannot make {count} pairs; ask for 0 or more")
+        raise UsageError(f"cannot make {count} pairs", "ask for 0 or more")
     draw = random.Random(f"regard dates {split} {seed}")
     pairs: list[DatePair] = []
     seen: set[str] = set()
@@ -69,7 +69,7 @@ def forms(day: date, language: str) -> list[DatePair]:
     """Every way of writing one day in one language, each source once."""
     _check([language])
     if not FIRST_YEAR <= day.year <= LAST_YEAR:
-        raise UsageError(f"{day} is outside the corpus; take a day from {FIRST_YEAR} to {LAST_YEAR}")
+        raise UsageError(f"{day} is outside the corpus", f"take a day from {FIRST_YEAR} to {LAST_YEAR}")
     pairs: dict[str, DatePair] = {}
     for form in chain.from_iterable(forms_of(language)):
         pair = write(day, form)
@@ -125,17 +125,17 @@ def _links(text: str, start: int, field: str) -> list[tuple[int, int]]:
 
 def _check(languages: Sequence[str]) -> None:
     if not languages:
-        raise UsageError(f"no language was asked for; there is {', '.join(sorted(LANGUAGES))}")
+        raise UsageError("no language was asked for", f"there is {', '.join(sorted(LANGUAGES))}")
     for language in languages:
         if language not in LANGUAGES:
-            raise UsageError(f"there are no dates in {language!r}{nearest(language, LANGUAGES)}")
+            raise UsageError(f"there are no dates in {language!r}", nearest(language, LANGUAGES))
 
 
 @cache
 def _days(split: str) -> tuple[date, ...]:
     """All the days of a split."""
     if split not in SPLITS:
-        raise UsageError(f"there is no split {split!r}{nearest(split, SPLITS)}")
+        raise UsageError(f"there is no split {split!r}", nearest(split, SPLITS))
     first, last = date(FIRST_YEAR, 1, 1).toordinal(), date(LAST_YEAR, 12, 31).toordinal()
     days = map(date.fromordinal, range(first, last + 1))
     return tuple(day for day in days if split_of(day) == split)

@@ -96,13 +96,13 @@ def _bank(name: str) -> np.ndarray:
     from matplotlib import get_data_path
 
     if name not in (*FONTS, *TEST_FONTS):
-        raise UsageError(f"there is no font {name!r}{nearest(name, (*FONTS, *TEST_FONTS))}")
+        raise UsageError(f"there is no font {name!r}", nearest(name, (*FONTS, *TEST_FONTS)))
     path = Path(get_data_path()) / "fonts" / "ttf" / f"{name}.ttf"
     try:
         tall = ImageFont.truetype(str(path), 100).getbbox("H", anchor="ls")
         font = ImageFont.truetype(str(path), round(100 * _TALL / -tall[1]))  # capitals of all fonts are equally tall
     except OSError as error:
-        raise RegardError(f"matplotlib's font {path} cannot be read: {error}; install matplotlib again") from error
+        raise RegardError(f"matplotlib's font {path} cannot be read: {error}", "install matplotlib again") from error
     return np.stack([[_character(font, character, pen) for pen in _PENS] for character in CHARACTERS])
 
 

@@ -60,10 +60,10 @@ class Level:
 def listops(split: str, count: int, most: int = MOST, seed: int = 1) -> list[Labelled]:
     """`count` texts of a split, no two alike; a larger count goes on where a smaller ended. A hash divides the splits."""
     if most < SHORTEST:
-        raise UsageError(f"builtin/listops/{most}: texts are too short to differ; write {SHORTEST} or more tokens")
+        raise UsageError(f"builtin/listops/{most}: texts are too short to differ", f"write {SHORTEST} or more tokens")
     if most > LONGEST:
         raise UsageError(
-            f"builtin/listops/{most}: texts so long are too rare to be drawn; write {LONGEST} or fewer tokens"
+            f"builtin/listops/{most}: texts so long are too rare to be drawn", f"write {LONGEST} or fewer tokens"
         )
     found: dict[str, Labelled] = {}
     part = 0

@@ -48,10 +48,10 @@ class Name:
 def language_names(split: str, languages: Sequence[str] = LANGUAGES, least: int = 1) -> list[tuple[str, str]]:
     """(name, language) of one split, of names with `least` characters or more; language by language."""
     if split not in SPLITS:
-        raise UsageError(f"there is no split {split!r}{nearest(split, SPLITS)}")
+        raise UsageError(f"there is no split {split!r}", nearest(split, SPLITS))
     for language in languages:
         if language not in LANGUAGES:
-            raise UsageError(f"there are no names in {language!r}{nearest(language, LANGUAGES)}")
+            raise UsageError(f"there are no names in {language!r}", nearest(language, LANGUAGES))
     return [
         (name.text, name.language)
         for name in all_names()

@@ -25,8 +25,8 @@ def python_documents(limit: int = 4_000_000, library: Path | None = None) -> lis
     names = sorted(_modules(library))
     if not names:
         raise RegardError(
-            f"builtin/python: there is no Python source in {library} (this Python may keep its library in a zip file); "
-            "name text files of your own (data.train)"
+            f"builtin/python: there is no Python source in {library} (this Python may keep its library in a zip file)",
+            "name text files of your own (data.train)",
         )
     chosen: dict[str, str] = {}
     room = limit
@@ -36,7 +36,7 @@ def python_documents(limit: int = 4_000_000, library: Path | None = None) -> lis
             chosen[name] = text
             room -= len(text)
     if not chosen:
-        raise RegardError(f"builtin/python: no module has {limit:,} characters or fewer; raise data.builtin_size")
+        raise RegardError(f"builtin/python: no module has {limit:,} characters or fewer", "raise data.builtin_size")
     return [chosen[name] for name in sorted(chosen)]
 
 

@@ -272,7 +272,7 @@ def share_on(weights: np.ndarray, grid: tuple[int, int], mask: np.ndarray) -> fl
     """The share of an attention map's weight (P,) that lies on patches which a thing touches, from 0 to 1."""
     weights = np.asarray(weights, dtype=np.float64).reshape(-1)
     if len(weights) != grid[0] * grid[1]:
-        raise RegardError(f"{len(weights)} weights for a grid of {grid[0]} x {grid[1]} patches; give one for each")
+        raise RegardError(f"{len(weights)} weights for a grid of {grid[0]} x {grid[1]} patches", "give one for each")
     if not weights.sum() > 0:
         raise RegardError("the weights of a map sum to nothing, so that no share of them can be told")
     return float(weights[touched(grid, mask).reshape(-1)].sum() / weights.sum())

@@ -63,7 +63,7 @@ class PictureBatches:
         augment: AugmentConfig | None = None,
     ) -> None:
         if len(labels) != len(rows):
-            raise RegardError(f"{len(rows)} pictures and {len(labels)} labels; each picture has one label")
+            raise RegardError(f"{len(rows)} pictures and {len(labels)} labels", "each picture has one label")
         self.source, self.rows, self.labels = store, _checked(rows, len(store)), np.asarray(labels, dtype=np.int64)
         self.format, self.batch, self.seed, self.augment = format, batch, seed, augment
         self.plan = lru_cache(maxsize=2)(self._plan)  # epoch -> the pictures of each batch
@@ -119,7 +119,7 @@ class TextsOnPictures:
         by_length: bool = True,
     ) -> None:
         if len(texts) != len(rows):
-            raise RegardError(f"{len(texts)} texts and {len(rows)} pictures; each text has one picture")
+            raise RegardError(f"{len(texts)} texts and {len(rows)} pictures", "each text has one picture")
         self.source = ArraySource(source) if isinstance(source, np.ndarray) else source
         self.rows, self.texts = _checked(rows, len(self.source)), list(texts)
         self.format, self.batch, self.seed, self.pad, self.by_length = format, batch, seed, pad, by_length
@@ -154,9 +154,9 @@ class TextsOnPictures:
         if augment is None or augment == AugmentConfig():
             return None
         if augment.mixup:
-            raise UsageError("mixup mixes labels and cannot mix words; set data.augment.mixup = 0")
+            raise UsageError("mixup mixes labels and cannot mix words", "set data.augment.mixup = 0")
         if self.source.take(self.rows[:1]).dtype != np.uint8:
-            raise UsageError("features are computed once and cannot be augmented; leave data.augment out")
+            raise UsageError("features are computed once and cannot be augmented", "leave data.augment out")
         return augment
 
 
@@ -193,7 +193,7 @@ class AnswerBatches(TextsOnPictures):
         by_length: bool = True,
     ) -> None:
         if len(labels) != len(questions):
-            raise RegardError(f"{len(questions)} questions and {len(labels)} answers; each question has one answer")
+            raise RegardError(f"{len(questions)} questions and {len(labels)} answers", "each question has one answer")
         super().__init__(source, rows, questions, format, batch, seed, pad=pad, augment=augment, by_length=by_length)
         self.labels = np.asarray(labels, dtype=np.int64)
 
@@ -231,7 +231,7 @@ def _checked(rows: np.ndarray, count: int) -> np.ndarray:
     """Rows of a source with `count` pictures; there must be one at least."""
     rows = np.asarray(rows, dtype=np.int64)
     if not len(rows):
-        raise RegardError("there is no picture to make batches of; give some")
+        raise RegardError("there is no picture to make batches of", "give some")
     if rows.min() < 0 or rows.max() >= count:
         raise RegardError(f"there are {count} pictures, 0 to {count - 1}, but rows from {rows.min()} to {rows.max()}")
     return rows

@@ -176,7 +176,7 @@ def _rows(path: Path, names: tuple[str, ...]) -> Iterator[Row]:
         return _columns(path, csv_rows(path), names)
     inside = sorted(each for each in path.iterdir() if suffix_of(each) in TABLES) if path.is_dir() else []
     if inside:
-        raise UsageError(f"{path} is a folder; name the file in it that has {' and '.join(names)}: {inside[0]}")
+        raise UsageError(f"{path} is a folder", f"name the file in it that has {' and '.join(names)}: {inside[0]}")
     raise UsageError(f"{path}: {', '.join(names)} come as .jsonl, .csv or .tsv (each may end in .gz)")
 
 
@@ -189,9 +189,9 @@ def _jsonl(path: Path, names: tuple[str, ...]) -> Iterator[Row]:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise RegardError(f"{path}, line {number}: {error}; each line should be {{{wanted}}}") from error
+            raise RegardError(f"{path}, line {number}: {error}", f"each line should be {{{wanted}}}") from error
         if not isinstance(row, dict):
-            raise RegardError(f"{path}, line {number}: a {type(row).__name__}; each line should be {{{wanted}}}")
+            raise RegardError(f"{path}, line {number}: a {type(row).__name__}", f"each line should be {{{wanted}}}")
         if _aliased(row, "picture") is None:
             raise RegardError(f"{path}, line {number}: {_no_such('key', 'picture', list(row))}")
         rows.append((number, row))
@@ -210,10 +210,11 @@ def _aliased(row: Mapping[str, object], name: str) -> object:
 
 def _no_such(what: str, name: str, there: Sequence[str]) -> str:
     """That a key or a column is missing, which there are, and which would do."""
-    close = nearest(name, there) if "did you mean" in nearest(name, there) else ""
+    near = nearest(name, there)
+    close = f"{near}; " if "did you mean" in near else ""
     *most, last = _ALIASES[name]
     would = f"{', '.join(most)} or {last}" if most else last
-    return f"no {what} {name}{close}; there is {', '.join(there)}, and {would} would do"
+    return f"no {what} {name}; {close}there is {', '.join(there)}, and {would} would do"
 
 
 def _columns(path: Path, rows: Iterator[tuple[int, list[str]]], names: tuple[str, ...]) -> Iterator[Row]:
@@ -229,8 +230,8 @@ def _columns(path: Path, rows: Iterator[tuple[int, list[str]]], names: tuple[str
     for number, row in full:
         if len(row) != len(columns):
             raise RegardError(
-                f"{path}, line {number}: {len(row)} columns where {len(columns)} should be; "
-                f"write {', '.join(names)}, or name the columns so in the first line"
+                f"{path}, line {number}: {len(row)} columns where {len(columns)} should be",
+                f"write {', '.join(names)}, or name the columns so in the first line",
             )
         yield number, dict(zip(columns, row, strict=True))
 

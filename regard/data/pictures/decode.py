@@ -233,7 +233,9 @@ class Fitted:
         """Where a cell of a grid of (rows, columns) over the square lies on the original."""
         rows, columns = grid
         if not (0 <= row < rows and 0 <= column < columns):
-            raise RegardError(f"there is no cell ({row}, {column}) in a grid of {rows} x {columns}; both count from 0")
+            raise RegardError(
+                f"there is no cell ({row}, {column}) in a grid of {rows} x {columns}", "both count from 0"
+            )
         left, top, right, bottom = self.box
         wide, high = (right - left) / columns, (bottom - top) / rows
         return left + column * wide, top + row * high, left + (column + 1) * wide, top + (row + 1) * high
@@ -308,7 +310,7 @@ def _resized(image: Image.Image, size: tuple[int, int], box: Box, format: Pictur
 def _image(picture: np.ndarray, channels: int) -> Image.Image:
     if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] not in (1, 3) or 0 in picture.shape:
         raise RegardError(
-            f"a picture is uint8 (height, width, 1 or 3), not {picture.dtype} {picture.shape}; see read_picture"
+            f"a picture is uint8 (height, width, 1 or 3), not {picture.dtype} {picture.shape}", "see read_picture"
         )
     image = Image.fromarray(picture[:, :, 0] if picture.shape[2] == 1 else picture)
     mode = "L" if channels == 1 else "RGB"

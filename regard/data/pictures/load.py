@@ -89,15 +89,16 @@ def read_pictures(names: Sequence[str], data_root: Path | None, size: int = 1000
     if first.suffix == ".bin":
         return read_rows_bin(*places)
     raise UsageError(
-        f"{names[0]} is no set of pictures; name a folder with a class a folder, two idx files (pictures, labels), "
-        "CIFAR's .bin files, or a .png of rows and its labels as .json"
+        f"{names[0]} is no set of pictures",
+        "name a folder with a class a folder, two idx files (pictures, labels), "
+        "CIFAR's .bin files, or a .png of rows and its labels as .json",
     )
 
 
 def _drawn(name: str, size: int) -> PictureSet:
     seeds = {GLYPHS: 1, f"{GLYPHS}/valid": 2, f"{GLYPHS}/test": 3}
     if name not in seeds:
-        raise UsageError(f"no built-in pictures {name}; there are {', '.join(seeds)}")
+        raise UsageError(f"no built-in pictures {name}", f"there are {', '.join(seeds)}")
     fonts = TEST_FONTS if name.endswith("/test") else FONTS  # a test also asks for fonts that were never seen
     arrays, labels, names = glyphs(size, seeds[name], fonts=fonts)
     return PictureSet(arrays=arrays, labels=labels, names=names)
@@ -121,7 +122,7 @@ def shape_of(found: PictureSet) -> tuple[int, int, Literal[1, 3]]:
             return height, width, 3
         except PictureError:
             continue
-    raise RegardError(f"none of {len(found.paths):,} pictures can be read; the first is {found.paths[0]}")
+    raise RegardError(f"none of {len(found.paths):,} pictures can be read", f"the first is {found.paths[0]}")
 
 
 def as_part(found: PictureSet, format: PictureFormat, progress: Progress | None = None) -> tuple[Part, tuple[str, ...]]:
@@ -151,7 +152,7 @@ def held_out(store: PictureStore, rows: np.ndarray, most: int) -> np.ndarray:
             digest = hashlib.blake2b(np.ascontiguousarray(picture).tobytes(), digest_size=8).digest()
             inside[place] = int.from_bytes(digest, "big") < limit
     if not inside.any() or inside.all():
-        raise RegardError(f"{len(rows)} pictures are too few to hold some out; name a validation set (data.valid)")
+        raise RegardError(f"{len(rows)} pictures are too few to hold some out", "name a validation set (data.valid)")
     return inside
 
 
@@ -306,7 +307,7 @@ def _few(config: SeenConfig) -> int:
 
 def _seed(name: str) -> int:
     if name not in SEEDS:
-        raise UsageError(f"no built-in pictures {name}; there are {', '.join(SEEDS)}")
+        raise UsageError(f"no built-in pictures {name}", f"there are {', '.join(SEEDS)}")
     return SEEDS[name]
 
 

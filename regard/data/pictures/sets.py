@@ -57,7 +57,7 @@ class PictureSet:
                 f"pictures are uint8 (N, height, width, channels), not {self.arrays.dtype} {self.arrays.shape}"
             )
         if self.labels is not None and len(self.labels) != len(self):
-            raise RegardError(f"{len(self):,} pictures and {len(self.labels):,} labels; there must be one for each")
+            raise RegardError(f"{len(self):,} pictures and {len(self.labels):,} labels", "there must be one for each")
 
     def __len__(self) -> int:
         return len(self.paths) if self.arrays is None else len(self.arrays)
@@ -101,7 +101,7 @@ def read_idx_folder(folder: str | Path, part: Literal["train", "test"] = "train"
     """A part of MNIST (or of what is packed like it) under the names of its files."""
     start = {"train": "train", "test": "t10k"}.get(part)
     if start is None:
-        raise UsageError(f"there is no part {part!r}; take train or test")
+        raise UsageError(f"there is no part {part!r}", "take train or test")
     folder = Path(folder)
     return read_idx(_idx_file(folder, f"{start}-images", 3), _idx_file(folder, f"{start}-labels", 1))
 
@@ -120,7 +120,7 @@ def read_rows_png(
     for place, label in enumerate(labels, start=1):
         if not isinstance(label, int) or isinstance(label, bool) or not 0 <= label < 2**31:
             raise RegardError(
-                f"{labels_json}, entry {place}: {label!r} is not the number of a class; they count from 0"
+                f"{labels_json}, entry {place}: {label!r} is not the number of a class", "they count from 0"
             )
     numbers = np.array(labels, dtype=np.int64)
     arrays = _png_rows(png_path, len(labels) - start)
@@ -206,7 +206,7 @@ def _idx(path: Path, dimensions: int) -> np.ndarray:
     if len(header) < start or found != wanted:
         trouble = "truncated" if len(header) < start or found < wanted else "too long"
         size = " x ".join(f"{length:,}" for length in shape)
-        raise RegardError(f"{path} is {trouble}: it says {size} and has {max(0, found):,} bytes; fetch it again")
+        raise RegardError(f"{path} is {trouble}: it says {size} and has {max(0, found):,} bytes", "fetch it again")
     if not wanted:
         raise RegardError(f"{path} is empty: it says {' x '.join(map(str, shape))}")
     if data is None:
@@ -224,15 +224,15 @@ def _png_rows(path: Path, most: int) -> np.ndarray:
         row = image.width * {"RGB": 3, "L": 1}.get(image.mode, 0)
         if row != _ROW:
             raise RegardError(
-                f"{path}: {image.width} x {image.mode} in a row; each row should be a picture of {_ROW:,} bytes "
-                "(1,024 RGB or 3,072 grey)"
+                f"{path}: {image.width} x {image.mode} in a row",
+                f"each row should be a picture of {_ROW:,} bytes (1,024 RGB or 3,072 grey)",
             )
         if image.height > most:
             raise RegardError(f"{path} has {image.height:,} rows, and there are {max(0, most):,} labels for them")
         try:
             image.load()
         except Exception as error:
-            raise RegardError(f"{path} is truncated or damaged ({error}); fetch it again") from error
+            raise RegardError(f"{path} is truncated or damaged ({error})", "fetch it again") from error
         return np.array(image).reshape(-1, _SIDE, _SIDE, 3)
 
 
@@ -241,11 +241,11 @@ def _bin_rows(path: Path) -> np.ndarray:
         data = np.frombuffer(file.read(), dtype=np.uint8)
     if not len(data) or len(data) % (1 + _ROW):
         raise RegardError(
-            f"{path} has {len(data):,} bytes, which are no rows of {1 + _ROW:,} (a label, then a picture of {_ROW:,}); "
-            "it is truncated or no file of CIFAR-10"
+            f"{path} has {len(data):,} bytes, which are no rows of {1 + _ROW:,} (a label, then a picture of {_ROW:,})",
+            "it is truncated or no file of CIFAR-10",
         )
     rows = data.reshape(-1, 1 + _ROW)
     wrong = np.flatnonzero(rows[:, 0] > 9)
     if len(wrong):
-        raise RegardError(f"{path}, row {wrong[0] + 1}: label {rows[wrong[0], 0]}; CIFAR-10 has 0 to 9")
+        raise RegardError(f"{path}, row {wrong[0] + 1}: label {rows[wrong[0], 0]}", "CIFAR-10 has 0 to 9")
     return rows

@@ -75,7 +75,7 @@ def open_store(
 ) -> PictureStore:
     """The pictures of a set, decoded and fitted: from `folder` (`cache_folder()` if there is none), or made now."""
     if not len(pictures):
-        raise RegardError("there are no pictures to decode; name some")
+        raise RegardError("there are no pictures to decode", "name some")
     pictures = pictures if isinstance(pictures, PictureSet) else PictureSet(tuple(pictures))
     shape = (format.size, format.size, format.channels)
     if pictures.arrays is not None and pictures.arrays.shape[1:] == shape:
@@ -86,7 +86,9 @@ def open_store(
         _build(path, pictures, format, progress)
         store = _open(path, pictures, shape)
     if store is None:
-        raise RegardError(f"{path} was damaged as soon as it was written; set REGARD_CACHE to a folder on another disk")
+        raise RegardError(
+            f"{path} was damaged as soon as it was written", "set REGARD_CACHE to a folder on another disk"
+        )
     return store
 
 
@@ -95,7 +97,7 @@ def cache_folder() -> Path:
     try:
         base = Path(os.environ.get("REGARD_CACHE") or "~/.cache/regard").expanduser()
     except RuntimeError as error:
-        raise RegardError("there is no home folder to keep pictures in; set REGARD_CACHE to a folder") from error
+        raise RegardError("there is no home folder to keep pictures in", "set REGARD_CACHE to a folder") from error
     return base / "pictures"
 
 
@@ -135,7 +137,7 @@ def _open(path: Path, pictures: PictureSet, shape: tuple[int, ...]) -> PictureSt
         return None
     except OSError as error:
         raise RegardError(
-            f"cannot read {path}: {error.strerror or error}; set REGARD_CACHE to another folder"
+            f"cannot read {path}: {error.strerror or error}", "set REGARD_CACHE to another folder"
         ) from error
     except (ValueError, KeyError, TypeError):
         return None
@@ -195,7 +197,7 @@ def _build(path: Path, pictures: PictureSet, format: PictureFormat, progress: Pr
         _clear_old(path.parent)
         free = shutil.disk_usage(path.parent).free
         if free < needed:
-            raise RegardError(f"cannot write {path}: {free / 1e6:,.0f} MB are free; {advice}")
+            raise RegardError(f"cannot write {path}: {free / 1e6:,.0f} MB are free", advice)
         _write(file, pictures, format, progress)
 
 
@@ -213,7 +215,7 @@ def _write(file: IO[bytes], pictures: PictureSet, format: PictureFormat, progres
         file.write(data)
     kept = len(pictures) - len(left_out)
     if not kept:
-        raise RegardError(f"none of the pictures can be read; {_note(pictures, left_out)}")
+        raise RegardError("none of the pictures can be read", f"{_note(pictures, left_out)}")
     shape = [kept, format.size, format.size, format.channels]
     about = {"shape": shape, "sha256": digest.hexdigest(), "left_out": left_out}
     line = json.dumps(about).encode()

@@ -29,7 +29,7 @@ from regard.noise import dropout
 
 def encoder_of(config: EncoderConfig, format: PictureFormat) -> PictureEncoder:
     """What sees the picture, with its own fresh weights: it is built when the rest of a model has been initialised."""
-    from regard.models.pictures.table import make_encoder
+    from regard.models.pictures.classifier import make_encoder
 
     return make_encoder(config, format)
 
@@ -40,14 +40,16 @@ def view_of(encoder: PictureEncoder, pixels: Tensor) -> View:
         return encoder(pixels)
     if any(parameter.requires_grad for parameter in encoder.parameters()):
         raise RegardError(
-            "features that were computed before are of no use to an encoder that learns; give pixels "
-            "(B, channels, height, width), or choose model.encoder.kind = efficientnet-lite0, which does not learn"
+            "features that were computed before are of no use to an encoder that learns",
+            "give pixels "
+            "(B, channels, height, width), or choose model.encoder.kind = efficientnet-lite0, which does not learn",
         )
     (rows, columns), found = encoder.grid, tuple(pixels.shape[1:])
     if found != (rows * columns, encoder.width):
         raise RegardError(
             f"features of shape {tuple(pixels.shape)} are not of this encoder, which gives {rows * columns} places of "
-            f"width {encoder.width}; compute them again with this model's encoder and picture size"
+            f"width {encoder.width}",
+            "compute them again with this model's encoder and picture size",
         )
     return encoder(pixels)
 

@@ -1,8 +1,9 @@
-"""What classifies pictures: a network that sees, one layer from its vector to the labels, the loss, and the best guesses."""
+"""Classifiers of pictures: an encoder by its `kind`, one layer from its vector to the labels, the loss, the best guesses."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,26 @@ from regard.data.pictures.config import PictureFormat
 from regard.models.classifier import label_parts
 from regard.models.config import EfficientNetConfig, EncoderConfig
 from regard.models.loss import Loss, Part
+from regard.models.pictures.convolutional import ConvNet, EfficientNetLite0, ResNet
+from regard.models.pictures.encoder import PictureEncoder
+from regard.models.pictures.mixer import ConvMixer, Mixer
+from regard.models.pictures.vit import ViT
 from regard.noise import dropout
+
+ENCODERS: dict[str, Any] = {
+    "convnet": ConvNet,
+    "resnet": ResNet,
+    "vit": ViT,
+    "mixer": Mixer,
+    "convmixer": ConvMixer,
+    "efficientnet-lite0": EfficientNetLite0,
+}
+
+
+def make_encoder(config: EncoderConfig, format: PictureFormat) -> PictureEncoder:
+    """A network that sees pictures of this format, with fresh weights (seed torch first for repeatable ones)."""
+    encoder: PictureEncoder = ENCODERS[config.kind](config, format)
+    return encoder
 
 
 class PictureClassifier(nn.Module):
@@ -27,7 +47,6 @@ class PictureClassifier(nn.Module):
 
     def __init__(self, config: EncoderConfig, format: PictureFormat, labels: int, smoothing: float = 0.0) -> None:
         super().__init__()
-        from regard.models.pictures.table import make_encoder
 
         self.config, self.format, self.smoothing = config, format, smoothing
         self.rate = 0.0 if isinstance(config, EfficientNetConfig) else config.dropout

@@ -41,7 +41,8 @@ class Convolutional(PictureEncoder):
         if tuple(pixels.shape[1:]) != wanted:
             raise RegardError(
                 f"pictures of {' x '.join(map(str, pixels.shape[1:]))} (channels, height, width) do not fit a model of "
-                f"{' x '.join(map(str, wanted))}; fit them to its format first"
+                f"{' x '.join(map(str, wanted))}",
+                "fit them to its format first",
             )
 
 
@@ -168,7 +169,9 @@ class EfficientNetLite0(PictureEncoder):
     def __init__(self, config: EfficientNetConfig, format: PictureFormat) -> None:
         super().__init__()
         if format.channels != 3:
-            raise RegardError("EfficientNet-Lite0 sees red, green and blue, not grey; read pictures with channels = 3")
+            raise RegardError(
+                "EfficientNet-Lite0 sees red, green and blue, not grey", "read pictures with channels = 3"
+            )
         self.config, self.width = config, config.width
         self.stem = Convolution(3, STEM, kernel=3, stride=2)
         blocks, channels, stride = [], STEM, 2
@@ -193,7 +196,8 @@ class EfficientNetLite0(PictureEncoder):
         if features.size(-1) != self.width:
             raise RegardError(
                 f"features {features.size(-1)} wide do not come from EfficientNet-Lite0 at depth {self.config.depth}, whose "
-                f"are {self.width} wide; compute them again"
+                f"are {self.width} wide",
+                "compute them again",
             )
         return View(features.mean(dim=1), features)
 
@@ -269,15 +273,15 @@ def _load(model: nn.Module, path: Path) -> None:
     """Put the weights of a file into a model, which may have fewer layers than the file."""
     if not path.is_file():
         raise RegardError(
-            f"there is no {path} with the weights of EfficientNet-Lite0; make it once with "
-            f"python tools/convert_efficientnet.py {path}"
+            f"there is no {path} with the weights of EfficientNet-Lite0",
+            f"make it once with python tools/convert_efficientnet.py {path}",
         )
     tensors = read_tensors(path)
     for name, parameter in model.named_parameters():
         if name not in tensors or tensors[name].shape != parameter.shape:
             found = f"has {name} as {tuple(tensors[name].shape)}" if name in tensors else f"has no {name}"
             raise RegardError(
-                f"{path} {found}, and EfficientNet-Lite0 needs it as {tuple(parameter.shape)}; make the file again with "
-                "python tools/convert_efficientnet.py"
+                f"{path} {found}, and EfficientNet-Lite0 needs it as {tuple(parameter.shape)}",
+                "make the file again with python tools/convert_efficientnet.py",
             )
         parameter.copy_(tensors[name])

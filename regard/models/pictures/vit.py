@@ -59,7 +59,7 @@ class ViT(PictureEncoder):
         What is missing to one in a row is how much it looked at itself.
         """
         if not self.before:
-            raise UsageError("this ViT has no class token (model.pool = mean); `rollout_map` shows where it looked")
+            raise UsageError("this ViT has no class token (model.pool = mean)", "`rollout_map` shows where it looked")
         return torch.stack([call.weights()[:, :, 0, 1:] for call in self._calls(seen)])
 
     def rollout_map(self, seen: Seen) -> Tensor:

@@ -42,6 +42,7 @@ from regard.tasks.subject import (
 )
 from regard.tokens import TextTokenizer, TokenizerPair
 from regard.training.events import Working
+from regard.training.state import Fingerprint
 from regard.training.validation import Validation, share_error
 
 SHOWN = 2  # validation texts shown to the person
@@ -78,7 +79,7 @@ def prepare_classify(config: RunConfig, setup: Setup) -> Prepared:
     bundle = Bundle(about, model, TokenizerPair(tokenizer, tokenizer), {})
     trees = [np.array(each.heads, dtype=np.int32) for each in sets.train if each.heads is not None]
     learned = fingerprint(train.texts, [train.labels], *([trees] if trees else []))
-    same: dict[str, object] = {"the training data": learned, "the labels": list(sets.labels)}
+    same: Fingerprint = {"the training data": learned, "the labels": list(sets.labels)}
     same["the validation data"] = fingerprint(valid.texts, [valid.labels])
     job = setup.job(
         config,

@@ -26,6 +26,7 @@ from regard.tasks.subject import (
 )
 from regard.tokens import TextTokenizer
 from regard.training.events import counting
+from regard.training.state import Fingerprint
 from regard.training.validation import Validation, share_error
 
 TOGETHER = 256  # pictures of a batch in validation
@@ -51,7 +52,7 @@ def prepare_classify_pictures(config: RunConfig, setup: Setup) -> Prepared:
         config.train.seed,
         config.data.augment,
     )
-    data: dict[str, object] = {
+    data: Fingerprint = {
         "the training data": [sets.train.store.sha256, len(sets.train.rows)],
         "the labels": list(sets.names),
     }

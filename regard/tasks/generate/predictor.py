@@ -20,8 +20,7 @@ from regard.data.batch import TextBatch
 from regard.data.stream import TokenStream, evaluation_batches
 from regard.decode.config import DecodeConfig
 from regard.decode.ranking import Hypothesis, Live
-from regard.decode.search import generate
-from regard.decode.stepper import Sliding, Stepper
+from regard.decode.search import Sliding, Stepper, generate
 from regard.errors import UsageError
 from regard.inspect.texts import (
     LONGEST,

@@ -15,7 +15,7 @@ from regard.data.config import PairsConfig
 from regard.data.lines import Bad
 from regard.data.pairs import Pair, is_builtin, read_pairs
 from regard.errors import UsageError
-from regard.evaluate.ratios import share_interval
+from regard.evaluate.bootstrap import share_interval
 from regard.evaluate.translation import Score, Tokenizing, bleu_tokenizer, exact_match, score_translations
 from regard.runs import CONFIG, read_run
 from regard.tasks.translate.predictor import Translator

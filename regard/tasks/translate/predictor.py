@@ -21,8 +21,7 @@ from regard.data.lines import LONGEST_LINE
 from regard.data.pairs import Pair
 from regard.decode.config import DecodeConfig
 from regard.decode.ranking import Hypothesis, groups
-from regard.decode.search import generate
-from regard.decode.stepper import Stepper
+from regard.decode.search import Stepper, generate
 from regard.errors import RegardError
 from regard.inspect.texts import LONGEST, Batch, Material, PairPredictor, Texts, next_token_losses, pair_texts
 from regard.look import SentenceAttention, sentence_of

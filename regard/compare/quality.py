@@ -60,7 +60,8 @@ def read_test(
         if unknown:
             raise RegardError(
                 f"{' '.join(on)} has {'answers' if task == 'answer' else 'labels'} that {contender.name} does not learn: "
-                f"{', '.join(unknown[:5])}; it learns {', '.join(sorted(known)[:8])}"
+                f"{', '.join(unknown[:5])}",
+                f"it learns {', '.join(sorted(known)[:8])}",
             )
     return texts
 
@@ -80,7 +81,7 @@ def _test_answers(task: str, first: Contender, on: Sequence[str]) -> set[str]:
     """The answers that a test set asks for; of captions none."""
     if on[0].startswith(SHAPES):
         if on[0] not in SEEDS:
-            raise UsageError(f"no built-in pictures {on[0]}; there are {', '.join(SEEDS)}")
+            raise UsageError(f"no built-in pictures {on[0]}", f"there are {', '.join(SEEDS)}")
         return set()
     file = find_file(on[0], first.data_root)
     if task == "caption":

@@ -31,7 +31,7 @@ from regard.models.config import (
     TokenWeightsConfig,
 )
 from regard.models.gpt import GPT
-from regard.models.rungs import CLASSIFIERS, Additive, PlainAttention, SelfAttention, Tfidf, TokenWeights
+from regard.models.text_classifiers import CLASSIFIERS, Additive, PlainAttention, SelfAttention, Tfidf, TokenWeights
 from regard.noise import noise
 
 V, LABELS, SPECIALS = 29, 5, 4
