@@ -153,7 +153,7 @@ def _check(texts: list[str], attention: bool, out: Path | None) -> None:
         return
     if not attention and out.suffix.lower() in DRAWN:
         raise UsageError(f"-o {out}: a {out.suffix} file holds an attention map; add --attention, or name a text file")
-    from regard.look.saving import SUFFIXES
+    from regard.look.shown import SUFFIXES
 
     if attention and out.suffix.lower() not in SUFFIXES:
         raise UsageError(f"-o {out}: a map is saved as {', '.join(SUFFIXES)}")

@@ -11,22 +11,20 @@ A query that may look nowhere does not count.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from regard.brief import brief, quoted
 from regard.errors import RegardError, UsageError
-from regard.files import finite, write_bytes, write_json, write_text
+from regard.files import finite, write_bytes
 from regard.look.map import AttentionMap
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from rich.console import Console, ConsoleOptions
+from regard.look.shown import Shown
 
 SUFFIXES = (".png", ".svg", ".gif", ".html", ".json")
 PANELS = 6  # maps of a film strip
@@ -34,7 +32,7 @@ NAMES = {"bleu": "BLEU", "f1": "F1"}  # of metrics, where they are no words
 
 
 @dataclass(frozen=True, eq=False)
-class Formation:
+class Formation(Shown):
     """Every head of one role on one text, at each step; `shown` says of which heads the mean is looked at."""
 
     steps: tuple[int, ...]
@@ -127,31 +125,29 @@ class Formation:
         found = (f"{_name(name)} {_short(name, value)}" for name, value in self.found(number).items())
         return " · ".join([f"step {self.steps[number]:,}", *found])
 
-    def figure(self) -> Figure:
-        """A film strip over the curves."""
-        from regard.look.figures.formation import draw_formation
-
-        return draw_formation(self)
-
     def save(self, path: str | Path) -> Path:
-        """By suffix: a figure (.png, .svg), a film (.gif, .html), or all numbers (.json)."""
+        """By suffix: a figure (.png, .svg), a film strip over the curves; a film (.gif, .html); or all numbers (.json)."""
         path = Path(path)
         suffix = path.suffix.lower()
-        if suffix == ".json":
-            return write_json(path, finite(self.data(maps=True)))
-        if suffix == ".html":
-            from regard.look.pages.formation import formation_page
-
-            return write_text(path, formation_page(self))
         if suffix == ".gif":
-            from regard.look.figures.formation import film
+            return write_bytes(path, self._draw("film"))
+        if suffix not in SUFFIXES:
+            raise UsageError(f"cannot tell how to write a film to {path.name}; use {', '.join(SUFFIXES)}")
+        return super().save(path)
 
-            return write_bytes(path, film(self))
-        if suffix in (".png", ".svg"):
-            from regard.look.figures.sheet import render
+    def html(self) -> str:
+        """A whole page: a slider over the steps, a button that plays them, the curves beside."""
+        page: str = self._draw("page")
+        return page
 
-            return write_bytes(path, render(self.figure(), suffix[1:]))
-        raise UsageError(f"cannot tell how to write a film to {path.name}; use {', '.join(SUFFIXES)}")
+    def json(self) -> str:
+        return json.dumps(finite(self.data(maps=True)), indent=2, ensure_ascii=False) + "\n"
+
+    def _texts(self) -> Mapping[str, Callable[[], str]]:
+        return {".html": self.html, ".json": self.json}
+
+    def _alternative(self) -> str:
+        return "; ".join((f"{self.title}: {self.sentence}", *self.notes))
 
     def data(self, maps: bool = False) -> dict[str, Any]:
         """The numbers; with `maps`, every head at every step."""
@@ -177,24 +173,6 @@ class Formation:
             last = (f"{self.sharpness[number]:.3f}", f"{self.alike[number]:.3f}")
             lines.append((f"{self.steps[number]:,}", *values, *last))
         return lines
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
-        from rich.table import Column, Table
-        from rich.text import Text
-
-        columns, *lines = self.table()
-        right = (Column(name, justify="right", no_wrap=True) for name in columns)
-        table = Table(*right, box=None, pad_edge=False, header_style="bold")
-        for line in lines:
-            table.add_row(*line)
-        meaning = "sharpness: the greatest weight of a row, on average; alike: to the last map, 1 where equal"
-        yield from (table, Text(meaning, style="dim"), "", self.map(self.frames()[-1]), self.sentence)
-
-    def _repr_html_(self) -> str:
-        from regard.look.figures.sheet import render
-        from regard.look.pages.map import picture
-
-        return picture(render(self.figure(), "png"), f"{self.title}: {self.sentence}", self.notes)
 
 
 def _name(metric: str) -> str:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from regard.attention import Role
 from regard.brief import brief, quoted
-from regard.errors import UsageError
 from regard.evaluate.bootstrap import Estimate
-from regard.files import finite, write_bytes, write_json, write_text
+from regard.files import finite
 from regard.look.roles import NO_RULE, Measure, names_of, rules_as_data
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from regard.look.shown import Shown
 
 HeadName = tuple[int, int]  # layer and head, from 0
 
@@ -126,7 +123,6 @@ class Faithfulness:
         }
 
 
-SUFFIXES = (".png", ".svg", ".html", ".json")
 MARKED = 3  # heads, at most, and at most a quarter of all, that are marked as those that matter most
 FEW = 20  # texts below which the report warns
 
@@ -184,8 +180,10 @@ class LayerRemoved:
 
 
 @dataclass(frozen=True, eq=False)
-class HeadReport:
+class HeadReport(Shown):
     """Heads in the order in which the model has them."""
+
+    called = "a report"
 
     model: str
     task: str
@@ -261,37 +259,13 @@ class HeadReport:
             "meaning": self.meaning(),
         }
 
-    def figure(self) -> Figure:
-        from regard.look.figures.heads import draw_heads
-
-        return draw_heads(self)
+    def json(self) -> str:
+        return json.dumps(finite(self.data()), indent=2, ensure_ascii=False) + "\n"
 
     def html(self) -> str:
-        from regard.look.pages.report import heads_page
+        """A whole page: the grid, where heads look by distance, and every number; no script, nothing loaded."""
+        page: str = self._draw("page")
+        return page
 
-        return heads_page(self)
-
-    def save(self, path: str | Path) -> Path:
-        """Write it in the format that the suffix names, whole or not at all."""
-        path = Path(path)
-        suffix = check_suffix(path)
-        if suffix == ".json":
-            return write_json(path, finite(self.data()))
-        if suffix == ".html":
-            return write_text(path, self.html())
-        from regard.look.figures.sheet import render
-
-        return write_bytes(path, render(self.figure(), suffix[1:]))
-
-    def _repr_html_(self) -> str:
-        from regard.look.pages.report import heads_fragment
-
-        return heads_fragment(self)
-
-
-def check_suffix(path: Path, suffixes: Sequence[str] = SUFFIXES) -> str:
-    suffix = path.suffix.lower()
-    if suffix not in suffixes:
-        found = f"ends in {suffix}" if suffix else "has no suffix"
-        raise UsageError(f"cannot tell how to write {path.name}, which {found}; use {', '.join(suffixes)}")
-    return suffix
+    def _texts(self) -> Mapping[str, Callable[[], str]]:
+        return {".html": self.html, ".json": self.json}

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import csv
 import io
-import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,12 +19,10 @@ import numpy as np
 from regard.errors import RegardError
 from regard.files import finite
 from regard.look.colors import INK, color, hexadecimal, scale_top
-from regard.look.map import AttentionMap
-from regard.look.saving import save_as
+from regard.look.shown import Shown
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from rich.console import Console, ConsoleOptions, RenderResult
+    from regard.look.map import AttentionMap
 
 # One for each head: Okabe & Ito 2008, as in `series`, and an indigo (Tol 2021) that none is near.
 HUES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#4d4d4d", "#332288")
@@ -56,8 +53,10 @@ def number(weight: float) -> str:
 
 
 @dataclass(frozen=True, eq=False)  # arrays have no single answer to ==
-class Lines:
-    """A map as lines. Shows itself in a notebook and on a rich console."""
+class Lines(Shown):
+    """A map as lines. Its figure has two columns of words, and is as tall as they need."""
+
+    called = "lines"
 
     map: AttentionMap
     below: float | None = (
@@ -132,10 +131,6 @@ class Lines:
         notes += [f"mean of {self.map.heads} heads"] if self.map.heads > len(self.weights) else []
         return (*notes, *self.map.notes)
 
-    def save(self, path: str | Path) -> Path:
-        """Write the lines in the format that the suffix names, whole or not at all."""
-        return save_as(path, "lines", self.figure, {".html": self.html, ".json": self.json, ".csv": self.csv})
-
     def data(self) -> dict[str, Any]:
         """Every weight of the map, and what is drawn of it, as strict JSON holds it; a masked cell is null."""
         map = self.map
@@ -143,9 +138,6 @@ class Lines:
         lines = [line._asdict() for line in reversed(self.drawn)]
         drawn = {"below": self.threshold, "left_out": self.hidden, "notes": self.notes, "lines": lines}
         return finite(whole | drawn)
-
-    def json(self) -> str:
-        return json.dumps(self.data(), ensure_ascii=False, allow_nan=False) + "\n"
 
     def csv(self) -> str:
         """A line for each line that is drawn, the strongest first; places count from 0."""
@@ -156,31 +148,14 @@ class Lines:
             writer.writerow([head, row, column, self.map.rows[row], self.map.columns[column], repr(weight)])
         return file.getvalue()
 
-    def figure(self) -> Figure:
-        """A matplotlib figure: two columns of words, as tall as they need."""
-        from regard.look.figures.text import draw_lines
-
-        return draw_lines(self)
-
     def html(self) -> str:
         """A whole page: nothing is loaded from elsewhere, and without script it is a picture."""
-        from regard.look.pages.text import lines_page
-
-        return lines_page(self)
+        page: str = self._draw("page")
+        return page
 
     def text(self, width: int = 80, color: bool = False) -> str:
         """For a terminal of that width: each word that looks, and the words that it looks at most."""
-        from regard.look.terminal.map import ansi
-        from regard.look.terminal.text import draw_lines
+        return self._terminal(width, color)
 
-        return ansi(draw_lines(self, width, color)) if color else draw_lines(self, width, color).plain
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from regard.look.terminal.text import draw_lines
-
-        yield draw_lines(self, options.max_width, console.color_system in ("256", "truecolor") and not console.no_color)
-
-    def _repr_html_(self) -> str:
-        from regard.look.pages.text import lines_fragment
-
-        return lines_fragment(self)
+    def _texts(self) -> Mapping[str, Callable[[], str]]:
+        return {".html": self.html, ".json": self.json, ".csv": self.csv}

@@ -11,34 +11,27 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from regard.brief import brief, quoted
 from regard.errors import RegardError, UsageError
-from regard.files import finite, write_bytes
 from regard.look.colors import only_key, scale_top
 from regard.look.labels import visible
-from regard.look.saving import save_as
+from regard.look.lines import Lines
+from regard.look.shown import Shown
 from regard.tokens.words import Words, is_special, word_label, words_of
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from rich.console import Console, ConsoleOptions, RenderResult
-
-    from regard.look.lines import Lines
 
 BEYOND = "a row that may see one key only gives it all its weight, which is beyond the scale"
 
 
 @dataclass(frozen=True, eq=False)  # arrays have no single answer to ==
-class AttentionMap:
-    """Weights of one attention, or of its heads. Shows itself in a notebook and on a rich console."""
+class AttentionMap(Shown):
+    """Weights of one attention, or of its heads. Its figure is a heat map, or one for each head."""
+
+    called = "a map"
 
     weights: np.ndarray  # (T, S) or (H, T, S): every row a query, summing to one; NaN where masked
     columns: tuple[str, ...]  # S labels: what is looked at
@@ -112,56 +105,30 @@ class AttentionMap:
 
     def lines(self) -> Lines:
         """The same weights as lines between two sentences."""
-        from regard.look.lines import Lines
-
         return Lines(self)
 
-    def save(self, path: str | Path) -> Path:
-        """Write the map in the format that the suffix names, whole or not at all."""
-        return save_as(path, "a map", self.figure, {".json": self.json, ".csv": self.csv, ".html": self.html})
-
-    def png(self, path: str | Path) -> Path:
-        """Write the figure as PNG, whatever the file is called."""
-        return write_bytes(path, self._repr_png_())
-
-    def json(self) -> str:
-        return as_json(self.weights, self.columns, self.rows, self.title, self.notes)
+    def data(self) -> dict[str, object]:
+        """Title, notes, columns, rows and weights, nested as the map is; NaN where a cell is masked."""
+        names = {"title": self.title, "notes": self.notes, "columns": self.columns, "rows": self.rows}
+        return {**names, "weights": self.weights.tolist()}
 
     def csv(self) -> str:
         return as_csv(self.weights, self.columns, self.rows)
 
     def html(self) -> str:
         """A whole page: the map, and every number under the pointer; nothing is loaded from elsewhere."""
-        from regard.look.pages.map import map_page
-
-        return map_page(self)
+        page: str = self._draw("page")
+        return page
 
     def text(self, width: int = 80, color: bool = False) -> str:
         """The map for a terminal of that width: with ANSI colours, or with the shades ░▒▓█."""
-        from regard.look.terminal.map import ansi, draw_map
+        return self._terminal(width, color)
 
-        return ansi(draw_map(self, width, color)) if color else draw_map(self, width, color).plain
+    def _texts(self) -> Mapping[str, Callable[[], str]]:
+        return {".json": self.json, ".csv": self.csv, ".html": self.html}
 
-    def figure(self) -> Figure:
-        """A matplotlib figure: a heat map, or one for each head."""
-        from regard.look.figures.map import draw_map
-
-        return draw_map(self)
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from regard.look.terminal.map import draw_map
-
-        yield draw_map(self, options.max_width, console.color_system in ("256", "truecolor") and not console.no_color)
-
-    def _repr_png_(self) -> bytes:
-        from regard.look.figures.sheet import render
-
-        return render(self.figure(), "png")
-
-    def _repr_html_(self) -> str:
-        from regard.look.pages.map import map_table
-
-        return map_table(self)
+    def _alternative(self) -> str:
+        return "; ".join((self.title or "attention map", *self.notes))
 
 
 NOTE = "pieces joined into words: columns added up, rows averaged"
@@ -275,14 +242,6 @@ def _named(labels: Sequence[str] | dict[str, None] | np.ndarray) -> str:
     each = [visible(_name(label)) for label in labels]
     more = f" and {len(each) - MOST_NAMES} more" if len(each) > MOST_NAMES else ""
     return ", ".join(each[:MOST_NAMES]) + more
-
-
-def as_json(
-    weights: np.ndarray, columns: Sequence[str], rows: Sequence[str], title: str, notes: Sequence[str] = ()
-) -> str:
-    """One object with title, notes, columns, rows and weights, nested as the map is; a masked cell is null."""
-    value = {"title": title, "notes": notes, "columns": columns, "rows": rows}
-    return json.dumps(finite({**value, "weights": weights.tolist()}), ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def as_csv(weights: np.ndarray, columns: Sequence[str], rows: Sequence[str]) -> str:

@@ -1,13 +1,10 @@
-"""Where a model looks in a picture: for each word, head or layer, a weight on every place of a grid.
-
-It only holds numbers and names; the neighbours draw, imported when they are asked for.
-"""
+"""Where a model looks in a picture: for each word, head or layer, a weight on every place of a grid."""
 
 from __future__ import annotations
 
 import csv
 import io
-import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,18 +13,17 @@ import numpy as np
 
 from regard.brief import brief, quoted
 from regard.errors import RegardError, UsageError
-from regard.files import write_bytes, write_text
+from regard.files import write_bytes
 from regard.look.colors import scale_top
 from regard.look.labels import visible, visible_title
+from regard.look.shown import PICTURES, Shown, as_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from rich.console import Console, ConsoleOptions, RenderResult
 
     from regard.look.overlay import Box, Boxes
 
 NEARLY_EVEN = 0.1  # of the weight lies elsewhere than in an even map
-SUFFIXES = (".png", ".svg", ".html", ".json", ".csv")
 
 
 @dataclass(frozen=True)
@@ -83,8 +79,10 @@ class Panel:
 
 
 @dataclass(frozen=True, eq=False)
-class PictureMap:
-    """A picture and panels of weights over its places. Shows itself in a notebook and on a rich console."""
+class PictureMap(Shown):
+    """A picture and panels of weights over its places."""
+
+    called = "a map"
 
     picture: np.ndarray  # (H, W, 3) bytes: the original, not what was cut out of it
     boxes: Boxes  # where each place lies on the original
@@ -165,21 +163,11 @@ class PictureMap:
         """Write the map in the format that the suffix names, whole or not at all. `figure` says what the options do."""
         path = Path(path)
         suffix = path.suffix.lower()
-        if suffix in (".png", ".svg"):
-            from regard.look.figures.sheet import render
-
-            return write_bytes(path, render(self.figure(smooth=smooth, own_scale=own_scale), suffix[1:]))
-        texts = {".html": self.html, ".json": self.json, ".csv": self.csv}
-        if suffix not in texts:
-            found = f"ends in {suffix}" if suffix else "has no suffix"
-            raise UsageError(f"cannot tell how to write a map to {path.name}, which {found}; use {', '.join(SUFFIXES)}")
-        if smooth or own_scale:
+        if suffix in PICTURES:
+            return write_bytes(path, as_file(self.figure(smooth=smooth, own_scale=own_scale), suffix))
+        if suffix in self._texts() and (smooth or own_scale):
             raise UsageError(f"{suffix} has the weights as they are; smooth and own_scale are for .png and .svg")
-        return write_text(path, texts[suffix]())
-
-    def png(self, path: str | Path) -> Path:
-        """Write the figure as PNG, whatever the file is called."""
-        return write_bytes(path, self._repr_png_())
+        return super().save(path)
 
     def data(self) -> dict[str, Any]:
         """Everything but the pixels, as JSON holds it."""
@@ -199,9 +187,6 @@ class PictureMap:
             "grid": list(self.grid), "boxes": boxes, "panels": panels,
         }  # fmt: skip
 
-    def json(self) -> str:
-        return json.dumps(self.data(), ensure_ascii=False, allow_nan=False) + "\n"
-
     def csv(self) -> str:
         """A line for each place of each panel, with its box on the picture."""
         file = io.StringIO()
@@ -215,39 +200,19 @@ class PictureMap:
 
     def html(self) -> str:
         """A whole page: no script, nothing loaded from elsewhere."""
-        from regard.look.pages.pictures import pictures_page
-
-        return pictures_page(self)
+        page: str = self._draw("page")
+        return page
 
     def terminal(self, width: int = 80, color: bool = False) -> str:
         """The map for a terminal of that width: with ANSI colours, or with the shades ░▒▓█."""
-        from regard.look.terminal.map import ansi
-        from regard.look.terminal.pictures import draw_pictures
-
-        return ansi(draw_pictures(self, width, color)) if color else draw_pictures(self, width, color).plain
+        return self._terminal(width, color)
 
     def figure(self, *, smooth: bool = False, own_scale: bool = False) -> Figure:
         """A matplotlib figure: the picture, then a panel each; the places are flat squares on one scale of colour.
 
         `smooth` runs a curve through the places, `own_scale` ends each panel's scale at its peak; the figure says so.
         """
-        from regard.look.figures.pictures import draw_pictures
+        return self._draw("figure", smooth=smooth, own_scale=own_scale)
 
-        return draw_pictures(self, smooth=smooth, own_scale=own_scale)
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from regard.look.terminal.pictures import draw_pictures
-
-        yield draw_pictures(
-            self, options.max_width, console.color_system in ("256", "truecolor") and not console.no_color
-        )
-
-    def _repr_png_(self) -> bytes:
-        from regard.look.figures.sheet import render
-
-        return render(self.figure(), "png")
-
-    def _repr_html_(self) -> str:
-        from regard.look.pages.pictures import pictures_fragment
-
-        return pictures_fragment(self)
+    def _texts(self) -> Mapping[str, Callable[[], str]]:
+        return {".html": self.html, ".json": self.json, ".csv": self.csv}

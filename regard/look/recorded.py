@@ -18,24 +18,22 @@ A query that is padding, or may look nowhere, does not count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from regard.errors import UsageError
-from regard.files import finite, write_bytes, write_json
+from regard.files import finite
 from regard.look.layers import check_choice
 from regard.look.map import AttentionMap
 from regard.look.sentence import NAMES, SentenceAttention
+from regard.look.shown import Shown
 from regard.tokens.tokenizer import as_read
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from rich.console import Console, ConsoleOptions
-
     from regard.attention import AttentionCall, Seen
 
 
@@ -162,8 +160,10 @@ def _mean_of_real(values: np.ndarray, allowed: np.ndarray, role: str) -> np.ndar
 
 
 @dataclass(frozen=True, eq=False)
-class EffectiveAttention:
+class EffectiveAttention(Shown):
     """All layers of a model on one text. Of them, one head, the mean of one layer, or the mean of all is shown."""
+
+    called = "two maps"
 
     columns: tuple[str, ...]  # S labels
     rows: tuple[str, ...]  # T labels
@@ -216,34 +216,15 @@ class EffectiveAttention:
             return NO_EXACT
         return SAME if all(each.same for each in self.chosen) else f"{self.chosen[0].measure} {difference:.3f}"
 
-    def figure(self) -> Figure:
-        from regard.look.figures.map import draw_effective
-
-        return draw_effective(self.maps(), self.title)
-
-    def save(self, path: str | Path) -> Path:
-        """By suffix: JSON has every layer and head; PNG and SVG what is chosen."""
-        path = Path(path)
-        suffix = path.suffix.lower()
-        if suffix == ".json":
-            return write_json(path, finite(self.data()))
-        if suffix not in (".png", ".svg"):
-            raise UsageError(f"cannot tell how to write two maps to {path.name}; use .png, .svg, .json")
-        from regard.look.figures.sheet import render
-
-        return write_bytes(path, render(self.figure(), suffix[1:]))
+    def json(self) -> str:
+        """Every layer and head; the figure has what is chosen."""
+        return json.dumps(finite(self.data()), indent=2, ensure_ascii=False) + "\n"
 
     def data(self) -> dict[str, Any]:
         return {"columns": list(self.columns), "rows": list(self.rows), "layers": [_data(each) for each in self.layers]}
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
-        for name, each in self.maps().items():
-            yield AttentionMap(each.weights, each.columns, each.rows, name)
-        yield self.title
-        for number, layer in enumerate(self.layers):
-            if layer.differences.size and not layer.same:
-                told = " ".join(f"{value:.3f}" for value in layer.differences)
-                yield f"layer {number}: {layer.measure} {layer.difference:.3f}, by head {told}"
+    def _alternative(self) -> str:
+        return self.title
 
 
 def _data(each: Effective) -> dict[str, Any]:

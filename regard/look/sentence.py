@@ -11,11 +11,10 @@ reaches.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,14 +22,9 @@ from regard.brief import brief, quoted
 from regard.errors import RegardError, UsageError
 from regard.files import finite, write_json
 from regard.look.layers import check_choice
+from regard.look.lines import Lines
 from regard.look.map import AttentionMap, layers_as_csv
-from regard.look.saving import save_as
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from rich.console import Console, ConsoleOptions, RenderResult
-
-    from regard.look.lines import Lines
+from regard.look.shown import Shown
 
 NAMES = {
     "cross": "cross-attention",
@@ -174,8 +168,10 @@ class SentenceAttention:
 
 
 @dataclass(frozen=True, eq=False)
-class AllHeads:
-    """Every layer and head on one text. Shows itself in a notebook and on a rich console."""
+class AllHeads(Shown):
+    """Every layer and head on one text, on one scale of colour."""
+
+    called = "heads"
 
     layers: dict[str, np.ndarray]  # module path -> (H, T, S), NaN where masked
     columns: tuple[str, ...]  # S labels: what is looked at
@@ -219,10 +215,6 @@ class AllHeads:
         layers = dict(zip(self.layers, np.split(map.weights, ends), strict=True))
         return AllHeads(layers, map.columns, map.rows, map.title, map.notes)
 
-    def save(self, path: str | Path) -> Path:
-        """Write the heads in the format that the suffix names, whole or not at all."""
-        return save_as(path, "heads", self.figure, {".html": self.html, ".json": self.json, ".csv": self.csv})
-
     def data(self) -> dict[str, Any]:
         """Everything as strict JSON holds it; a masked cell is null."""
         layers = {name: weights.tolist() for name, weights in self.layers.items()}
@@ -230,49 +222,23 @@ class AllHeads:
             {"title": self.title, "notes": self.notes, "columns": self.columns, "rows": self.rows, "layers": layers}
         )
 
-    def json(self) -> str:
-        return json.dumps(self.data(), ensure_ascii=False, allow_nan=False) + "\n"
-
     def csv(self) -> str:
         return layers_as_csv(list(self.layers.values()), self.columns, self.rows)
 
     def html(self) -> str:
         """A whole page: all heads small, and the one that is clicked large, with every number under the pointer."""
-        from regard.look.pages.map import maps_page
-
-        lines = [
-            [(f"layer {layer}, head {head}", weights) for head, weights in enumerate(each)]
-            for layer, each in enumerate(self.layers.values())
-        ]
-        return maps_page(lines, self.columns, self.rows, self.title, self.notes)
-
-    def figure(self) -> Figure:
-        from regard.look.figures.heads import draw_all_heads
-
-        return draw_all_heads(self)
+        page: str = self._draw("page")
+        return page
 
     def text(self, width: int = 80, color: bool = False) -> str:
         """The heads for a terminal of that width: with ANSI colours, or with the shades ░▒▓█."""
-        from regard.look.terminal.map import ansi, draw_all_heads
+        return self._terminal(width, color)
 
-        return ansi(draw_all_heads(self, width, color)) if color else draw_all_heads(self, width, color).plain
+    def _texts(self) -> Mapping[str, Callable[[], str]]:
+        return {".html": self.html, ".json": self.json, ".csv": self.csv}
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from regard.look.terminal.map import draw_all_heads
-
-        yield draw_all_heads(
-            self, options.max_width, console.color_system in ("256", "truecolor") and not console.no_color
-        )
-
-    def _repr_png_(self) -> bytes:
-        from regard.look.figures.sheet import render
-
-        return render(self.figure(), "png")
-
-    def _repr_html_(self) -> str:
-        from regard.look.pages.map import picture
-
-        return picture(self._repr_png_(), self.title or "all heads", self.notes)
+    def _alternative(self) -> str:
+        return "; ".join((self.title or "all heads", *self.notes))
 
 
 PAPER = "attention rollout (Abnar & Zuidema 2020, eq. 1)"

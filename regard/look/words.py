@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,26 +14,26 @@ import numpy as np
 
 from regard.brief import brief, quoted
 from regard.errors import RegardError, UsageError, nearest
-from regard.files import finite, write_bytes
+from regard.files import finite
 from regard.look.colors import scale_top
-from regard.look.labels import one_word, running, visible, visible_title
+from regard.look.labels import one_word, running, visible
 from regard.look.map import BEYOND, AttentionMap
-from regard.look.saving import save_as
+from regard.look.shown import Shown
 from regard.tokens.words import word_label, words_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from rich.console import Console, ConsoleOptions, RenderResult
-    from rich.text import Text
 
 
 @dataclass(frozen=True, eq=False)  # NaN equals nothing, so that == would have no use
-class WeighedText:
-    """A text whose pieces have weights. Shows itself in a notebook and on a rich console.
+class WeighedText(Shown):
+    """A text whose pieces have weights. Its figure is as tall as the text needs.
 
     A piece without characters, such as a token that only marks the start, has no place in the pictures; what it weighs
     is told beside the scale.
     """
+
+    called = "a text"
 
     text: str
     spans: tuple[tuple[int, int], ...]  # where each piece starts and ends in `text`; in order, none overlaps another
@@ -118,14 +118,6 @@ class WeighedText:
             return start, end
         return end - len(inside.lstrip()), start + len(inside.rstrip())
 
-    def save(self, path: str | Path) -> Path:
-        """Write the text in the format that the suffix names, whole or not at all."""
-        return save_as(path, "a text", self.figure, {".html": self.html, ".json": self.json, ".csv": self.csv})
-
-    def png(self, path: str | Path) -> Path:
-        """Write the figure as PNG, whatever the file is called."""
-        return write_bytes(path, self._repr_png_())
-
     def data(self) -> dict[str, Any]:
         """Everything as strict JSON holds it; a piece that was not weighed has null."""
         pieces = [
@@ -133,9 +125,6 @@ class WeighedText:
             for (start, end), weight in zip(self.spans, self.weights, strict=True)
         ]
         return finite({"title": self.title, "caption": self.caption, "text": self.text, "pieces": pieces})
-
-    def json(self) -> str:
-        return json.dumps(self.data(), ensure_ascii=False, allow_nan=False) + "\n"
 
     def csv(self) -> str:
         """A line for each piece; the weight of one that was not weighed is empty."""
@@ -148,37 +137,15 @@ class WeighedText:
 
     def html(self) -> str:
         """A whole page: no script, nothing loaded from elsewhere."""
-        from regard.look.pages.text import words_page
-
-        return words_page(self)
+        page: str = self._draw("page")
+        return page
 
     def terminal(self, width: int = 80, color: bool = False) -> str:
         """The text for a terminal of that width: with ANSI colours, or with the shades ░▒▓█ under the words."""
-        from regard.look.terminal.map import ansi
-        from regard.look.terminal.text import draw_words
+        return self._terminal(width, color)
 
-        return ansi(draw_words(self, width, color)) if color else draw_words(self, width, color).plain
-
-    def figure(self) -> Figure:
-        """A matplotlib figure: the text in lines, as tall as it needs."""
-        from regard.look.figures.text import draw_words
-
-        return draw_words(self)
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from regard.look.terminal.text import draw_words
-
-        yield draw_words(self, options.max_width, console.color_system in ("256", "truecolor") and not console.no_color)
-
-    def _repr_png_(self) -> bytes:
-        from regard.look.figures.sheet import render
-
-        return render(self.figure(), "png")
-
-    def _repr_html_(self) -> str:
-        from regard.look.pages.text import words_fragment
-
-        return words_fragment(self)
+    def _texts(self) -> Mapping[str, Callable[[], str]]:
+        return {".html": self.html, ".json": self.json, ".csv": self.csv}
 
 
 def _total(weights: list[float]) -> float:
@@ -190,7 +157,7 @@ MOST_NAMES = 30  # rows named in an error
 
 
 @dataclass(frozen=True, eq=False)
-class RowTexts:
+class RowTexts(Shown):
     """A map (T, S) whose columns are pieces of a text. In a terminal every row in turn; in a file one, or the mean."""
 
     map: AttentionMap
@@ -227,8 +194,8 @@ class RowTexts:
         raise UsageError(f"no row {which}", f"{near}there are {told}{' ...' if len(names) > MOST_NAMES else ''}")
 
     @property
-    def _notes(self) -> tuple[str, ...]:
-        """Of the map, but for what is true of its own scale alone."""
+    def notes(self) -> tuple[str, ...]:
+        """The notes of the map, without the one about its own scale."""
         return tuple(note for note in self.map.notes if note != BEYOND)
 
     def _weighed(self, weights: np.ndarray, caption: str) -> WeighedText:
@@ -236,32 +203,21 @@ class RowTexts:
         groups = words_of(self.map.columns) if self.words else [(n,) for n in range(len(spans))]
         places = tuple((spans[group[0]][0], spans[group[-1]][1]) for group in groups)
         totals = tuple(_weight_of(weights[list(group)]) for group in groups)
-        return WeighedText(text, places, totals, self.map.title, "; ".join([caption, *self._notes]))
+        return WeighedText(text, places, totals, self.map.title, "; ".join([caption, *self.notes]))
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield self._drawn(options.max_width, console.color_system in ("256", "truecolor") and not console.no_color)
+    def data(self) -> dict[str, object]:
+        return self.mean().data()
 
-    def _drawn(self, width: int, colored: bool) -> Text:
-        """Every row with all its words, on one scale."""
-        from rich.text import Text
+    def figure(self) -> Figure:
+        return self.mean().figure()
 
-        from regard.look.terminal.map import scale, told
-        from regard.look.terminal.text import draw_words
-
-        rows = [self.row(place) for place in range(len(self.map.rows))]
-        top = max(row.top for row in rows)
-        lines = [Text(visible_title(self.map.title), style="bold")]
-        for row in rows:
-            lines += [Text(), Text(row.caption.partition(";")[0], style="italic")]
-            same = _OnScale(row.text, row.spans, row.weights, last=top)
-            lines += draw_words(same, width, colored).split("\n")[:-2]  # one legend is enough
-        lines += [Text(), scale(top, colored), *told(self._notes, width)]
-        return Text("\n", no_wrap=True, overflow="ignore").join(lines)
+    def _repr_html_(self) -> str:
+        return self.mean()._repr_html_()
 
 
 @dataclass(frozen=True, eq=False)
-class _OnScale(WeighedText):
-    """A text among several that share a scale."""
+class ScaledText(WeighedText):
+    """A text among several that share a scale, which ends at `last`."""
 
     last: float = 1.0
 

@@ -8,7 +8,7 @@ throughout.
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -22,11 +22,7 @@ from PIL import Image
 from regard.look.colors import INK, Color, color, hexadecimal, scale_top
 from regard.look.figures.map import CAPTION, GAP, Layout, Placed, draw_cells, draw_labels, draw_legend, fit_page, stand
 from regard.look.figures.sheet import DPI, MARGIN, TEXT, tidy
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from regard.look.formation import Formation
+from regard.look.formation import Formation
 
 SHOWN, HEADS, LOSS = hexadecimal(INK[-2]), hexadecimal(INK[3]), "#c44e00"
 CURVE = 1.45  # inches: the height of a curve

@@ -8,7 +8,6 @@ how much the loss rises without it.
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -40,10 +39,7 @@ from regard.look.figures.sheet import (
 from regard.look.heads import Head, HeadReport
 from regard.look.map import AttentionMap
 from regard.look.roles import OFFSETS
-from regard.look.sentence import NAMES
-
-if TYPE_CHECKING:
-    from regard.look.sentence import AllHeads
+from regard.look.sentence import NAMES, AllHeads
 
 WIDEST, HIGHEST = 12.5, 14.0  # inches of panels
 LARGEST_CELL, SMALLEST_CELL = 0.24, 1 / DPI

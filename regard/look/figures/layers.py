@@ -40,6 +40,7 @@ from regard.look.figures.sheet import (
     write_heading,
 )
 from regard.look.labels import visible_title
+from regard.look.layers import ChannelWeights, MixingMatrices
 
 FIGURE_SUFFIXES = (".png", ".svg")
 WIDTH, NARROWEST, HEIGHT = 9.0, 3.4, 2.7  # inches
@@ -79,6 +80,12 @@ def bars_figure(values: np.ndarray, title: str = "", *, in_order: bool = False) 
         )
         heading.set_parse_math(False)
     return figure
+
+
+def draw_channels(channels: ChannelWeights) -> Figure:
+    """The bars of the last layer."""
+    name, values = list(channels.layers.items())[-1]
+    return bars_figure(values, f"{channels.title}: channel attention of {name}")
 
 
 def save_bars(values: np.ndarray, path: str | Path, title: str = "", *, in_order: bool = False) -> Path:
@@ -181,6 +188,15 @@ def mixing_figure(matrices: Mapping[str, np.ndarray], grid: tuple[int, int], tit
     return figure
 
 
+def draw_mixing(mixing: MixingMatrices) -> Figure:
+    """The matrices of all layers, each as small pictures."""
+    return mixing_figure(_numbered(mixing.matrices), mixing.grid, mixing.title)
+
+
+def _numbered(matrices: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+    return {f"layer {number}": matrix for number, matrix in enumerate(matrices)}
+
+
 def save_mixing(
     matrices: Mapping[str, np.ndarray] | Sequence[np.ndarray], grid: tuple[int, int], path: str | Path, title: str = ""
 ) -> Path:
@@ -191,7 +207,7 @@ def save_mixing(
         found = f"ends in {suffix}" if suffix else "has no suffix"
         raise UsageError(f"cannot tell how to draw matrices to {path.name}, which {found}; use {', '.join(SUFFIXES)}")
     if not isinstance(matrices, Mapping):
-        matrices = {f"layer {number}": matrix for number, matrix in enumerate(matrices)}
+        matrices = _numbered(matrices)
     return write_bytes(path, render(mixing_figure(matrices, grid, title), suffix[1:]))
 
 

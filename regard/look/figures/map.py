@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -28,9 +27,7 @@ from regard.look.figures.fonts import drawable, families_for, ordered, spelled
 from regard.look.figures.sheet import DPI, FRAME, MARGIN, POINTS, QUIET, RAMP, TEXT, shown_name
 from regard.look.labels import visible, visible_title
 from regard.look.map import AttentionMap
-
-if TYPE_CHECKING:
-    from regard.look.map import AttentionMap
+from regard.look.recorded import EffectiveAttention
 
 LONGEST = 40.0  # inches: no page is longer, however many tokens there are
 LONGEST_LABEL = 26  # characters: an address or a run of dashes must not push the map off the screen
@@ -307,8 +304,9 @@ def _margins(axes: Axes, figure: Figure) -> tuple[float, float, float]:
 BELOW = LinearSegmentedColormap.from_list("below", ["#a63603", "#e6550d", "#fd8d3c", "#fdbe85", "#feedde"])
 
 
-def draw_effective(maps: Mapping[str, AttentionMap], title: str) -> Figure:
-    """A panel for each map."""
+def draw_effective(effective: EffectiveAttention) -> Figure:
+    """A panel for each map: effective, exact and their difference, on one scale; weights below zero are orange."""
+    maps, title = effective.maps(), effective.title
     below = any((np.nan_to_num(each.weights) < 0).any() for each in maps.values())
     figure = draw_side_by_side(
         [Panel(name, each) for name, each in maps.items()], f"{title} · orange: below zero" if below else title

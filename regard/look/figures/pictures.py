@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -28,9 +27,7 @@ from regard.look.figures.sheet import (
     write_heading,
 )
 from regard.look.overlay import FRAME, MIDDLE, Box, Boxes, covered, hatched, laid_over, resized, strongest
-
-if TYPE_CHECKING:
-    from regard.look.pictures import Panel, PictureMap
+from regard.look.pictures import Panel, PictureMap
 
 ROOM = 9.6  # inches for the panels of a row
 MOST_ACROSS = 6

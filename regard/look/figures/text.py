@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -42,12 +42,9 @@ from regard.look.figures.sheet import (
     write_heading,
 )
 from regard.look.labels import readable, right_to_left, shown_text, visible, visible_title, wrap
-from regard.look.lines import Stroke
+from regard.look.lines import Lines, Stroke
+from regard.look.words import WeighedText
 from regard.tokens.words import SPECIAL
-
-if TYPE_CHECKING:
-    from regard.look.lines import Lines
-    from regard.look.words import WeighedText
 
 
 @dataclass(frozen=True)

@@ -9,16 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from regard.files import finite
 from regard.look.colors import INK, color, hexadecimal, scale_top
+from regard.look.formation import Formation
 from regard.look.labels import visible, visible_title
-
-if TYPE_CHECKING:
-    from regard.look.formation import Formation
 
 SHADES = 64  # colours of the scale
 FLAT = 2.5  # times as many columns as rows: the curves stand below the map, not beside

@@ -12,16 +12,16 @@ import io
 import json
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
 
 from regard.look.colors import INK, color, hexadecimal, scale_top
 from regard.look.labels import visible, visible_title
-
-if TYPE_CHECKING:
-    from regard.look.map import AttentionMap
+from regard.look.map import AttentionMap
+from regard.look.pages import template
+from regard.look.sentence import AllHeads
+from regard.look.shown import Shown
 
 MOST_CELLS = 6_000  # of tables in a notebook: a cell takes 160 bytes
 MASKED_CELL = "repeating-linear-gradient(45deg,#eee,#eee 3px,#ddd 3px,#ddd 5px)"
@@ -34,7 +34,7 @@ ROW_LABEL = "padding:0 6px;text-align:right;font-weight:normal;white-space:nowra
 def map_table(map: AttentionMap) -> str:
     """One table, or one for each head side by side, on one colour scale, with a legend; of a large map, its picture."""
     if map.weights.size > MOST_CELLS:
-        return picture(map._repr_png_(), map.title or "attention map", map.notes)
+        return picture_of(map)
     top = scale_top(map.weights)
     heads = map.weights if map.weights.ndim == 3 else map.weights[None]  # (H, T, S)
     names = [f"head {index}" if map.weights.ndim == 3 else "" for index in range(len(heads))]
@@ -44,11 +44,10 @@ def map_table(map: AttentionMap) -> str:
     return f'<div>{title}<div style="display:flex;flex-wrap:wrap;gap:1em">{tables}</div>{legend}{_notes(map)}</div>'
 
 
-def picture(png: bytes, title: str, notes: Sequence[str]) -> str:
-    """A picture for a notebook, which says in words what is on it."""
-    data = base64.b64encode(png).decode("ascii")
-    told = escape("; ".join(visible_title(each) for each in (title, *notes)), quote=True)
-    return f'<img src="data:image/png;base64,{data}" alt="{told}" style="max-width:100%;background:#fff"/>'
+def picture_of(shown: Shown) -> str:
+    """The figure as a picture for a notebook, which says in words what is on it."""
+    address = template.data_uri(shown._repr_png_(), "image/png")
+    return template.render("picture.html", address=address, alt=shown._alternative())
 
 
 def _notes(map: AttentionMap) -> str:
@@ -102,6 +101,15 @@ def map_page(map: AttentionMap) -> str:
     else:
         heads = [[(f"head {number}", weights) for number, weights in enumerate(map.weights)]]
     return maps_page(heads, map.columns, map.rows, map.title, map.notes)
+
+
+def all_heads_page(heads: AllHeads) -> str:
+    """The page of every layer and head."""
+    lines = [
+        [(f"layer {layer}, head {head}", weights) for head, weights in enumerate(each)]
+        for layer, each in enumerate(heads.layers.values())
+    ]
+    return maps_page(lines, heads.columns, heads.rows, heads.title, heads.notes)
 
 
 def maps_page(

@@ -6,18 +6,14 @@ import base64
 import io
 from collections.abc import Iterator
 from html import escape
-from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
 
 from regard.look.colors import hexadecimal
 from regard.look.labels import visible_title
-from regard.look.overlay import FRAME, MIDDLE, cover, covered, paled, resized, strongest
-
-if TYPE_CHECKING:
-    from regard.look.overlay import Box
-    from regard.look.pictures import Panel, PictureMap
+from regard.look.overlay import FRAME, MIDDLE, Box, cover, covered, paled, resized, strongest
+from regard.look.pictures import Panel, PictureMap
 
 MOST_PIXELS = 480  # of the longer side: twice what is shown
 WIDEST, TALLEST = 210, 240  # pixels of a panel on the page

@@ -10,18 +10,14 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 
 from regard.look.colors import INK, color, hexadecimal, ink_on
 from regard.look.labels import right_to_left, shown_text, stretches, visible, visible_title
-from regard.look.lines import number
+from regard.look.lines import Line, Lines, Stroke, number
+from regard.look.words import WeighedText
 from regard.tokens.words import SPECIAL
-
-if TYPE_CHECKING:
-    from regard.look.lines import Line, Lines, Stroke
-    from regard.look.words import WeighedText
 
 QUIET = "#5b646c"
 SHEET = "background:#fff;color:#000;padding:.8em 1em;max-width:46em"  # the same in a dark notebook

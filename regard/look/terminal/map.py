@@ -12,19 +12,20 @@ import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import Literal
 
 import numpy as np
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
+from rich.table import Column, Table
 from rich.text import Text
 
 from regard.look.colors import GLOW, color, hexadecimal, scale_top
+from regard.look.formation import Formation
 from regard.look.labels import visible, visible_title
-
-if TYPE_CHECKING:
-    from regard.look.map import AttentionMap
-    from regard.look.sentence import AllHeads
+from regard.look.map import AttentionMap
+from regard.look.recorded import EffectiveAttention
+from regard.look.sentence import AllHeads
 
 SHADES = " ░▒▓█"
 MASKED = "·"
@@ -52,12 +53,45 @@ def told(notes: Sequence[str], width: int) -> list[Text]:
     return [Text(line, style="italic") for line in each]
 
 
+def written(drawn: RenderableType, width: int, color: bool) -> str:
+    """What rich would print, as text: with its colours as escape codes, or without any."""
+    if isinstance(drawn, Text):
+        return ansi(drawn) if color else drawn.plain
+    file = io.StringIO()
+    system: Literal["truecolor"] | None = "truecolor" if color else None
+    Console(file=file, force_terminal=color, color_system=system, width=width, legacy_windows=False).print(drawn)
+    return file.getvalue()
+
+
 def ansi(text: Text) -> str:
     """The text with its colours as escape codes."""
     file = io.StringIO()
     console = Console(file=file, force_terminal=True, color_system="truecolor", width=10_000, legacy_windows=False)
     console.print(text, end="", soft_wrap=True)
     return file.getvalue()
+
+
+def draw_effective(effective: EffectiveAttention, width: int, colored: bool) -> Group:
+    """The maps one after another, and how far each layer is from exact attention."""
+    maps = [AttentionMap(each.weights, each.columns, each.rows, name) for name, each in effective.maps().items()]
+    layers = []
+    for number, layer in enumerate(effective.layers):
+        if layer.differences.size and not layer.same:
+            by_head = " ".join(f"{value:.3f}" for value in layer.differences)
+            layers.append(f"layer {number}: {layer.measure} {layer.difference:.3f}, by head {by_head}")
+    return Group(*maps, effective.title, *layers)
+
+
+def draw_formation(formation: Formation, width: int, colored: bool) -> Group:
+    """The numbers of the steps, the last map that is shown, and when it came."""
+    columns, *lines = formation.table()
+    right = (Column(name, justify="right", no_wrap=True) for name in columns)
+    table = Table(*right, box=None, pad_edge=False, header_style="bold")
+    for line in lines:
+        table.add_row(*line)
+    meaning = "sharpness: the greatest weight of a row, on average; alike: to the last map, 1 where equal"
+    last = formation.map(formation.frames()[-1])
+    return Group(table, Text(meaning, style="dim"), "", last, formation.sentence)
 
 
 def _panels(map: AttentionMap, shares: np.ndarray, width: int, colored: bool) -> Iterator[Text]:

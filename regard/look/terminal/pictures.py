@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from PIL import Image
 from rich.cells import cell_len
+from rich.console import Group
 from rich.text import Text
 
 from regard.look.colors import GLOW, color, hexadecimal
 from regard.look.labels import visible_title
+from regard.look.layers import ChannelWeights, MixingMatrices
 from regard.look.overlay import strongest
+from regard.look.pictures import Panel, PictureMap
 from regard.look.terminal.map import scale
-
-if TYPE_CHECKING:
-    from regard.look.pictures import Panel, PictureMap
 
 SHADES = "·░▒▓█"  # unlike in a map of text, the first is seen: nothing else shows where a panel ends
 GAP = 2  # characters between panels
@@ -96,3 +94,26 @@ def _cut(text: str, width: int) -> str:
 
 def _legend(map: PictureMap, colored: bool) -> Text:
     return scale(map.top, colored, SHADES).append(f"   {map.grid[0]} × {map.grid[1]} places")
+
+
+MOST = 8  # channels that are named
+
+
+def draw_channels(channels: ChannelWeights, width: int, colored: bool) -> Group:
+    """For each layer the mean weight of its channels, and the greatest by their numbers."""
+    lines = []
+    for name, values in channels.layers.items():
+        best = np.argsort(-values, kind="stable")[:MOST]
+        most = ", ".join(f"{channel}: {values[channel]:.2f}" for channel in best)
+        lines.append(f"{name}: mean {values.mean():.2f} of {len(values)} channels; most {most}")
+    return Group(*lines)
+
+
+def draw_mixing(mixing: MixingMatrices, width: int, colored: bool) -> Group:
+    """For each layer how much of what is mixed into a place is its own."""
+    lines = []
+    for number, matrix in enumerate(mixing.matrices):
+        own = np.abs(np.diag(matrix)).sum() / np.abs(matrix).sum()
+        even = 1 / len(matrix)
+        lines.append(f"layer {number}: {own:.1%} of what is mixed into a place is its own (uniform: {even:.1%})")
+    return Group(*lines, "the matrices as small pictures: -o mixing.png")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -17,12 +16,9 @@ from rich.text import Text
 from regard.look.bidi import has_right_to_left, marked
 from regard.look.colors import GLOW, color, hexadecimal, ink_on
 from regard.look.labels import shown_text, stretches, visible, visible_title, wrap
-from regard.look.lines import number
-from regard.look.terminal.map import MASKED, SHADES, scale
-
-if TYPE_CHECKING:
-    from regard.look.lines import Line, Lines
-    from regard.look.words import WeighedText
+from regard.look.lines import Line, Lines, number
+from regard.look.terminal.map import MASKED, SHADES, scale, told
+from regard.look.words import RowTexts, ScaledText, WeighedText
 
 
 def draw_words(weighed: WeighedText, width: int, colored: bool) -> Text:
@@ -34,6 +30,19 @@ def draw_words(weighed: WeighedText, width: int, colored: bool) -> Text:
     lines += _shades_behind(weighed, width) if behind else _body(weighed, width, colored)
     lines += [Text(), _legend(weighed, colored)]
     lines[-1].append("   behind each word" if behind else "")
+    return Text("\n", no_wrap=True, overflow="ignore").join(lines)
+
+
+def draw_rows(texts: RowTexts, width: int, colored: bool) -> Text:
+    """Every row with all its words, on one scale."""
+    rows = [texts.row(place) for place in range(len(texts.map.rows))]
+    top = max(row.top for row in rows)
+    lines = [Text(visible_title(texts.map.title), style="bold")]
+    for row in rows:
+        lines += [Text(), Text(row.caption.partition(";")[0], style="italic")]
+        scaled = ScaledText(row.text, row.spans, row.weights, last=top)
+        lines += draw_words(scaled, width, colored).split("\n")[:-2]  # one legend is enough
+    lines += [Text(), scale(top, colored), *told(texts.notes, width)]
     return Text("\n", no_wrap=True, overflow="ignore").join(lines)
 
 

@@ -1,0 +1,84 @@
+"""The functions that draw each class in each medium: one explicit table of names, imported only when something is drawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Medium = Literal["figure", "film", "page", "fragment", "terminal"]
+
+
+@dataclass(frozen=True)
+class Renderers:
+    """The functions that draw one class, each as "module:function"; empty where it has no such form."""
+
+    figure: str = ""  # (data, **options) -> a matplotlib figure
+    film: str = ""  # data -> the bytes of a GIF
+    page: str = ""  # data -> a whole HTML page
+    fragment: str = ""  # data -> one HTML element, for notebooks
+    terminal: str = ""  # (data, width, colored) -> something that rich prints
+
+
+FIGURE_FILE = "regard.look.figures.sheet:render"  # (figure, png or svg) -> bytes
+TERMINAL_TEXT = "regard.look.terminal.map:written"  # (what rich prints, width, color) -> text
+
+RENDERERS = {
+    "AttentionMap": Renderers(
+        figure="regard.look.figures.map:draw_map",
+        page="regard.look.pages.map:map_page",
+        fragment="regard.look.pages.map:map_table",
+        terminal="regard.look.terminal.map:draw_map",
+    ),
+    "AllHeads": Renderers(
+        figure="regard.look.figures.heads:draw_all_heads",
+        page="regard.look.pages.map:all_heads_page",
+        fragment="regard.look.pages.map:picture_of",
+        terminal="regard.look.terminal.map:draw_all_heads",
+    ),
+    "EffectiveAttention": Renderers(
+        figure="regard.look.figures.map:draw_effective",
+        fragment="regard.look.pages.map:picture_of",
+        terminal="regard.look.terminal.map:draw_effective",
+    ),
+    "Lines": Renderers(
+        figure="regard.look.figures.text:draw_lines",
+        page="regard.look.pages.text:lines_page",
+        fragment="regard.look.pages.text:lines_fragment",
+        terminal="regard.look.terminal.text:draw_lines",
+    ),
+    "WeighedText": Renderers(
+        figure="regard.look.figures.text:draw_words",
+        page="regard.look.pages.text:words_page",
+        fragment="regard.look.pages.text:words_fragment",
+        terminal="regard.look.terminal.text:draw_words",
+    ),
+    "RowTexts": Renderers(terminal="regard.look.terminal.text:draw_rows"),
+    "PictureMap": Renderers(
+        figure="regard.look.figures.pictures:draw_pictures",
+        page="regard.look.pages.pictures:pictures_page",
+        fragment="regard.look.pages.pictures:pictures_fragment",
+        terminal="regard.look.terminal.pictures:draw_pictures",
+    ),
+    "HeadReport": Renderers(
+        figure="regard.look.figures.heads:draw_heads",
+        page="regard.look.pages.report:heads_page",
+        fragment="regard.look.pages.report:heads_fragment",
+    ),
+    "Formation": Renderers(
+        figure="regard.look.figures.formation:draw_formation",
+        film="regard.look.figures.formation:film",
+        page="regard.look.pages.formation:formation_page",
+        fragment="regard.look.pages.map:picture_of",
+        terminal="regard.look.terminal.map:draw_formation",
+    ),
+    "ChannelWeights": Renderers(
+        figure="regard.look.figures.layers:draw_channels",
+        fragment="regard.look.pages.map:picture_of",
+        terminal="regard.look.terminal.pictures:draw_channels",
+    ),
+    "MixingMatrices": Renderers(
+        figure="regard.look.figures.layers:draw_mixing",
+        fragment="regard.look.pages.map:picture_of",
+        terminal="regard.look.terminal.pictures:draw_mixing",
+    ),
+}
