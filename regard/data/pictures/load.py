@@ -25,7 +25,7 @@ from regard.data.pictures.sets import (
     read_rows_bin,
     read_rows_png,
 )
-from regard.data.pictures.store import PictureStore, Progress, open_store
+from regard.data.pictures.store import OnProgress, PictureStore, open_store
 from regard.errors import RegardError, UsageError
 
 GLYPHS = "builtin/glyphs"
@@ -55,7 +55,7 @@ class LabelledPictures:
 
 
 def load_pictures(
-    config: PicturesConfig, data_root: Path | None = None, progress: Progress | None = None
+    config: PicturesConfig, data_root: Path | None = None, progress: OnProgress | None = None
 ) -> LabelledPictures:
     """Training and validation pictures with the names of their classes."""
     found = read_pictures(config.train, data_root, size=config.builtin_size)
@@ -126,7 +126,7 @@ def shape_of(found: PictureSet) -> tuple[int, int, Literal[1, 3]]:
 
 
 def as_part(
-    found: PictureSet, picture_format: PictureFormat, progress: Progress | None = None
+    found: PictureSet, picture_format: PictureFormat, progress: OnProgress | None = None
 ) -> tuple[Part, tuple[str, ...]]:
     """The pictures of a set, decoded and fitted; broken ones are left out, and it is told."""
     assert found.labels is not None
@@ -198,7 +198,7 @@ class Asked:
 
 
 def load_captions(
-    config: CaptionsConfig, data_root: Path | None = None, progress: Progress | None = None
+    config: CaptionsConfig, data_root: Path | None = None, progress: OnProgress | None = None
 ) -> tuple[Captioned, Captioned, PictureFormat, tuple[str, ...]]:
     """Training and validation captions, what the pictures are fitted into, and what to tell."""
     pictures, captions, notes = _captions(config.train, data_root, config.builtin_size)
@@ -219,7 +219,7 @@ def load_captions(
 
 
 def load_questions(
-    config: QuestionsConfig, data_root: Path | None = None, progress: Progress | None = None
+    config: QuestionsConfig, data_root: Path | None = None, progress: OnProgress | None = None
 ) -> tuple[Asked, Asked, PictureFormat, tuple[str, ...]]:
     """Training and validation questions, what the pictures are fitted into, and what to tell."""
     pictures, asked, notes = _questions(config.train, data_root, config.builtin_size)

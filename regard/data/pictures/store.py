@@ -27,7 +27,7 @@ from regard.data.pictures.sets import PictureSet
 from regard.errors import RegardError
 from regard.files import writing
 
-Progress = Callable[[int, int], None]  # (pictures done, pictures in all)
+OnProgress = Callable[[int, int], None]  # (pictures done, pictures in all)
 
 _MAGIC = b"regard pictures 1\n"
 _SIZE = 8  # bytes of the number between the JSON and the magic word
@@ -71,7 +71,7 @@ def open_store(
     pictures: PictureSet | Sequence[Path],
     picture_format: PictureFormat,
     folder: Path | None = None,
-    progress: Progress | None = None,
+    progress: OnProgress | None = None,
 ) -> PictureStore:
     """The pictures of a set, decoded and fitted: from `folder` (`cache_folder()` if there is none), or made now."""
     if not len(pictures):
@@ -190,7 +190,7 @@ def _picture(pictures: PictureSet, index: int, channels: int = 3) -> np.ndarray:
     return read_picture(pictures.paths[index], channels)
 
 
-def _build(path: Path, pictures: PictureSet, picture_format: PictureFormat, progress: Progress | None) -> None:
+def _build(path: Path, pictures: PictureSet, picture_format: PictureFormat, progress: OnProgress | None) -> None:
     """Write a store's file, whole or not at all. Two processes that do so at once write the same, each under its own name."""
     needed = len(pictures) * picture_format.size**2 * picture_format.channels
     advice = f"{needed / 1e6:,.0f} MB are needed: make room, or set REGARD_CACHE to a folder that has it"
@@ -202,7 +202,7 @@ def _build(path: Path, pictures: PictureSet, picture_format: PictureFormat, prog
         _write(file, pictures, picture_format, progress)
 
 
-def _write(file: IO[bytes], pictures: PictureSet, picture_format: PictureFormat, progress: Progress | None) -> None:
+def _write(file: IO[bytes], pictures: PictureSet, picture_format: PictureFormat, progress: OnProgress | None) -> None:
     """Pictures, one in memory at a time; the JSON that tells of them, its length, the magic word."""
     digest, left_out = hashlib.sha256(), list[tuple[int, str]]()
     for index in _told(range(len(pictures)), progress):
@@ -223,7 +223,7 @@ def _write(file: IO[bytes], pictures: PictureSet, picture_format: PictureFormat,
     file.write(line + len(line).to_bytes(_SIZE, "little") + _MAGIC)
 
 
-def _told(indices: range, progress: Progress | None) -> Iterator[int]:
+def _told(indices: range, progress: OnProgress | None) -> Iterator[int]:
     for index in indices:
         yield index
         if progress is not None and ((index + 1) % _EVERY == 0 or index + 1 == len(indices)):
