@@ -33,7 +33,7 @@ from regard.data import pairs
 from regard.data.builtin.dates import as_pairs, date_pairs
 from regard.errors import RegardError, UsageError
 from regard.models.config import KINDS_OF
-from regard.tasks import load
+from regard.tasks import budget, load
 from regard.training import pace
 from regard.training.config import TrainConfig
 from regard.training.events import Validated
@@ -186,7 +186,7 @@ def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_the_schedule_ends_with_the_budget(toys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All steps are done long before the time is up, and the cosine is at its end."""
-    monkeypatch.setattr(contest, "measure", lambda job, seconds: Pace(update=2.0, validation=1.0))
+    monkeypatch.setattr(budget, "measure", lambda job, seconds: Pace(update=2.0, validation=1.0))
     runs = contest.train_all(read_contenders(["a.toml"], assignments=["train.log_every=1"]), 60.0, toys / "out")
     progress, config = read_progress(runs["a"]), json.loads((runs["a"] / "run.json").read_text())["config"]["train"]
     assert progress["finished"] == "steps" and progress["step"] == config["steps"]
@@ -287,7 +287,7 @@ def test_ctrl_c_says_how_to_go_on(
     toys: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("regard.training.show.make_show", Stops)
-    monkeypatch.setattr(contest, "measure", lambda job, seconds: Pace(update=2.0, validation=1.0))
+    monkeypatch.setattr(budget, "measure", lambda job, seconds: Pace(update=2.0, validation=1.0))
     with pytest.raises(typer.Exit) as stopped:
         verb.train_all(read_contenders(["a.toml"]), 30.0, toys / "out", "cpu")
     assert stopped.value.exit_code == 130 and f"-o {toys / 'out'}" in capsys.readouterr().err

@@ -18,7 +18,7 @@ from regard.errors import RegardError, UsageError
 from regard.files import read_json, write_json
 from regard.inspect.probes import LETTERS, LONGEST, MOST_TOKENS, Probes, choose, first_lines
 from regard.tasks.configure import run_config
-from regard.tasks.recipe import Prepared, prepare
+from regard.tasks.recipe import PreparedRun, prepare
 from regard.tasks.run import RunResult, resume_run, start_run
 from regard.tensors import read_tensors, weights_of, write_tensors
 from regard.tokens import PAD, as_arrays
@@ -34,7 +34,7 @@ PAIRS = "label\ttext\tsecond\n" + "".join(
 )
 
 
-def prepared(task: str, folder: Path, probes: Any = 2, resume: bool = False, **tables: Any) -> Prepared:
+def prepared(task: str, folder: Path, probes: Any = 2, resume: bool = False, **tables: Any) -> PreparedRun:
     """A run of the task on a small file, ready to start."""
     data = {"translate": "pairs.tsv", "classify": "labelled.tsv"}.get(task, "book.txt")
     given: dict[str, Any] = {
@@ -64,7 +64,7 @@ def files(tmp_path: Path) -> None:
     (tmp_path / "pairs.tsv").write_text("\n".join(pairs) + "\n", encoding="utf-8")
 
 
-def probe(run: Prepared, step: int = 0) -> Path:
+def probe(run: PreparedRun, step: int = 0) -> Path:
     assert run.job.probe is not None
     run.job.model.eval()
     run.job.probe(run.job.model, step)

@@ -32,7 +32,7 @@ from regard.errors import UsageError, spelled
 
 if TYPE_CHECKING:
     from regard.compare.contenders import Contender
-    from regard.compare.quality import OtherReport
+    from regard.compare.quality import QualityReport
     from regard.compare.translation import Entry, Report, TestSet
     from regard.data.labelled import Labelled
 
@@ -140,7 +140,7 @@ def compare(
     folders = train_all(contenders, seconds, place, device)
     shown: dict[str, Any] = {"sentence": sentence, "budget": seconds, "device": device}
     if test is None:
-        compare_others(task, contenders, folders, names, texts, columns, place=place, as_json=as_json, **shown)
+        compare_quality(task, contenders, folders, names, texts, columns, place=place, as_json=as_json, **shown)
         return
     shown |= {"lowercase": lowercase, "tokenize": tokenize, "training_data": training_files(contenders)}
     compare_translators(folders, test, place, as_json, **shown, **decode)
@@ -316,7 +316,7 @@ COLUMNS: dict[str, Callable[[Entry], str]] = {  # a column that has nothing for 
 UNITS = {"classify-pictures": "pictures", "caption": "pictures", "answer": "questions"}  # of what models see
 
 
-def compare_others(
+def compare_quality(
     task: str,
     contenders: list[Contender],
     folders: dict[str, Path],
@@ -354,12 +354,12 @@ def compare_others(
     for note in report.notes:
         say(note)
     written = [] if place is None else [write_json(place / "report.json", report.data())]
-    print_json(report.data()) if as_json else print_others(report)
+    print_json(report.data()) if as_json else print_quality(report)
     for path in written:
         say(f"wrote {path}")
 
 
-def print_others(report: OtherReport) -> None:
+def print_quality(report: QualityReport) -> None:
     names = list(report.entries[0].scores)
     unit = {"classify": "texts", **UNITS}.get(report.task, "tokens")
     several = report.entries[0].interval is not None

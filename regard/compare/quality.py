@@ -28,7 +28,7 @@ from regard.tasks.generate.evaluate import evaluate_text, field_of
 from regard.tasks.trained import load_model
 from regard.training.history import History, read_history
 
-Progress = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 
 
 # --- The test set, read before anything is trained: what is wrong with it costs no training
@@ -108,7 +108,7 @@ def _labels(task: str, contender: Contender) -> set[str]:
 
 
 @dataclass(frozen=True, eq=False)
-class OtherEntry:
+class QualityEntry:
     """One model of a comparison: its scores by name, the main one first."""
 
     name: str
@@ -139,11 +139,11 @@ class OtherEntry:
 
 
 @dataclass(frozen=True, eq=False)
-class OtherReport:
+class QualityReport:
     """All that was found out."""
 
     task: str
-    entries: tuple[OtherEntry, ...]
+    entries: tuple[QualityEntry, ...]
     on: tuple[str, ...]
     count: int  # texts, or tokens
     budget: float | None
@@ -170,10 +170,10 @@ def compare_classifiers(
     sentence: str | None = None,
     budget: float | None = None,
     device: str = "cpu",
-    progress: Progress | None = None,
-) -> OtherReport:
+    progress: OnProgress | None = None,
+) -> QualityReport:
     """Classify the same texts with every model; `sentence` is what is looked at (one of the test set unless given)."""
-    entries: list[OtherEntry] = []
+    entries: list[QualityEntry] = []
     first: list[bool] | None = None
     example = Labelled(sentence, "") if sentence is not None else _typical(texts)
     for name, folder in folders.items():
@@ -182,7 +182,7 @@ def compare_classifiers(
         p_value = None if first is None else mcnemar(first, found.right)
         first = found.right if first is None else first
         entries.append(
-            OtherEntry(
+            QualityEntry(
                 name,
                 str(folder),
                 model.config.model.kind,
@@ -195,7 +195,7 @@ def compare_classifiers(
                 model.look(example.text, example.second, example.heads),
             )
         )
-    return OtherReport("classify", tuple(entries), tuple(on), len(texts), budget, conditions(device))
+    return QualityReport("classify", tuple(entries), tuple(on), len(texts), budget, conditions(device))
 
 
 def compare_language_models(
@@ -206,8 +206,8 @@ def compare_language_models(
     field: str | None = None,
     budget: float | None = None,
     device: str = "cpu",
-    progress: Progress | None = None,
-) -> OtherReport:
+    progress: OnProgress | None = None,
+) -> QualityReport:
     """Read the same text with every model. Losses of different tokens do not compare; bits for each byte do.
 
     `field` is the key of JSON Lines; without it, that of the first model's training.
@@ -222,7 +222,7 @@ def compare_language_models(
         scores = {"bits per byte": found.bits_per_byte} if found.bits_per_byte is not None else {}
         count = found.tokens
         entries.append(
-            OtherEntry(
+            QualityEntry(
                 name,
                 str(folder),
                 model.config.model.kind,
@@ -234,7 +234,7 @@ def compare_language_models(
                 found.tokens / max(1e-9, found.seconds),
             )
         )
-    return OtherReport("generate", tuple(entries), tuple(on), count, budget, conditions(device), notes)
+    return QualityReport("generate", tuple(entries), tuple(on), count, budget, conditions(device), notes)
 
 
 def compare_seeing(
@@ -245,10 +245,10 @@ def compare_seeing(
     data_root: Path | None = None,
     budget: float | None = None,
     device: str = "cpu",
-    progress: Progress | None = None,
-) -> OtherReport:
+    progress: OnProgress | None = None,
+) -> QualityReport:
     """Show the same pictures to every model."""
-    entries: list[OtherEntry] = []
+    entries: list[QualityEntry] = []
     first: list[bool] | None = None
     count, notes = 0, tuple[str, ...]()
     for name, folder in folders.items():
@@ -259,12 +259,12 @@ def compare_seeing(
         size = sum(p.numel() for p in model.model.parameters())
         kind, history = model.config.model.kind, read_history(folder)
         rate = count / max(1e-9, seconds)
-        entries.append(OtherEntry(name, str(folder), kind, size, history, scores, interval, p_value, rate))
-    return OtherReport(task, tuple(entries), tuple(on), count, budget, conditions(device), notes)
+        entries.append(QualityEntry(name, str(folder), kind, size, history, scores, interval, p_value, rate))
+    return QualityReport(task, tuple(entries), tuple(on), count, budget, conditions(device), notes)
 
 
 def _seen(
-    task: str, model: Any, on: Sequence[str], data_root: Path | None, progress: Progress | None
+    task: str, model: Any, on: Sequence[str], data_root: Path | None, progress: OnProgress | None
 ) -> tuple[dict[str, float], tuple[float, float], list[bool] | None, float, int, tuple[str, ...]]:
     """Scores, interval of the first, which items are right (captions: None), seconds, how many items, what was left out."""
     if task == "caption":

@@ -28,7 +28,7 @@ ALIGNED = (
 LEAST = 1.0  # BLEU, or percent exactly right, from which on a model can be said to have learned something
 NOTHING = SentenceAttention((), (), {}, 0.0)
 
-Progress = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def compare(
     lowercase: bool = False,
     tokenize: str | None = None,
     device: str = "cpu",
-    progress: Progress | None = None,
+    progress: OnProgress | None = None,
     **options: Any,
 ) -> Report:
     """The report of the runs (name -> folder), in the order given; differences are to the first."""
@@ -212,7 +212,7 @@ def _described(bucket: Bucket, joined: int = 1) -> LengthBucket:
 
 
 def _evaluate(
-    translator: Translator, test: TestSet, how: dict[str, Any], progress: Progress | None, options: dict[str, Any]
+    translator: Translator, test: TestSet, how: dict[str, Any], progress: OnProgress | None, options: dict[str, Any]
 ) -> Evaluation:
     metrics = ("bleu", "chrf")
     return evaluate(
@@ -350,6 +350,6 @@ def folder_size(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
-def _part(progress: Progress | None, before: int, total: int) -> Progress | None:
+def _part(progress: OnProgress | None, before: int, total: int) -> OnProgress | None:
     """Progress of one model as part of all of them."""
     return progress and (lambda done, _: progress(before + done, total))

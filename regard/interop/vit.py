@@ -48,29 +48,29 @@ def read_format(settings: Settings | None, *, size: int, channels: int) -> Pictu
     return check(PictureFormat, values, settings.origin)
 
 
-def write_format(format: PictureFormat) -> dict[str, Any]:
-    if format.fit == "pad":
+def write_format(picture_format: PictureFormat) -> dict[str, Any]:
+    if picture_format.fit == "pad":
         raise RegardError(
             "transformers has no equal for pictures.fit = 'pad'",
             "a model can be exported with 'crop' or 'squash' there",
         )
-    square = {"height": format.size, "width": format.size}
-    crop = format.fit == "crop"
+    square = {"height": picture_format.size, "width": picture_format.size}
+    crop = picture_format.fit == "crop"
     return {
         "image_processor_type": "CLIPImageProcessor"
         if crop
         else "ViTImageProcessor",  # the one that cuts out the middle
         "do_resize": True,
-        "size": {"shortest_edge": format.size} if crop else square,
-        "resample": RESAMPLE.index(format.resample),
+        "size": {"shortest_edge": picture_format.size} if crop else square,
+        "resample": RESAMPLE.index(picture_format.resample),
         "do_center_crop": crop,
         **({"crop_size": square} if crop else {}),
         "do_rescale": True,
         "rescale_factor": 1 / 255,
         "do_normalize": True,
-        "image_mean": list(format.mean) * (format.channels // len(format.mean)),
-        "image_std": list(format.deviation) * (format.channels // len(format.deviation)),
-        "do_convert_rgb": format.channels == 3,
+        "image_mean": list(picture_format.mean) * (picture_format.channels // len(picture_format.mean)),
+        "image_std": list(picture_format.deviation) * (picture_format.channels // len(picture_format.deviation)),
+        "do_convert_rgb": picture_format.channels == 3,
     }
 
 
@@ -154,9 +154,9 @@ def read_folder(folder: Path, settings: Settings) -> Bundle:
 
 def write_folder(bundle: Bundle, inside: Path) -> None:
     """config.json, preprocessor_config.json and model.safetensors, so that transformers' Auto classes load them."""
-    config, format = bundle.config.model, bundle.config.pictures
-    assert isinstance(config, ViTConfig) and format is not None
-    theirs = export_vit(config, format, bundle.config.labels, dict(bundle.model.named_parameters()))
+    config, picture_format = bundle.config.model, bundle.config.pictures
+    assert isinstance(config, ViTConfig) and picture_format is not None
+    theirs = export_vit(config, picture_format, bundle.config.labels, dict(bundle.model.named_parameters()))
     write_json(inside / "config.json", theirs.config)
     write_json(inside / FILE, theirs.preprocessor)
     write_tensors(inside / SINGLE, theirs.tensors)
@@ -166,7 +166,9 @@ def import_vit(settings: Settings, preprocessor: Settings | None, tensors: Mappi
     """A classifier of theirs as ours. Without a preprocessor_config.json its defaults hold."""
     origin = settings.origin
     config, labels = read(settings), read_labels(settings)
-    format = read_format(preprocessor, size=settings.size("image_size"), channels=settings.size("num_channels", 3))
+    picture_format = read_format(
+        preprocessor, size=settings.size("image_size"), channels=settings.size("num_channels", 3)
+    )
     full = _with_biases(settings, config, _full_names(tensors))
     check_names(rows(config), full, origin)  # before anything of the size that config.json claims is built
     for name, tensor in full.items():
@@ -174,15 +176,19 @@ def import_vit(settings: Settings, preprocessor: Settings | None, tensors: Mappi
             kind = str(tensor.dtype).removeprefix("torch.")
             raise RegardError(f"{origin}: {name} holds {kind}", "take the model before it was quantised")
     plain = {name: _without_batch(name, tensor) for name, tensor in full.items()}
-    return OurViT(config, format, labels, to_ours(rows(config), plain, _shapes(config, format, labels), origin))
+    return OurViT(
+        config, picture_format, labels, to_ours(rows(config), plain, _shapes(config, picture_format, labels), origin)
+    )
 
 
-def export_vit(config: ViTConfig, format: PictureFormat, labels: Sequence[str], ours: Mapping[str, Tensor]) -> TheirViT:
+def export_vit(
+    config: ViTConfig, picture_format: PictureFormat, labels: Sequence[str], ours: Mapping[str, Tensor]
+) -> TheirViT:
     """A classifier of ours as theirs, in float32."""
-    values = write(config, format, labels)
+    values = write(config, picture_format, labels)
     theirs = to_theirs(rows(config), {name: tensor.detach().float() for name, tensor in ours.items()})
     tensors = {name: tensor[None] if name in WITH_BATCH else tensor for name, tensor in theirs.items()}
-    return TheirViT(values, write_format(format), tensors)
+    return TheirViT(values, write_format(picture_format), tensors)
 
 
 def read(settings: Settings) -> ViTConfig:
@@ -203,13 +209,13 @@ def read(settings: Settings) -> ViTConfig:
     return check(ViTConfig, values, settings.origin)
 
 
-def write(config: ViTConfig, format: PictureFormat, labels: Sequence[str]) -> dict[str, Any]:
+def write(config: ViTConfig, picture_format: PictureFormat, labels: Sequence[str]) -> dict[str, Any]:
     must_be(config, "ViT", pool="class", positions="learned", attention=ExactConfig())
     return {
         "model_type": NAME,
         "architectures": ["ViTForImageClassification"],
-        "image_size": format.size,
-        "num_channels": format.channels,
+        "image_size": picture_format.size,
+        "num_channels": picture_format.channels,
         "patch_size": config.patch,
         "num_hidden_layers": config.layers,
         "hidden_size": config.width,
@@ -295,8 +301,8 @@ def _without_batch(name: str, tensor: Tensor) -> Tensor:
     return tensor[0] if name in WITH_BATCH and tensor.dim() == 3 and len(tensor) == 1 else tensor
 
 
-def _shapes(config: ViTConfig, format: PictureFormat, labels: Sequence[str]) -> dict[str, torch.Size]:
+def _shapes(config: ViTConfig, picture_format: PictureFormat, labels: Sequence[str]) -> dict[str, torch.Size]:
     with torch.device("meta"):
-        encoder = ViT(config, format)
+        encoder = ViT(config, picture_format)
     found = {f"encoder.{name}": parameter.shape for name, parameter in encoder.named_parameters()}
     return found | {"head.weight": torch.Size((len(labels), config.width)), "head.bias": torch.Size((len(labels),))}

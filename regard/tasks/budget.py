@@ -35,9 +35,9 @@ def fit(
     shutil.rmtree(place, ignore_errors=True)  # of a contest that was killed here
     try:
         place.mkdir(parents=True)
-        with show or Show() as told:
-            prepared = prepare(config, place, data_root=data_root, resume=False, device=device, tell=told)
-            told(Working("measuring the speed of updates"))
+        with show or Show() as emit:
+            prepared = prepare(config, place, data_root=data_root, resume=False, device=device, emit=emit)
+            emit(Working("measuring the speed of updates"))
             pace = measure(prepared.measured(), budget)
     finally:
         shutil.rmtree(place, ignore_errors=True)

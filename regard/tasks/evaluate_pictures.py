@@ -25,7 +25,7 @@ from regard.tasks.classify_pictures.predictor import PictureLabeller
 
 TOGETHER = 256
 DRAWN = 1000  # pictures of a built-in test set
-Progress = Callable[[int, int], None] | None
+OnProgress = Callable[[int, int], None] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +68,7 @@ def _told(notes: Sequence[str], left_out: Sequence[LeftOut]) -> dict[str, Any]:
 
 
 def evaluate_pictures(
-    predictor: PictureLabeller, names: Sequence[str], data_root: Path | None = None, progress: Progress = None
+    predictor: PictureLabeller, names: Sequence[str], data_root: Path | None = None, progress: OnProgress = None
 ) -> PictureEvaluation:
     """Classify the pictures of a test set and compare."""
     found = renamed(read_pictures(names, data_root, DRAWN), predictor.labels)
@@ -103,7 +103,7 @@ def evaluate_captions(
 
 
 def evaluate_answers(
-    predictor: QuestionAnswerer, names: Sequence[str], data_root: Path | None = None, progress: Progress = None
+    predictor: QuestionAnswerer, names: Sequence[str], data_root: Path | None = None, progress: OnProgress = None
 ) -> PictureEvaluation:
     """Answer the questions of a test set and compare."""
     asked = read_asked(names, predictor.format, data_root, DRAWN)

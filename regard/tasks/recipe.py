@@ -27,7 +27,7 @@ from regard.tasks.config import RunConfig
 from regard.tasks.table import TASKS
 from regard.tokens import TextTokenizer, TokenizerPair, train_tokenizer
 from regard.training.config import Weights
-from regard.training.events import Tell, Working, counting, silent
+from regard.training.events import OnEvent, Working, counting, silent
 from regard.training.loop import Job, Source
 from regard.training.optimiser import autocast
 from regard.training.state import Fingerprint
@@ -41,7 +41,7 @@ Ids = list[int]
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class PreparedRun:
     """What to train, and what to tell the person about it."""
 
     job: Job
@@ -60,7 +60,7 @@ class Setup:
     data_root: Path | None  # from where data files are named
     resume: bool
     device: str
-    emit: Tell
+    emit: OnEvent
 
     def note(self, config: RunConfig) -> None:
         """Write down what the run is, so that one killed at any later moment can be resumed; a resumed run has it."""
@@ -128,15 +128,21 @@ class Setup:
 class Prepare(Protocol):
     """A recipe: read the data, make or reload the tokenizer, build the model. Nothing is trained yet."""
 
-    def __call__(self, config: RunConfig, setup: Setup, /) -> Prepared: ...
+    def __call__(self, config: RunConfig, setup: Setup, /) -> PreparedRun: ...
 
 
 def prepare(
-    config: RunConfig, folder: Path, *, data_root: Path | None, resume: bool, device: str = "cpu", tell: Tell = silent
-) -> Prepared:
+    config: RunConfig,
+    folder: Path,
+    *,
+    data_root: Path | None,
+    resume: bool,
+    device: str = "cpu",
+    emit: OnEvent = silent,
+) -> PreparedRun:
     """Read the data, make or reload the tokenizer, build the model, as the task's recipe says. Nothing is trained yet."""
-    tell(Working("reading the data"))
-    return TASKS[config.task].prepare(config, Setup(folder, data_root, resume, device, tell))
+    emit(Working("reading the data"))
+    return TASKS[config.task].prepare(config, Setup(folder, data_root, resume, device, emit))
 
 
 def note_run(folder: Path, config: RunConfig, data_root: Path | None, device: str) -> None:
@@ -207,10 +213,10 @@ def predicted_labels(model: Any, batches: Any, count: int) -> tuple[np.ndarray, 
 
 
 def encoded(
-    tokenizer: TextTokenizer, texts: Sequence[str], tell: Tell = silent, what: str = "encoding"
+    tokenizer: TextTokenizer, texts: Sequence[str], emit: OnEvent = silent, what: str = "encoding"
 ) -> Iterator[Ids]:
     """The ids of each text, made in chunks, so that one hears how far it has come."""
-    count = counting(tell, what)
+    count = counting(emit, what)
     for start in range(0, len(texts), ENCODED):
         count(start, len(texts))
         yield from tokenizer.encode_all(texts[start : start + ENCODED])

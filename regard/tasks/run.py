@@ -20,8 +20,7 @@ from regard.tasks.generate.recipe import STREAMS
 from regard.tasks.recipe import TOKENS, made_by, prepare
 from regard.tasks.table import TASKS
 from regard.tasks.trained import load_model
-from regard.training.events import Note, Tell
-from regard.training.events import Prepared as Ready
+from regard.training.events import Note, OnEvent, Prepared
 from regard.training.history import RunLog
 from regard.training.loop import Outcome, train
 from regard.training.show import Both, Show
@@ -65,7 +64,7 @@ def start_run(
     folder: str | Path | None = None,
     device: str = "cpu",
     show: Show | None = None,
-    on_event: Tell | None = None,
+    on_event: OnEvent | None = None,
 ) -> RunResult:
     """Train from the start, in `folder` or in the next free `runs/<task>/<number>`."""
     place = make_place(config.task, folder)
@@ -89,7 +88,7 @@ def begin_run(
     data_root: Path | None = None,
     device: str = "cpu",
     show: Show | None = None,
-    on_event: Tell | None = None,
+    on_event: OnEvent | None = None,
 ) -> RunResult:
     """Train from the start in a folder that `make_place` gave, where only examples are kept so far."""
     return _run(
@@ -102,7 +101,7 @@ def resume_run(
     *,
     device: str = "cpu",
     show: Show | None = None,
-    on_event: Tell | None = None,
+    on_event: OnEvent | None = None,
     **train_over: object,
 ) -> RunResult:
     """Go on with a run that was stopped; `train_over` may lengthen it (`steps`, `max_time`).
@@ -160,7 +159,7 @@ def _made_otherwise(before: object, config: RunConfig, device: str) -> str:
     return f"goes on with {', '.join(changed)}: the rest may differ in its last digits from a run without a stop"
 
 
-def _listeners(show: Show | None, on_event: Tell | None) -> Show:
+def _listeners(show: Show | None, on_event: OnEvent | None) -> Show:
     show = show or Show()
     return show if on_event is None else Both(show, on_event)
 
@@ -171,14 +170,14 @@ def _run(
     with alone_in(folder), show:
         began = (folder / CONFIG).exists()
         try:
-            prepared = prepare(config, folder, data_root=data_root, resume=resume, device=device, tell=show)
+            prepared = prepare(config, folder, data_root=data_root, resume=resume, device=device, emit=show)
         except RegardError:
             if not began:
                 leave_nothing(folder)
             raise
         job = prepared.job
         parameters = sum(parameter.numel() for parameter in job.model.parameters())
-        show(Ready(folder, parameters, config.train.steps, prepared.notes))
+        show(Prepared(folder, parameters, config.train.steps, prepared.notes))
         outcome = train(job, show, resume=resume)
         if outcome.reason != "interrupted":
             from regard.look.figures.curves import (

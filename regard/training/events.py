@@ -1,4 +1,4 @@
-"""What a run tells while it works: frozen events, in the order in which they come. No torch here.
+"""Events that a run emits while it works, in the order in which they come; each is frozen. No torch here.
 
     regard.train("translate", data=pairs, on_event=print)
 
@@ -106,17 +106,17 @@ class End:
 
 
 Event = Note | Working | Prepared | Forecast | Progress | Validated | Checkpoint | End
-Tell = Callable[[Event], object]
+OnEvent = Callable[[Event], object]
 
 
-def counting(tell: Tell, what: str) -> Callable[[int, int], None]:
-    """For whoever counts, done and in all: tell it as the work that it is."""
+def counting(emit: OnEvent, what: str) -> Callable[[int, int], None]:
+    """A callback for counts (done, in all) that emits them as `Working` events."""
 
     def count(done: int, total: int) -> None:
-        tell(Working(what, done, total))
+        emit(Working(what, done, total))
 
     return count
 
 
 def silent(event: Event) -> None:
-    """Tell nobody."""
+    """Do nothing: for runs that nobody listens to."""

@@ -36,11 +36,11 @@ def locate(model: nn.Module, forwards: Iterable[Callable[[], Any]]) -> str:
     found: list[str] = []
     names = {module: name for name, module in model.named_modules()}
 
-    def look(module: nn.Module, _: Any, output: Any) -> None:
+    def check_output(module: nn.Module, _: Any, output: Any) -> None:
         if not found and isinstance(output, Tensor) and not torch.isfinite(output).all():
             found.append(f"first seen in the output of {names[module]}")
 
-    hooks = [module.register_forward_hook(look) for module in model.modules() if not list(module.children())]
+    hooks = [module.register_forward_hook(check_output) for module in model.modules() if not list(module.children())]
     try:
         with torch.no_grad():
             for forward in forwards:

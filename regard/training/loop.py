@@ -19,7 +19,7 @@ from regard.models.loss import Loss
 from regard.noise import noise
 from regard.tensors import weights_of, write_tensors
 from regard.training.config import TrainConfig
-from regard.training.events import Checkpoint, End, Note, Tell, Validated, Working
+from regard.training.events import Checkpoint, End, Note, OnEvent, Validated, Working
 from regard.training.guard import ADVICE, check_update, locate, stop_requests
 from regard.training.history import CLOCK, RunLog
 from regard.training.optimiser import autocast, clip_gradient, learning_rate, make_optimiser, set_rate
@@ -28,7 +28,7 @@ from regard.training.state import (
     Fingerprint,
     Learner,
     MovingAverage,
-    Progress,
+    TrainingProgress,
     load_checkpoint,
     mean_of,
     save_checkpoint,
@@ -70,18 +70,18 @@ class Outcome:
     """How a run ended."""
 
     reason: str  # "steps", "time", "patience", "interrupted"
-    progress: Progress
+    progress: TrainingProgress
     chosen: str = ""  # which weights the best bundle holds
     metrics: dict[str, float] = field(default_factory=dict)
 
 
 class Trainer:
-    def __init__(self, job: Job, tell: Tell) -> None:
-        self.job, self.config, self.tell = job, job.config, tell
+    def __init__(self, job: Job, emit: OnEvent) -> None:
+        self.job, self.config, self.emit = job, job.config, emit
         self.model = job.model.to(job.device)
         self.parameters = list(self.model.parameters())
         ema = MovingAverage(self.model, job.config.ema) if job.config.ema else None
-        self.learner = Learner(self.model, make_optimiser(self.model, job.config), ema, Progress())
+        self.learner = Learner(self.model, make_optimiser(self.model, job.config), ema, TrainingProgress())
         self.log = RunLog(job.folder)
         self.checkpoints, self.snapshots = job.folder / "checkpoints", job.folder / "snapshots"
         self.every = job.config.validate_every or min(1000, max(100, job.batches.count(0) // job.config.accumulate))
@@ -90,7 +90,7 @@ class Trainer:
         self.watch = self.new_watch()
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> TrainingProgress:
         return self.learner.progress
 
     def run(self, resume: bool) -> Outcome:
@@ -99,7 +99,7 @@ class Trainer:
         clear_leftovers(self.checkpoints)
         if resume:
             self.restore()
-            self.tell(Note(f"going on at step {self.progress.step:,}"))
+            self.emit(Note(f"going on at step {self.progress.step:,}"))
         else:
             self.probe()
             self.checkpoint()
@@ -107,7 +107,7 @@ class Trainer:
             return self.end(self.progress.finished)
         self.progress.finished = ""
         self.watch = self.new_watch()
-        self.tell(Working("the first update"))
+        self.emit(Working("the first update"))
         with stop_requests() as asked:
             while True:
                 if asked:
@@ -192,7 +192,7 @@ class Trainer:
             self.learner.ema.update(self.model, progress.step)
         _add(progress.interval, sums)
         self.record(rate, norm)
-        self.tell_forecast()
+        self.emit_forecast()
 
     def record(self, rate: float, norm: float) -> None:
         """A row of the log every so often, with the means since the last row; the person hears of it more often."""
@@ -208,14 +208,14 @@ class Trainer:
             clock = {"seconds": round(self.spent(), 3), "waited": round(self.waited, 4), "memory": peak_memory()}
             self.log.write({"step": progress.step, **clock}, CLOCK)
             self.waited = 0.0
-        self.tell(self.watch.progress(progress.step, progress.epoch, progress.tokens, self.spent(), means))
+        self.emit(self.watch.progress(progress.step, progress.epoch, progress.tokens, self.spent(), means))
 
-    def tell_forecast(self) -> None:
+    def emit_forecast(self) -> None:
         """Tell, once, how long the run will take."""
         progress, padding = self.progress, self.job.batches.padding_share
         found = self.watch.forecast(progress.step, progress.tokens, self.spent(), padding)
         if found is not None:
-            self.tell(found)
+            self.emit(found)
 
     def new_watch(self) -> Stopwatch:
         return Stopwatch(self.config, self.job.unit, self.progress.step, self.progress.tokens, self.spent())
@@ -225,7 +225,7 @@ class Trainer:
         progress = self.progress
         averaged = self.learner.ema.tensors if self.learner.ema is not None else None
         with weights_in_place(self.model, averaged):
-            found = self.look()
+            found = self.evaluate()
             self.probe()
             choice = choose(found, progress.best, self.config.select)
             if choice.better:
@@ -238,15 +238,15 @@ class Trainer:
             progress.waited += 1
         progress.validated = progress.step
         self.log.write({"kind": "valid", "step": progress.step, **found.metrics, **_choice_row(choice)})
-        self.tell_validation(f"step {progress.step}", found, choice)
+        self.emit_validation(f"step {progress.step}", found, choice)
 
-    def tell_validation(self, weights: str, found: Validation, choice: Choice) -> None:
+    def emit_validation(self, weights: str, found: Validation, choice: Choice) -> None:
         best, spent = (choice.better, choice.by, choice.why), self.spent()
-        self.tell(Validated(self.progress.step, weights, found.metrics, tuple(found.samples), *best, spent))
+        self.emit(Validated(self.progress.step, weights, found.metrics, tuple(found.samples), *best, spent))
         self.watch.pause(spent, self.progress.tokens)
 
-    def look(self) -> Validation:
-        self.tell(Working("validating"))
+    def evaluate(self) -> Validation:
+        self.emit(Working("validating"))
         self.model.eval()
         with torch.no_grad():
             found = self.job.validate(self.model)
@@ -280,21 +280,21 @@ class Trainer:
         if len(progress.snapshots) > 1:
             mean = mean_of([self.snapshot(step) for step in progress.snapshots])
             with weights_in_place(self.model, mean):
-                found = self.look()
+                found = self.evaluate()
                 choice = choose(found, progress.best, self.config.select)
                 name = f"average of steps {progress.snapshots[0]}..{progress.snapshots[-1]}"
                 if choice.better:
                     self.job.save(self.model, "best", {"weights": name, **found.metrics})
                     progress.best, progress.best_step, progress.chosen = found.metrics, progress.step, name
             self.log.write({"kind": "average", "step": progress.step, **found.metrics, **_choice_row(choice)})
-            self.tell_validation(name, found, choice)
+            self.emit_validation(name, found, choice)
         progress.finished = reason
         self.checkpoint()
         return self.end(reason)
 
     def end(self, reason: str) -> Outcome:
         progress = self.progress
-        self.tell(End(reason, progress.step, self.spent(), progress.chosen, progress.best))
+        self.emit(End(reason, progress.step, self.spent(), progress.chosen, progress.best))
         return Outcome(reason, progress, progress.chosen, progress.best)
 
     def checkpoint(self) -> None:
@@ -303,7 +303,7 @@ class Trainer:
         progress.log_sizes = self.log.sizes()
         folder = save_checkpoint(self.checkpoints, self.learner, self.job.fingerprint)
         self.drop_snapshots()
-        self.tell(Checkpoint(progress.step, folder))
+        self.emit(Checkpoint(progress.step, folder))
 
     def drop_snapshots(self) -> None:
         """Only what the checkpoint names stays: older ones are not needed, newer ones will be written again."""
@@ -336,7 +336,7 @@ class Trainer:
         self.log.write({"kind": "went back", "step": self.progress.step, "why": trouble})
         self.checkpoint()
         self.watch = self.new_watch()
-        self.tell(Note(f"{trouble}; going back to step {self.progress.step} with half the learning rate"))
+        self.emit(Note(f"{trouble}; going back to step {self.progress.step} with half the learning rate"))
 
     def spent(self) -> float:
         return self.progress.seconds + time.monotonic() - self.started

@@ -29,9 +29,9 @@ from regard.training.events import (
     Event,
     Forecast,
     Note,
+    OnEvent,
     Prepared,
     Progress,
-    Tell,
     Validated,
     Working,
 )
@@ -90,12 +90,12 @@ class Show:
 class Both(Show):
     """A show, and someone else who listens, who hears of each event after it is shown."""
 
-    def __init__(self, show: Show, tell: Tell) -> None:
-        self.show, self.tell = show, tell
+    def __init__(self, show: Show, emit: OnEvent) -> None:
+        self.show, self.emit = show, emit
 
     def __call__(self, event: Event) -> None:
         self.show(event)
-        self.tell(event)
+        self.emit(event)
 
     def __enter__(self) -> Show:
         self.show.__enter__()

@@ -76,7 +76,7 @@ STATE, LATEST = "state.json", "latest.json"
 
 
 @dataclass
-class Progress:
+class TrainingProgress:
     """Where the run is. Everything here is saved; nothing else is needed besides tensors."""
 
     step: int = 0  # updates done
@@ -105,7 +105,7 @@ class Learner:
     model: nn.Module
     optimiser: torch.optim.Optimizer
     ema: MovingAverage | None
-    progress: Progress
+    progress: TrainingProgress
 
 
 # What must not change between a stop and a resume, by the words that a person calls it: digests, counts, configurations.
@@ -151,7 +151,7 @@ def load_checkpoint(folder: Path, learner: Learner, fingerprint: Fingerprint) ->
     if learner.ema is not None:
         ema: dict[str, Tensor] = read_tensors(inside / "ema.safetensors")
         learner.ema.tensors = {name: ema[name].to(old.device) for name, old in learner.ema.tensors.items()}
-    learner.progress = Progress(**state["progress"])
+    learner.progress = TrainingProgress(**state["progress"])
     _drop_others(folder, inside.name)
 
 

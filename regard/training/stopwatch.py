@@ -24,8 +24,8 @@ class Stopwatch:
     def __init__(self, config: TrainConfig, unit: str, step: int, tokens: int, spent: float) -> None:
         self.config, self.unit = config, unit
         self.first, self.warm = (step, tokens, spent), (step, tokens, spent)  # the first update also warms up
-        self.told: float | None = None  # when progress was last told
-        self.forecast_told = False
+        self.last_event: float | None = None  # when progress was last emitted
+        self.has_forecast = False
         self._tokens, self._spent = tokens, spent  # since when the speed counts
 
     def pause(self, spent: float, tokens: int) -> None:
@@ -34,16 +34,16 @@ class Stopwatch:
 
     def is_due(self) -> bool:
         """Whether a person would like to hear of the run again."""
-        return self.told is None or time.monotonic() - self.told >= OFTEN
+        return self.last_event is None or time.monotonic() - self.last_event >= OFTEN
 
     def forecast(self, step: int, tokens: int, spent: float, padding: Callable[[], float]) -> Forecast | None:
         """Forecast the run, once, as soon as there are enough updates to tell."""
         if step == self.first[0] + 1:
             self.warm = (step, tokens, spent)
         too_soon = step < self.first[0] + FEW and spent < self.first[2] + LATE
-        if self.forecast_told or too_soon:
+        if self.has_forecast or too_soon:
             return None
-        self.forecast_told = True
+        self.has_forecast = True
         begin = self.warm if step > self.warm[0] else self.first
         span = max(1e-9, spent - begin[2])
         each, speed = span / (step - begin[0]), (tokens - begin[1]) / span
@@ -52,9 +52,9 @@ class Stopwatch:
         return Forecast(config.steps, seconds, config.max_time, stops_early, speed, self.unit, padding(), peak_memory())
 
     def progress(self, step: int, epoch: int, tokens: int, spent: float, values: dict[str, float]) -> Progress:
-        """Where the run is now; the speed is that since it was last told."""
+        """Where the run is now; the speed is that since the last event."""
         speed = (tokens - self._tokens) / max(1e-9, spent - self._spent)
-        self.told, self._tokens, self._spent = time.monotonic(), tokens, spent
+        self.last_event, self._tokens, self._spent = time.monotonic(), tokens, spent
         config, each = self.config, (spent - self.first[2]) / max(1, step - self.first[0])
         left, done = each * (config.steps - step), step / config.steps
         if config.max_time is not None:

@@ -90,10 +90,10 @@ def mixup(pixels: Tensor, config: AugmentConfig, key: tuple[int, ...]) -> Mixed:
     return Mixed(torch.lerp(pixels[others], pixels, shares[:, None, None, None]), others, shares)
 
 
-def normalise(pixels: Tensor, format: PictureFormat) -> Tensor:
+def normalise(pixels: Tensor, picture_format: PictureFormat) -> Tensor:
     """What a model sees of bytes (B, C, H, W): (byte / 255 - mean) / deviation, float32, channels_last."""
     rows, channels, height, width = pixels.shape
-    mean, deviation = (torch.tensor(each).expand(channels) for each in (format.mean, format.deviation))
+    mean, deviation = (torch.tensor(each).expand(channels) for each in (picture_format.mean, picture_format.deviation))
     scale, shift = 1 / (255 * deviation), -mean / deviation  # (C,)
     lines = pixels.permute(0, 2, 3, 1).reshape(rows * height, width * channels).float()
     torch.addcmul(shift.repeat(width), lines, scale.repeat(width), out=lines)  # whole lines are faster than (C,)

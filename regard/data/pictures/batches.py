@@ -57,7 +57,7 @@ class PictureBatches:
         store: Source,
         labels: np.ndarray,
         rows: np.ndarray,
-        format: PictureFormat,
+        picture_format: PictureFormat,
         batch: int,
         seed: int,
         augment: AugmentConfig | None = None,
@@ -65,7 +65,7 @@ class PictureBatches:
         if len(labels) != len(rows):
             raise RegardError(f"{len(rows)} pictures and {len(labels)} labels", "each picture has one label")
         self.source, self.rows, self.labels = store, _checked(rows, len(store)), np.asarray(labels, dtype=np.int64)
-        self.format, self.batch, self.seed, self.augment = format, batch, seed, augment
+        self.format, self.batch, self.seed, self.augment = picture_format, batch, seed, augment
         self.plan = lru_cache(maxsize=2)(self._plan)  # epoch -> the pictures of each batch
 
     def __len__(self) -> int:
@@ -110,7 +110,7 @@ class TextsOnPictures:
         source: Source | np.ndarray,
         rows: np.ndarray,
         texts: Sequence[np.ndarray],
-        format: PictureFormat,
+        picture_format: PictureFormat,
         batch: int,
         seed: int,
         *,
@@ -122,7 +122,7 @@ class TextsOnPictures:
             raise RegardError(f"{len(texts)} texts and {len(rows)} pictures", "each text has one picture")
         self.source = ArraySource(source) if isinstance(source, np.ndarray) else source
         self.rows, self.texts = _checked(rows, len(self.source)), list(texts)
-        self.format, self.batch, self.seed, self.pad, self.by_length = format, batch, seed, pad, by_length
+        self.format, self.batch, self.seed, self.pad, self.by_length = picture_format, batch, seed, pad, by_length
         self.augment = self._allowed(augment)
         self._lengths = np.array([len(ids) for ids in self.texts])
         self.plan = lru_cache(maxsize=2)(self._plan)  # epoch -> the texts of each batch
@@ -184,7 +184,7 @@ class AnswerBatches(TextsOnPictures):
         rows: np.ndarray,
         questions: Sequence[np.ndarray],
         labels: np.ndarray,
-        format: PictureFormat,
+        picture_format: PictureFormat,
         batch: int,
         seed: int,
         *,
@@ -194,7 +194,9 @@ class AnswerBatches(TextsOnPictures):
     ) -> None:
         if len(labels) != len(questions):
             raise RegardError(f"{len(questions)} questions and {len(labels)} answers", "each question has one answer")
-        super().__init__(source, rows, questions, format, batch, seed, pad=pad, augment=augment, by_length=by_length)
+        super().__init__(
+            source, rows, questions, picture_format, batch, seed, pad=pad, augment=augment, by_length=by_length
+        )
         self.labels = np.asarray(labels, dtype=np.int64)
 
     def get(self, epoch: int, index: int) -> AnswerBatch:
@@ -210,7 +212,7 @@ class AnswerBatches(TextsOnPictures):
 
 
 def shown(
-    pictures: np.ndarray, format: PictureFormat, augment: AugmentConfig | None = None, key: Key | None = None
+    pictures: np.ndarray, picture_format: PictureFormat, augment: AugmentConfig | None = None, key: Key | None = None
 ) -> Tensor:
     """What a model is shown of bytes (B, H, W, C): normalised (B, C, H, W), changed if there is a key; features as float32."""
     if pictures.dtype != np.uint8:
@@ -218,7 +220,7 @@ def shown(
     pixels = torch.from_numpy(pictures).permute(0, 3, 1, 2)  # (B, C, H, W)
     if augment is not None and key is not None:
         pixels = augmented(pixels, augment, key)
-    return normalise(pixels, format)
+    return normalise(pixels, picture_format)
 
 
 def plan_by_order(count: int, batch: int, key: tuple[int, int]) -> list[np.ndarray]:

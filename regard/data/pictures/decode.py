@@ -241,40 +241,40 @@ class Fitted:
         return left + column * wide, top + row * high, left + (column + 1) * wide, top + (row + 1) * high
 
 
-def fitted(shape: tuple[int, int], format: PictureFormat) -> Fitted:
+def fitted(shape: tuple[int, int], picture_format: PictureFormat) -> Fitted:
     """The geometry of `fit_picture` alone, for a picture of (height, width)."""
     height, width = shape
     if height < 1 or width < 1:
         raise RegardError(f"a picture of {height} x {width} pixels has nothing to show")
-    if format.fit == "squash":
-        return Fitted((0.0, 0.0, float(width), float(height)), format.size)
-    if format.fit == "crop":
+    if picture_format.fit == "squash":
+        return Fitted((0.0, 0.0, float(width), float(height)), picture_format.size)
+    if picture_format.fit == "crop":
         side = min(height, width)
         left, top = (width - side) / 2, (height - side) / 2
-        return Fitted((left, top, left + side, top + side), format.size)
-    left, right = _padded(width, max(height, width), format.size)
-    top, bottom = _padded(height, max(height, width), format.size)
-    return Fitted((left, top, right, bottom), format.size)
+        return Fitted((left, top, left + side, top + side), picture_format.size)
+    left, right = _padded(width, max(height, width), picture_format.size)
+    top, bottom = _padded(height, max(height, width), picture_format.size)
+    return Fitted((left, top, right, bottom), picture_format.size)
 
 
-def fit_picture(picture: np.ndarray, format: PictureFormat) -> np.ndarray:
+def fit_picture(picture: np.ndarray, picture_format: PictureFormat) -> np.ndarray:
     """Bytes (height, width, channels) as bytes (size, size, channels), resized with antialiasing.
 
     Grey becomes red, green and blue or the other way round if the format says so.
     """
-    size = format.size
-    image = _image(picture, format.channels)
-    if picture.shape == (size, size, format.channels):
+    size = picture_format.size
+    image = _image(picture, picture_format.channels)
+    if picture.shape == (size, size, picture_format.channels):
         return picture.copy()
-    if format.fit == "pad":
-        return _with_borders(image, format)
-    box = fitted((image.height, image.width), format).box
-    return _array(_resized(image, (size, size), box, format))
+    if picture_format.fit == "pad":
+        return _with_borders(image, picture_format)
+    box = fitted((image.height, image.width), picture_format).box
+    return _array(_resized(image, (size, size), box, picture_format))
 
 
-def border_colour(format: PictureFormat) -> tuple[int, ...]:
+def border_colour(picture_format: PictureFormat) -> tuple[int, ...]:
     """The mean of the format in bytes, one for each channel: to a model, borders of it are nothing special."""
-    mean = format.mean * format.channels if len(format.mean) == 1 else format.mean
+    mean = picture_format.mean * picture_format.channels if len(picture_format.mean) == 1 else picture_format.mean
     return tuple(min(255, max(0, round(255 * value))) for value in mean)
 
 
@@ -291,20 +291,20 @@ def _padded(length: int, longest: int, size: int) -> tuple[float, float]:
     return -before * scale, (size - before) * scale
 
 
-def _with_borders(image: Image.Image, format: PictureFormat) -> np.ndarray:
+def _with_borders(image: Image.Image, picture_format: PictureFormat) -> np.ndarray:
     longest = max(image.size)
-    wide, left = _inner(image.width, longest, format.size)
-    high, top = _inner(image.height, longest, format.size)
-    square = np.empty((format.size, format.size, format.channels), dtype=np.uint8)
-    square[:] = border_colour(format)
-    inner = _resized(image, (wide, high), (0, 0, image.width, image.height), format)
+    wide, left = _inner(image.width, longest, picture_format.size)
+    high, top = _inner(image.height, longest, picture_format.size)
+    square = np.empty((picture_format.size, picture_format.size, picture_format.channels), dtype=np.uint8)
+    square[:] = border_colour(picture_format)
+    inner = _resized(image, (wide, high), (0, 0, image.width, image.height), picture_format)
     square[top : top + high, left : left + wide] = _array(inner)
     return square
 
 
-def _resized(image: Image.Image, size: tuple[int, int], box: Box, format: PictureFormat) -> Image.Image:
+def _resized(image: Image.Image, size: tuple[int, int], box: Box, picture_format: PictureFormat) -> Image.Image:
     """`box` of the image in `size` pixels. A large photo is first reduced by a whole factor to at least 3 x the size."""
-    return image.resize(size, Image.Resampling[format.resample.upper()], box=box, reducing_gap=3.0)
+    return image.resize(size, Image.Resampling[picture_format.resample.upper()], box=box, reducing_gap=3.0)
 
 
 def _image(picture: np.ndarray, channels: int) -> Image.Image:

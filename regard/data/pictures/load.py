@@ -25,7 +25,7 @@ from regard.data.pictures.sets import (
     read_rows_bin,
     read_rows_png,
 )
-from regard.data.pictures.store import PictureStore, Progress, open_store
+from regard.data.pictures.store import OnProgress, PictureStore, open_store
 from regard.errors import RegardError, UsageError
 
 GLYPHS = "builtin/glyphs"
@@ -55,23 +55,23 @@ class LabelledPictures:
 
 
 def load_pictures(
-    config: PicturesConfig, data_root: Path | None = None, progress: Progress | None = None
+    config: PicturesConfig, data_root: Path | None = None, progress: OnProgress | None = None
 ) -> LabelledPictures:
     """Training and validation pictures with the names of their classes."""
     found = read_pictures(config.train, data_root, size=config.builtin_size)
-    format = format_for(config, found)
-    train, notes = as_part(found, format, progress)
+    picture_format = format_for(config, found)
+    train, notes = as_part(found, picture_format, progress)
     if config.valid or config.train == (GLYPHS,):
         names = config.valid or (f"{GLYPHS}/valid",)
         held = read_pictures(names, data_root, size=min(config.hold_out, config.builtin_size))
-        valid, more = as_part(renamed(held, found.names), format, progress)
+        valid, more = as_part(renamed(held, found.names), picture_format, progress)
     else:
         inside = held_out(train.store, train.rows, config.hold_out)
         valid = Part(train.store, train.rows[inside], train.labels[inside])
         train = Part(train.store, train.rows[~inside], train.labels[~inside])
         more = (f"no validation pictures: held out {len(valid.rows):,}",)
-    format = with_statistics(format, train.store, train.rows)
-    return LabelledPictures(train, valid, found.names, format, (*notes, *more))
+    picture_format = with_statistics(picture_format, train.store, train.rows)
+    return LabelledPictures(train, valid, found.names, picture_format, (*notes, *more))
 
 
 def read_pictures(names: Sequence[str], data_root: Path | None, size: int = 1000) -> PictureSet:
@@ -125,10 +125,12 @@ def shape_of(found: PictureSet) -> tuple[int, int, Literal[1, 3]]:
     raise RegardError(f"none of {len(found.paths):,} pictures can be read", f"the first is {found.paths[0]}")
 
 
-def as_part(found: PictureSet, format: PictureFormat, progress: Progress | None = None) -> tuple[Part, tuple[str, ...]]:
+def as_part(
+    found: PictureSet, picture_format: PictureFormat, progress: OnProgress | None = None
+) -> tuple[Part, tuple[str, ...]]:
     """The pictures of a set, decoded and fitted; broken ones are left out, and it is told."""
     assert found.labels is not None
-    store = open_store(found, format, progress=progress)
+    store = open_store(found, picture_format, progress=progress)
     return Part(store, np.arange(len(store)), found.labels[store.kept]), (*found.notes, *store.notes)
 
 
@@ -156,12 +158,12 @@ def held_out(store: PictureStore, rows: np.ndarray, most: int) -> np.ndarray:
     return inside
 
 
-def with_statistics(format: PictureFormat, store: PictureStore, rows: np.ndarray) -> PictureFormat:
+def with_statistics(picture_format: PictureFormat, store: PictureStore, rows: np.ndarray) -> PictureFormat:
     """The format with mean and deviation of each channel, of evenly spread training pictures."""
     chosen = rows[np.linspace(0, len(rows) - 1, min(SAMPLE, len(rows))).astype(int)]
-    pixels = store.take(np.unique(chosen)).reshape(-1, format.channels) / 255.0
+    pixels = store.take(np.unique(chosen)).reshape(-1, picture_format.channels) / 255.0
     mean, deviation = pixels.mean(axis=0), np.maximum(pixels.std(axis=0), 1e-3)
-    return format.model_copy(
+    return picture_format.model_copy(
         update={
             "mean": tuple(round(float(m), 4) for m in mean),
             "deviation": tuple(round(float(d), 4) for d in deviation),
@@ -196,61 +198,63 @@ class Asked:
 
 
 def load_captions(
-    config: CaptionsConfig, data_root: Path | None = None, progress: Progress | None = None
+    config: CaptionsConfig, data_root: Path | None = None, progress: OnProgress | None = None
 ) -> tuple[Captioned, Captioned, PictureFormat, tuple[str, ...]]:
     """Training and validation captions, what the pictures are fitted into, and what to tell."""
     pictures, captions, notes = _captions(config.train, data_root, config.builtin_size)
-    format = format_for(config, pictures)
-    store = open_store(pictures, format, progress=progress)
+    picture_format = format_for(config, pictures)
+    store = open_store(pictures, picture_format, progress=progress)
     train = Captioned(store, np.arange(len(store)), [captions[place] for place in store.kept])
     notes += store.notes
     if config.valid or config.train == (SHAPES,):
         held, texts, more = _captions(config.valid or (f"{SHAPES}/valid",), data_root, _few(config))
-        other = open_store(held, format, progress=progress)
+        other = open_store(held, picture_format, progress=progress)
         valid = Captioned(other, np.arange(len(other)), [texts[place] for place in other.kept])
         notes += (*more, *other.notes)
     else:
         inside = held_out(store, train.rows, config.hold_out)
         train, valid = _split_captions(train, inside)
         notes += (f"no validation pictures: held out {len(valid.rows):,}",)
-    return train, valid, with_statistics(format, store, train.rows), notes
+    return train, valid, with_statistics(picture_format, store, train.rows), notes
 
 
 def load_questions(
-    config: QuestionsConfig, data_root: Path | None = None, progress: Progress | None = None
+    config: QuestionsConfig, data_root: Path | None = None, progress: OnProgress | None = None
 ) -> tuple[Asked, Asked, PictureFormat, tuple[str, ...]]:
     """Training and validation questions, what the pictures are fitted into, and what to tell."""
     pictures, asked, notes = _questions(config.train, data_root, config.builtin_size)
-    format = format_for(config, pictures)
-    store = open_store(pictures, format, progress=progress)
+    picture_format = format_for(config, pictures)
+    store = open_store(pictures, picture_format, progress=progress)
     train = _of_kept(store, asked)
     notes += store.notes
     if config.valid or config.train == (SHAPES,):
         held, others, more = _questions(config.valid or (f"{SHAPES}/valid",), data_root, _few(config))
-        other = open_store(held, format, progress=progress)
+        other = open_store(held, picture_format, progress=progress)
         valid = _of_kept(other, others)
         notes += (*more, *other.notes)
     else:
         inside = held_out(store, np.arange(len(store)), config.hold_out)[train.rows]
         train, valid = _some(train, ~inside), _some(train, inside)
         notes += (f"no validation pictures: held out those of {len(valid.rows):,} questions",)
-    return train, valid, with_statistics(format, store, np.unique(train.rows)), notes
+    return train, valid, with_statistics(picture_format, store, np.unique(train.rows)), notes
 
 
 def read_captioned(
-    names: Sequence[str], format: PictureFormat, data_root: Path | None = None, size: int = 1000
+    names: Sequence[str], picture_format: PictureFormat, data_root: Path | None = None, size: int = 1000
 ) -> Captioned:
     """A test set of captions, its pictures fitted as a model sees them."""
     pictures, captions, notes = _captions(names, data_root, size)
-    store = open_store(pictures, format)
+    store = open_store(pictures, picture_format)
     kept = [captions[place] for place in store.kept]
     return Captioned(store, np.arange(len(store)), kept, (*notes, *store.notes))
 
 
-def read_asked(names: Sequence[str], format: PictureFormat, data_root: Path | None = None, size: int = 1000) -> Asked:
+def read_asked(
+    names: Sequence[str], picture_format: PictureFormat, data_root: Path | None = None, size: int = 1000
+) -> Asked:
     """A test set of questions, its pictures fitted as a model sees them."""
     pictures, asked, notes = _questions(names, data_root, size)
-    store = open_store(pictures, format)
+    store = open_store(pictures, picture_format)
     return replace(_of_kept(store, asked), notes=(*notes, *store.notes))
 
 

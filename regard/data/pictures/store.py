@@ -27,7 +27,7 @@ from regard.data.pictures.sets import PictureSet
 from regard.errors import RegardError
 from regard.files import writing
 
-Progress = Callable[[int, int], None]  # (pictures done, pictures in all)
+OnProgress = Callable[[int, int], None]  # (pictures done, pictures in all)
 
 _MAGIC = b"regard pictures 1\n"
 _SIZE = 8  # bytes of the number between the JSON and the magic word
@@ -69,21 +69,21 @@ class ArrayStore(PictureStore):
 
 def open_store(
     pictures: PictureSet | Sequence[Path],
-    format: PictureFormat,
+    picture_format: PictureFormat,
     folder: Path | None = None,
-    progress: Progress | None = None,
+    progress: OnProgress | None = None,
 ) -> PictureStore:
     """The pictures of a set, decoded and fitted: from `folder` (`cache_folder()` if there is none), or made now."""
     if not len(pictures):
         raise RegardError("there are no pictures to decode", "name some")
     pictures = pictures if isinstance(pictures, PictureSet) else PictureSet(tuple(pictures))
-    shape = (format.size, format.size, format.channels)
+    shape = (picture_format.size, picture_format.size, picture_format.channels)
     if pictures.arrays is not None and pictures.arrays.shape[1:] == shape:
         return ArrayStore(pictures.arrays)
-    path = (cache_folder() if folder is None else Path(folder)) / f"{_key(pictures, format)}.pictures"
+    path = (cache_folder() if folder is None else Path(folder)) / f"{_key(pictures, picture_format)}.pictures"
     store = _open(path, pictures, shape)
     if store is None or _mended(pictures, store):
-        _build(path, pictures, format, progress)
+        _build(path, pictures, picture_format, progress)
         store = _open(path, pictures, shape)
     if store is None:
         raise RegardError(
@@ -101,10 +101,11 @@ def cache_folder() -> Path:
     return base / "pictures"
 
 
-def _key(pictures: PictureSet, format: PictureFormat) -> str:
+def _key(pictures: PictureSet, picture_format: PictureFormat) -> str:
     """A SHA-256 over all that the bytes of a store depend on: where, how large and how old each file is, and the format."""
-    border = border_colour(format) if format.fit == "pad" else None
-    digest = hashlib.sha256(repr((_MAGIC, format.size, format.channels, format.fit, format.resample, border)).encode())
+    border = border_colour(picture_format) if picture_format.fit == "pad" else None
+    shape = (picture_format.size, picture_format.channels)
+    digest = hashlib.sha256(repr((_MAGIC, *shape, picture_format.fit, picture_format.resample, border)).encode())
     if pictures.arrays is not None:
         digest.update(_array_hash(pictures.arrays).encode())
     for path in pictures.paths:
@@ -189,40 +190,40 @@ def _picture(pictures: PictureSet, index: int, channels: int = 3) -> np.ndarray:
     return read_picture(pictures.paths[index], channels)
 
 
-def _build(path: Path, pictures: PictureSet, format: PictureFormat, progress: Progress | None) -> None:
+def _build(path: Path, pictures: PictureSet, picture_format: PictureFormat, progress: OnProgress | None) -> None:
     """Write a store's file, whole or not at all. Two processes that do so at once write the same, each under its own name."""
-    needed = len(pictures) * format.size**2 * format.channels
+    needed = len(pictures) * picture_format.size**2 * picture_format.channels
     advice = f"{needed / 1e6:,.0f} MB are needed: make room, or set REGARD_CACHE to a folder that has it"
     with writing(path, advice) as file:
         _clear_old(path.parent)
         free = shutil.disk_usage(path.parent).free
         if free < needed:
             raise RegardError(f"cannot write {path}: {free / 1e6:,.0f} MB are free", advice)
-        _write(file, pictures, format, progress)
+        _write(file, pictures, picture_format, progress)
 
 
-def _write(file: IO[bytes], pictures: PictureSet, format: PictureFormat, progress: Progress | None) -> None:
+def _write(file: IO[bytes], pictures: PictureSet, picture_format: PictureFormat, progress: OnProgress | None) -> None:
     """Pictures, one in memory at a time; the JSON that tells of them, its length, the magic word."""
     digest, left_out = hashlib.sha256(), list[tuple[int, str]]()
     for index in _told(range(len(pictures)), progress):
         try:
-            picture = _picture(pictures, index, format.channels)
+            picture = _picture(pictures, index, picture_format.channels)
         except PictureError as error:
             left_out.append((index, error.reason))
             continue
-        data = fit_picture(picture, format).tobytes()
+        data = fit_picture(picture, picture_format).tobytes()
         digest.update(data)
         file.write(data)
     kept = len(pictures) - len(left_out)
     if not kept:
         raise RegardError("none of the pictures can be read", f"{_note(pictures, left_out)}")
-    shape = [kept, format.size, format.size, format.channels]
+    shape = [kept, picture_format.size, picture_format.size, picture_format.channels]
     about = {"shape": shape, "sha256": digest.hexdigest(), "left_out": left_out}
     line = json.dumps(about).encode()
     file.write(line + len(line).to_bytes(_SIZE, "little") + _MAGIC)
 
 
-def _told(indices: range, progress: Progress | None) -> Iterator[int]:
+def _told(indices: range, progress: OnProgress | None) -> Iterator[int]:
     for index in indices:
         yield index
         if progress is not None and ((index + 1) % _EVERY == 0 or index + 1 == len(indices)):

@@ -21,7 +21,12 @@ class Answerer(nn.Module):
     """`model(batch)` is the loss. Blocks of the Transformer (Vaswani et al. 2017), then the mean of the question's tokens."""
 
     def __init__(
-        self, config: AnswererConfig, format: PictureFormat, vocabulary: int, labels: int, smoothing: float = 0.0
+        self,
+        config: AnswererConfig,
+        picture_format: PictureFormat,
+        vocabulary: int,
+        labels: int,
+        smoothing: float = 0.0,
     ) -> None:
         super().__init__()
         self.config, self.smoothing = config, smoothing
@@ -31,7 +36,7 @@ class Answerer(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, labels)
         initialise(self)
-        self.encoder = encoder_of(config.encoder, format)
+        self.encoder = encoder_of(config.encoder, picture_format)
         self.projection = placed_projection(self.encoder, config)
         initialise_head(self.head)
 

@@ -27,11 +27,11 @@ from regard.models.transformer import TransformerDecoder
 from regard.noise import dropout
 
 
-def encoder_of(config: EncoderConfig, format: PictureFormat) -> PictureEncoder:
+def encoder_of(config: EncoderConfig, picture_format: PictureFormat) -> PictureEncoder:
     """What sees the picture, with its own fresh weights: it is built when the rest of a model has been initialised."""
     from regard.models.pictures.classifier import make_encoder
 
-    return make_encoder(config, format)
+    return make_encoder(config, picture_format)
 
 
 def view_of(encoder: PictureEncoder, pixels: Tensor) -> View:
@@ -101,10 +101,10 @@ class RecurrentCaptioner(RecurrentModel):
         table = embedding_table(vocabulary, config.width)
         self.target = TokenEmbedding(table, positions("none", config.width, 0), config.dropout)
 
-    def finish_with(self, format: PictureFormat) -> None:
+    def finish_with(self, picture_format: PictureFormat) -> None:
         """When every other part is there: fresh weights, then what sees."""
         self.finish(self.target.table)
-        self.encoder = encoder_of(self.config.encoder, format)
+        self.encoder = encoder_of(self.config.encoder, picture_format)
         nowhere = positions("none", self.config.width, 0)
         self.projection = Projection(self.encoder.width, self.config.width, self.config.dropout, nowhere)
 
@@ -122,12 +122,12 @@ class ShowAndTell(RecurrentCaptioner):
     config: ShowAndTellConfig
 
     def __init__(
-        self, config: ShowAndTellConfig, format: PictureFormat, vocabulary: int, smoothing: float = 0.0
+        self, config: ShowAndTellConfig, picture_format: PictureFormat, vocabulary: int, smoothing: float = 0.0
     ) -> None:
         super().__init__(config, vocabulary, smoothing)
         self.decoder = Recurrent("lstm", config.width, config.hidden, 1, config.dropout)
         self.readout = nn.Linear(config.hidden, config.width, bias=False)
-        self.finish_with(format)
+        self.finish_with(picture_format)
 
     def places(self, view: View) -> Tensor:
         """The whole picture as one place."""
@@ -157,7 +157,7 @@ class CaptionTransformer(TransformerDecoder):
     config: CaptionTransformerConfig
 
     def __init__(
-        self, config: CaptionTransformerConfig, format: PictureFormat, vocabulary: int, smoothing: float = 0.0
+        self, config: CaptionTransformerConfig, picture_format: PictureFormat, vocabulary: int, smoothing: float = 0.0
     ) -> None:
         super().__init__(config, 0, vocabulary, smoothing)
         width, rate = config.width, config.dropout
@@ -165,7 +165,7 @@ class CaptionTransformer(TransformerDecoder):
         self.decoder = Stack(looking_block(config, "causal") for _ in range(config.layers))
         self.decoder_norm = nn.LayerNorm(width)
         self.finish(self.target.table)
-        self.encoder = encoder_of(config.encoder, format)
+        self.encoder = encoder_of(config.encoder, picture_format)
         self.projection = placed_projection(self.encoder, config)
 
     def encode(self, pixels: Tensor) -> Memory:

@@ -31,9 +31,9 @@ ENCODERS: dict[str, Any] = {
 }
 
 
-def make_encoder(config: EncoderConfig, format: PictureFormat) -> PictureEncoder:
+def make_encoder(config: EncoderConfig, picture_format: PictureFormat) -> PictureEncoder:
     """A network that sees pictures of this format, with fresh weights (seed torch first for repeatable ones)."""
-    encoder: PictureEncoder = ENCODERS[config.kind](config, format)
+    encoder: PictureEncoder = ENCODERS[config.kind](config, picture_format)
     return encoder
 
 
@@ -45,12 +45,14 @@ class PictureClassifier(nn.Module):
 
     class_weights: Tensor | None
 
-    def __init__(self, config: EncoderConfig, format: PictureFormat, labels: int, smoothing: float = 0.0) -> None:
+    def __init__(
+        self, config: EncoderConfig, picture_format: PictureFormat, labels: int, smoothing: float = 0.0
+    ) -> None:
         super().__init__()
 
-        self.config, self.format, self.smoothing = config, format, smoothing
+        self.config, self.format, self.smoothing = config, picture_format, smoothing
         self.rate = 0.0 if isinstance(config, EfficientNetConfig) else config.dropout
-        self.encoder = make_encoder(config, format)
+        self.encoder = make_encoder(config, picture_format)
         self.head = nn.Linear(self.encoder.width, labels)
         (initialise_head if self.encoder.normed else initialise)(self.head)
         self.register_buffer("class_weights", None, persistent=False)

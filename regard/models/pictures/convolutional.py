@@ -23,9 +23,9 @@ from regard.tensors import read_tensors
 class Convolutional(PictureEncoder):
     """A family adds `features`; a picture's vector is the mean over its places."""
 
-    def __init__(self, format: PictureFormat) -> None:
+    def __init__(self, picture_format: PictureFormat) -> None:
         super().__init__()
-        self.format = format
+        self.format = picture_format
 
     @abstractmethod
     def features(self, pixels: Tensor) -> Tensor:
@@ -70,10 +70,10 @@ class Stage(nn.Module):
 class ConvNet(Convolutional):
     """Pictures -> a grid of the last stage's channels."""
 
-    def __init__(self, config: ConvNetConfig, format: PictureFormat) -> None:
-        super().__init__(format)
+    def __init__(self, config: ConvNetConfig, picture_format: PictureFormat) -> None:
+        super().__init__(picture_format)
         self.config, self.width = config, config.width
-        size, inputs = format.size, int(format.channels)
+        size, inputs = picture_format.size, int(picture_format.channels)
         self.stages = nn.ModuleList()
         for number, outputs in enumerate(config.channels):
             pool = 2 if number > 0 and size // 2 >= SMALLEST else 1
@@ -121,12 +121,12 @@ class ResidualBlock(nn.Module):
 class ResNet(Convolutional):
     """Pictures -> a grid of the last stage's channels."""
 
-    def __init__(self, config: ResNetConfig, format: PictureFormat) -> None:
-        super().__init__(format)
+    def __init__(self, config: ResNetConfig, picture_format: PictureFormat) -> None:
+        super().__init__(picture_format)
         self.config, self.width = config, config.width
-        self.stem = ConvolutionNorm(format.channels, config.channels[0], KERNEL)
+        self.stem = ConvolutionNorm(picture_format.channels, config.channels[0], KERNEL)
         self.stages = nn.ModuleList()
-        size, inputs = self.stem.size_after(format.size), config.channels[0]
+        size, inputs = self.stem.size_after(picture_format.size), config.channels[0]
         for number, outputs in enumerate(config.channels):
             stage = nn.ModuleList()
             for index in range(config.blocks):
@@ -166,9 +166,9 @@ class EfficientNetLite0(PictureEncoder):
     scale: Tensor
     shift: Tensor
 
-    def __init__(self, config: EfficientNetConfig, format: PictureFormat) -> None:
+    def __init__(self, config: EfficientNetConfig, picture_format: PictureFormat) -> None:
         super().__init__()
-        if format.channels != 3:
+        if picture_format.channels != 3:
             raise RegardError(
                 "EfficientNet-Lite0 sees red, green and blue, not grey", "read pictures with channels = 3"
             )
@@ -181,8 +181,10 @@ class EfficientNetLite0(PictureEncoder):
                 channels, stride = out, stride * step
         self.blocks = nn.ModuleList(blocks)
         self.head = Convolution(channels, HEAD, kernel=1) if config.depth == "head" else None
-        self.grid = (-(-format.size // stride), -(-format.size // stride))
-        mean, deviation = (torch.tensor(each, dtype=torch.float64) for each in (format.mean, format.deviation))
+        self.grid = (-(-picture_format.size // stride), -(-picture_format.size // stride))
+        mean, deviation = (
+            torch.tensor(each, dtype=torch.float64) for each in (picture_format.mean, picture_format.deviation)
+        )
         self.register_buffer("scale", (deviation / DEVIATION).view(-1, 1, 1), persistent=False)
         self.register_buffer("shift", ((mean - MEAN) / DEVIATION).view(-1, 1, 1), persistent=False)
         if config.weights:

@@ -37,10 +37,10 @@ class MixerBlock(nn.Module):
 class Mixer(PictureEncoder):
     """Pictures -> patches, as many at the end as at the beginning; their mean is the picture's vector."""
 
-    def __init__(self, config: MixerConfig, format: PictureFormat) -> None:
+    def __init__(self, config: MixerConfig, picture_format: PictureFormat) -> None:
         super().__init__()
-        self.config, self.format, self.width = config, format, config.width
-        self.patches = PatchEmbedding(format, config.patch, config.width)
+        self.config, self.format, self.width = config, picture_format, config.width
+        self.patches = PatchEmbedding(picture_format, config.patch, config.width)
         self.grid = self.patches.grid
         places = self.grid[0] * self.grid[1]
         self.blocks = nn.ModuleList(MixerBlock(config, places) for _ in range(config.layers))
@@ -91,10 +91,10 @@ class ConvMixerBlock(nn.Module):
 class ConvMixer(Convolutional):
     """Pictures -> a grid of patches, as fine at the end as at the beginning."""
 
-    def __init__(self, config: ConvMixerConfig, format: PictureFormat) -> None:
-        super().__init__(format)
+    def __init__(self, config: ConvMixerConfig, picture_format: PictureFormat) -> None:
+        super().__init__(picture_format)
         self.config, self.width = config, config.width
-        self.patches, self.norm = PatchEmbedding(format, config.patch, config.width), BatchNorm(config.width)
+        self.patches, self.norm = PatchEmbedding(picture_format, config.patch, config.width), BatchNorm(config.width)
         self.grid = self.patches.grid
         self.blocks = nn.ModuleList(ConvMixerBlock(config.width, config.kernel) for _ in range(config.layers))
 

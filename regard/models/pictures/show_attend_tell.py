@@ -63,7 +63,7 @@ class ShowAttendTell(RecurrentCaptioner):
     baseline: Tensor
 
     def __init__(
-        self, config: ShowAttendTellConfig, format: PictureFormat, vocabulary: int, smoothing: float = 0.0
+        self, config: ShowAttendTellConfig, picture_format: PictureFormat, vocabulary: int, smoothing: float = 0.0
     ) -> None:
         super().__init__(config, vocabulary, smoothing)
         width, hidden = config.width, config.hidden
@@ -75,7 +75,7 @@ class ShowAttendTell(RecurrentCaptioner):
         self.context_out = nn.Linear(width, width, bias=False)
         if config.hard:  # a blind guess to begin with
             self.register_buffer("baseline", torch.tensor(-math.log(vocabulary)))
-        self.finish_with(format)
+        self.finish_with(picture_format)
         if config.tied != "none":
             self._forget_the_last_word()
 

@@ -20,10 +20,10 @@ from regard.noise import dropout
 class ViT(PictureEncoder):
     """z_0 = [class; patches] + positions, then blocks with their norm first, then a norm (eq. 1 to 4)."""
 
-    def __init__(self, config: ViTConfig, format: PictureFormat) -> None:
+    def __init__(self, config: ViTConfig, picture_format: PictureFormat) -> None:
         super().__init__()
-        self.config, self.format, self.width = config, format, config.width
-        self.patches = PatchEmbedding(format, config.patch, config.width)
+        self.config, self.format, self.width = config, picture_format, config.width
+        self.patches = PatchEmbedding(picture_format, config.patch, config.width)
         self.grid = self.patches.grid
         self.before = 1 if config.pool == "class" else 0  # tokens that are no patches
         self.normed = self.before > 0  # a mean of many is shorter

@@ -27,20 +27,20 @@ from regard.tasks.answer.predictor import encode_question
 from regard.tasks.caption.features import Features
 from regard.tasks.caption.recipe import source_of, with_path, without_path
 from regard.tasks.config import RunConfig
-from regard.tasks.recipe import Prepared, Setup, digest_of, predicted_labels
+from regard.tasks.recipe import PreparedRun, Setup, digest_of, predicted_labels
 from regard.tasks.subject import (
     EXTRA,
     LENGTHS,
     SeeingSubject,
 )
 from regard.tokens import PAD, TextTokenizer, TokenizerPair, as_arrays
-from regard.training.events import Tell, counting
+from regard.training.events import OnEvent, counting
 from regard.training.validation import Validation, share_error
 
 SHOWN = 2  # validation questions shown to the person
 
 
-def prepare_answer(config: RunConfig, setup: Setup) -> Prepared:
+def prepare_answer(config: RunConfig, setup: Setup) -> PreparedRun:
     """Read pictures and questions, make or reload the tokenizer, build the model. Nothing is trained yet."""
     assert isinstance(config, AnswerConfig) and isinstance(config.model, AnswererConfig)
     train, valid, format, notes = load_questions(config.data, setup.data_root, counting(setup.emit, "reading pictures"))
@@ -74,7 +74,7 @@ def prepare_answer(config: RunConfig, setup: Setup) -> Prepared:
         unit="questions",
     )
     counts = f"{len(train.rows):,} training and {len(valid.rows):,} validation questions, {len(answers)} answers"
-    return Prepared(job, (*notes, *unknown, counts))
+    return PreparedRun(job, (*notes, *unknown, counts))
 
 
 def known_answers(asked: Asked, answers: Sequence[str]) -> tuple[Asked, tuple[str, ...]]:
@@ -95,10 +95,10 @@ def _batches(
     format: PictureFormat,
     model: Any,
     seed: int | None,
-    tell: Tell,
+    emit: OnEvent,
 ) -> AnswerBatches:
     place = {answer: number for number, answer in enumerate(answers)}
-    source = source_of(model, asked.store, format, tell)
+    source = source_of(model, asked.store, format, emit)
     return AnswerBatches(
         source,
         asked.rows,

@@ -30,18 +30,18 @@ from regard.tasks.caption.config import CaptionConfig
 from regard.tasks.caption.features import Features, features_of
 from regard.tasks.caption.predictor import Captioner
 from regard.tasks.config import RunConfig
-from regard.tasks.recipe import Prepared, Setup, digest_of, every_batch, loss_metrics, mean_loss
+from regard.tasks.recipe import PreparedRun, Setup, digest_of, every_batch, loss_metrics, mean_loss
 from regard.tasks.subject import (
     EXTRA,
     LENGTHS,
     SeeingSubject,
 )
 from regard.tokens import PAD, TextTokenizer, TokenizerPair, as_arrays
-from regard.training.events import Tell, counting, silent
+from regard.training.events import OnEvent, counting, silent
 from regard.training.validation import Validation, interval_error, share_error
 
 
-def prepare_caption(config: RunConfig, setup: Setup) -> Prepared:
+def prepare_caption(config: RunConfig, setup: Setup) -> PreparedRun:
     """Read pictures and captions, make or reload the tokenizer, build the model. Nothing is trained yet."""
     assert isinstance(config, CaptionConfig) and isinstance(config.model, CaptionerConfig)
     train, valid, format, notes = load_captions(config.data, setup.data_root, counting(setup.emit, "reading pictures"))
@@ -71,7 +71,7 @@ def prepare_caption(config: RunConfig, setup: Setup) -> Prepared:
         },
     )
     counts = f"{len(train.rows):,} training and {len(valid.rows):,} validation pictures, {len(batches):,} captions"
-    return Prepared(job, (*notes, f"{counts}, {tokenizer.size:,} words"))
+    return PreparedRun(job, (*notes, f"{counts}, {tokenizer.size:,} words"))
 
 
 def with_path(model: Any, data_root: Path | None) -> Any:
@@ -89,10 +89,10 @@ def without_path(model: Any) -> Any:
     return model.model_copy(update={"encoder": model.encoder.model_copy(update={"weights": ""})})
 
 
-def source_of(model: Any, store: Any, format: PictureFormat, tell: Tell = silent) -> Any:
+def source_of(model: Any, store: Any, format: PictureFormat, emit: OnEvent = silent) -> Any:
     """What batches show: pictures, or features of them where what sees does not learn."""
     learns = any(parameter.requires_grad for parameter in model.encoder.parameters())
-    return store if learns else features_of(model.encoder, store, format, counting(tell, "computing features"))
+    return store if learns else features_of(model.encoder, store, format, counting(emit, "computing features"))
 
 
 def _batches(
@@ -102,7 +102,7 @@ def _batches(
     format: PictureFormat,
     model: Any,
     seed: int | None,
-    tell: Tell,
+    emit: OnEvent,
 ) -> CaptionBatches:
     """Every caption with its picture; without a seed, for validation."""
     texts = [text for each in part.captions for text in each]
@@ -111,7 +111,7 @@ def _batches(
     if seed is not None:
         short = np.array([len(each) <= config.data.max_length for each in ids])
         ids, pictures = [each for each, keep in zip(ids, short, strict=True) if keep], pictures[short]
-    source = source_of(model, part.store, format, tell)
+    source = source_of(model, part.store, format, emit)
     return CaptionBatches(
         source,
         pictures,

@@ -24,7 +24,7 @@ from regard.tasks.classify.config import ClassifyConfig
 from regard.tasks.classify.predictor import TextClassifier
 from regard.tasks.config import RunConfig
 from regard.tasks.recipe import (
-    Prepared,
+    PreparedRun,
     Setup,
     class_weights,
     fingerprint,
@@ -48,7 +48,7 @@ from regard.training.validation import Validation, share_error
 SHOWN = 2  # validation texts shown to the person
 
 
-def prepare_classify(config: RunConfig, setup: Setup) -> Prepared:
+def prepare_classify(config: RunConfig, setup: Setup) -> PreparedRun:
     """Read the texts, make or reload the tokenizer, build the model. Nothing is trained yet."""
     assert isinstance(config, ClassifyConfig)
     data = config.data if reads_trees(config.model) else config.data.model_copy(update={"heads": ""})
@@ -92,7 +92,7 @@ def prepare_classify(config: RunConfig, setup: Setup) -> Prepared:
     )
     told = (*sets.notes, *uneven_notes(sets.labels, counts, "texts", config.train.class_weights))
     sizes = f"{len(sets.train):,} training and {len(sets.valid):,} validation texts, {len(sets.labels)} labels"
-    return Prepared(job, (*told, *_cut_note(sets.train, tokenizer, longest), sizes))
+    return PreparedRun(job, (*told, *_cut_note(sets.train, tokenizer, longest), sizes))
 
 
 def _are_pairs(texts: Sequence[Labelled]) -> bool | None:

@@ -19,7 +19,7 @@ from regard.data.pictures.load import Part, load_pictures
 from regard.evaluate.classification import f1_error, score_labels, top_k_accuracy
 from regard.tasks.classify_pictures.config import ClassifyPicturesConfig
 from regard.tasks.config import RunConfig
-from regard.tasks.recipe import Prepared, Setup, class_weights, fingerprint, label_metrics, uneven, uneven_notes
+from regard.tasks.recipe import PreparedRun, Setup, class_weights, fingerprint, label_metrics, uneven, uneven_notes
 from regard.tasks.subject import (
     NotApplicable,
     SeeingSubject,
@@ -34,7 +34,7 @@ SHOWN = 2  # validation pictures shown to the person
 MANY = 10  # classes from which on the five likeliest are scored too
 
 
-def prepare_classify_pictures(config: RunConfig, setup: Setup) -> Prepared:
+def prepare_classify_pictures(config: RunConfig, setup: Setup) -> PreparedRun:
     """Read the pictures, build the model. Nothing is trained yet."""
     assert isinstance(config, ClassifyPicturesConfig)
     sets = load_pictures(config.data, setup.data_root, counting(setup.emit, "reading pictures"))
@@ -63,7 +63,7 @@ def prepare_classify_pictures(config: RunConfig, setup: Setup) -> Prepared:
     shape = f"{sets.format.size} x {sets.format.size} x {sets.format.channels}"
     told = (*sets.notes, *uneven_notes(sets.names, counts, "pictures", config.train.class_weights))
     sizes = f"{len(sets.train.rows):,} training and {len(sets.valid.rows):,} validation pictures of {shape}"
-    return Prepared(job, (*told, f"{sizes}, {len(sets.names)} labels"))
+    return PreparedRun(job, (*told, f"{sizes}, {len(sets.names)} labels"))
 
 
 def validation(

@@ -24,7 +24,7 @@ from regard.tasks.fill.config import FillConfig
 from regard.tasks.fill.predictor import Filler
 from regard.tasks.generate.recipe import load_texts
 from regard.tasks.recipe import (
-    Prepared,
+    PreparedRun,
     Setup,
     every_batch,
     fingerprint,
@@ -43,7 +43,7 @@ from regard.training.events import Working
 from regard.training.validation import Validation
 
 
-def prepare_fill(config: RunConfig, setup: Setup) -> Prepared:
+def prepare_fill(config: RunConfig, setup: Setup) -> PreparedRun:
     """Read the text, make or reload the tokenizer, build the model. Nothing is trained yet."""
     assert isinstance(config, FillConfig) and isinstance(config.model, BertConfig)
     if config.data.context > config.model.max_length:
@@ -71,7 +71,7 @@ def prepare_fill(config: RunConfig, setup: Setup) -> Prepared:
     )
     sizes = [sum(len(ids) for ids in each.documents) for each in (batches, held)]
     counts = f"{sizes[0]:,} training and {sizes[1]:,} validation tokens, a vocabulary of {tokenizer.size:,}"
-    return Prepared(job, (*notes, counts))
+    return PreparedRun(job, (*notes, counts))
 
 
 def _batches(config: FillConfig, tokenizer: TextTokenizer, texts: list[str], seed: int) -> MaskedBatches:

@@ -26,7 +26,7 @@ from regard.inspect.probes import first_lines, prober
 from regard.tasks.config import RunConfig
 from regard.tasks.generate.config import GenerateConfig
 from regard.tasks.generate.predictor import Generator
-from regard.tasks.recipe import TOKENS, Prepared, Setup, digest_of, encoded, loss_metrics, mean_loss
+from regard.tasks.recipe import TOKENS, PreparedRun, Setup, digest_of, encoded, loss_metrics, mean_loss
 from regard.tasks.subject import (
     TEXT_LENGTHS,
     Subject,
@@ -40,7 +40,7 @@ VALIDATED = 4096  # tokens of a batch in validation, or more
 STREAMS = ("train.tokens", "valid.tokens")  # files of a run
 
 
-def prepare_generate(config: RunConfig, setup: Setup) -> Prepared:
+def prepare_generate(config: RunConfig, setup: Setup) -> PreparedRun:
     """Read the text, make or reload tokenizer and streams, build the model. Nothing is trained yet."""
     assert isinstance(config, GenerateConfig)
     train, valid, notes = load_texts(config.data, setup.data_root)
@@ -68,7 +68,7 @@ def prepare_generate(config: RunConfig, setup: Setup) -> Prepared:
     counts = (
         f"{len(streams[0]):,} training and {len(streams[1]):,} validation tokens, a vocabulary of {tokenizer.size:,}"
     )
-    return Prepared(job, (*notes, counts))
+    return PreparedRun(job, (*notes, counts))
 
 
 def load_texts(data: TextConfig, data_root: Path | None) -> tuple[list[str], list[str], tuple[str, ...]]:

@@ -25,7 +25,7 @@ from regard.inspect.probes import prober
 from regard.tasks.config import RunConfig
 from regard.tasks.recipe import (
     TOKENS,
-    Prepared,
+    PreparedRun,
     Setup,
     digest_of,
     encoded,
@@ -45,7 +45,7 @@ from regard.tasks.translate.config import TranslateConfig
 from regard.tasks.translate.evaluate import tokenizing
 from regard.tasks.translate.predictor import Translator
 from regard.tokens import PAD, TextTokenizer, TokenizerPair, as_arrays
-from regard.training.events import Tell, Working, silent
+from regard.training.events import OnEvent, Working, silent
 from regard.training.loop import Job
 from regard.training.validation import Validation, interval_error, share_error
 
@@ -53,7 +53,7 @@ RESAMPLES = 200  # of the validation sentences, to tell how much of their BLEU i
 
 
 @dataclass(frozen=True, eq=False)
-class PreparedTranslation(Prepared):
+class PreparedTranslation(PreparedRun):
     """With what its validations are made of."""
 
     bundle: BundleConfig
@@ -132,9 +132,9 @@ def _readable(pairs: list[Pair], tokenizers: TokenizerPair, longest: int | None)
     return [pair for pair, fit in zip(pairs, fits, strict=True) if fit], why
 
 
-def encode(pairs: Sequence[Pair], tokenizers: TokenizerPair, tell: Tell = silent) -> TokenPairs:
-    sources = list(encoded(tokenizers.source, [pair[0] for pair in pairs], tell, "encoding the source texts"))
-    targets = list(encoded(tokenizers.target, [pair[1] for pair in pairs], tell, "encoding the target texts"))
+def encode(pairs: Sequence[Pair], tokenizers: TokenizerPair, emit: OnEvent = silent) -> TokenPairs:
+    sources = list(encoded(tokenizers.source, [pair[0] for pair in pairs], emit, "encoding the source texts"))
+    targets = list(encoded(tokenizers.target, [pair[1] for pair in pairs], emit, "encoding the target texts"))
     return TokenPairs(as_arrays(sources, begin=False), as_arrays(targets, begin=True), PAD)
 
 
