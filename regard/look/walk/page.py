@@ -17,11 +17,12 @@ from regard.look.colors import scale_top
 from regard.look.pages.template import render
 from regard.look.walk.shades import shade_class, shade_rules
 from regard.look.walk.steps import (
+    DIGITS,
     Numbers,
     Shading,
     Step,
     Table,
-    WalkData,
+    Walk,
     format_cells,
     format_label,
     format_line,
@@ -33,17 +34,17 @@ PAPER_COLUMNS = 12  # that fit on paper; rows with more take several lines there
 MOST_CELLS = 5000  # of a folded table that a page holds; larger ones are in the JSON only
 
 
-def render_page(walk: WalkData, digits: int) -> str:
+def render_page(walk: Walk, digits: int = DIGITS) -> str:
     """The walk as a whole page."""
     return _render("walk.html", walk, digits)
 
 
-def render_fragment(walk: WalkData, digits: int) -> str:
+def render_fragment(walk: Walk, digits: int = DIGITS) -> str:
     """The walk as one element, for a notebook."""
     return _render("walk_fragment.html", walk, digits)
 
 
-def _render(template: str, walk: WalkData, digits: int) -> str:
+def _render(template: str, walk: Walk, digits: int) -> str:
     steps = [_step(step, digits) for step in walk.steps]
     return render(template, title=walk.title, summary=walk.summary, steps=steps, shades=Markup(shade_rules()))
 
