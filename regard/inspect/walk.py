@@ -15,8 +15,7 @@ from regard.errors import UsageError
 from regard.inspect.walk_attention import Choice, heads_walk, soft_walk
 from regard.look.layers import check_choice
 from regard.look.recorded import NAMES
-from regard.look.walk.steps import About, capital, quoted_token
-from regard.look.walk.walk import Walk
+from regard.look.walk.steps import About, Walk, capital, quoted_token
 from regard.predictor import Predictor, Reading, check_predictor
 from regard.tokens.words import is_special, word_label, words_of
 

@@ -71,6 +71,11 @@ RENDERERS = {
         fragment="regard.look.pages.map:picture_of",
         terminal="regard.look.terminal.map:draw_formation",
     ),
+    "Walk": Renderers(
+        page="regard.look.walk.page:render_page",
+        fragment="regard.look.walk.page:render_fragment",
+        terminal="regard.look.walk.terminal:draw",
+    ),
     "ChannelWeights": Renderers(
         figure="regard.look.figures.layers:draw_channels",
         fragment="regard.look.pages.map:picture_of",

@@ -1,8 +1,8 @@
 """The base of everything that shows itself: in a notebook, in a terminal, and as a file by its suffix.
 
-A class of data derives from `Shown` and says nothing about how it looks: who draws it in which medium is told by the table
-in `renderers`. A renderer is imported when something is drawn, here and nowhere else, so that data alone needs neither
-matplotlib nor rich nor templates.
+A class of data derives from `Written`, or from `Shown` if it has a figure, and says nothing about how it looks: who draws
+it in which medium is told by the table in `renderers`. A renderer is imported when something is drawn, here and nowhere
+else, so that data alone needs neither matplotlib nor rich nor templates.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ SUFFIXES = (*PICTURES, ".json", ".csv", ".html")  # of a map, a weighed text, li
 COLORFUL = ("256", "truecolor")  # what rich calls terminals that have enough colours for a scale
 
 
-class Shown:
-    """Something that shows itself. A subclass has `data`, and may have more texts than JSON to be saved as."""
+class Written:
+    """Something that shows itself in words and numbers. A subclass has `data`, and may be saved as more texts than JSON."""
 
     called: ClassVar[str] = "this"  # in a message: cannot tell how to write a map to ...
 
@@ -35,23 +35,9 @@ class Shown:
         """Everything as strict JSON holds it, once NaN is null."""
         raise NotImplementedError
 
-    def figure(self) -> Figure:
-        """A matplotlib figure."""
-        return self._draw("figure")
-
     def save(self, path: str | Path) -> Path:
         """Write it in the format that the suffix names, whole or not at all."""
-        path = Path(path)
-        suffix, texts = path.suffix.lower(), self._texts()
-        if suffix in PICTURES:
-            return write_bytes(path, as_file(self.figure(), suffix))
-        if suffix in texts:
-            return write_text(path, texts[suffix]())
-        raise UsageError(unknown_suffix(path, f"write {self.called}", (*PICTURES, *texts)))
-
-    def png(self, path: str | Path) -> Path:
-        """Write the figure as PNG, whatever the file is called."""
-        return write_bytes(path, self._repr_png_())
+        return self._save(Path(path), self._texts())
 
     def json(self) -> str:
         return json.dumps(finite(self.data()), ensure_ascii=False, allow_nan=False) + "\n"
@@ -59,6 +45,12 @@ class Shown:
     def _texts(self) -> Mapping[str, Callable[[], str]]:
         """The makers of each text that it can be saved as, by suffix, in the order in which messages name them."""
         return {".json": self.json}
+
+    def _save(self, path: Path, texts: Mapping[str, Callable[[], str]], others: tuple[str, ...] = ()) -> Path:
+        """Write one of the texts; a message that refuses the suffix names the `others`, too."""
+        if path.suffix.lower() in texts:
+            return write_text(path, texts[path.suffix.lower()]())
+        raise UsageError(unknown_suffix(path, f"write {self.called}", (*others, *texts)))
 
     def _draw(self, medium: Medium, *arguments: object, **options: object) -> Any:  # as the medium has it
         for kind in type(self).__mro__:
@@ -69,23 +61,42 @@ class Shown:
             f"{type(self).__name__} has no renderer for {medium}; the table of renderers names those it has"
         )
 
-    def _terminal(self, width: int, color: bool) -> str:
-        text: str = function(TERMINAL_TEXT)(self._draw("terminal", width, color), width, color)
+    def _terminal(self, width: int, color: bool, *arguments: object) -> str:
+        text: str = function(TERMINAL_TEXT)(self._draw("terminal", width, color, *arguments), width, color)
         return text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield self._draw("terminal", options.max_width, console.color_system in COLORFUL and not console.no_color)
+
+    def _repr_html_(self) -> str:
+        fragment: str = self._draw("fragment")
+        return fragment
+
+
+class Shown(Written):
+    """Something that shows itself as a figure, too."""
+
+    def figure(self) -> Figure:
+        """A matplotlib figure."""
+        return self._draw("figure")
+
+    def save(self, path: str | Path) -> Path:
+        """Write it in the format that the suffix names, whole or not at all."""
+        path = Path(path)
+        if path.suffix.lower() in PICTURES:
+            return write_bytes(path, as_file(self.figure(), path.suffix.lower()))
+        return self._save(path, self._texts(), PICTURES)
+
+    def png(self, path: str | Path) -> Path:
+        """Write the figure as PNG, whatever the file is called."""
+        return write_bytes(path, self._repr_png_())
 
     def _alternative(self) -> str:
         """The words for a reader who cannot see the picture."""
         return repr(self)
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield self._draw("terminal", options.max_width, console.color_system in COLORFUL and not console.no_color)
-
     def _repr_png_(self) -> bytes:
         return as_file(self.figure(), ".png")
-
-    def _repr_html_(self) -> str:
-        fragment: str = self._draw("fragment")
-        return fragment
 
 
 def function(name: str) -> Callable[..., Any]:

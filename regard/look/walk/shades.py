@@ -1,4 +1,4 @@
-"""Colours for numbers of both signs, and the sine and cosine table as blocks of colour in a terminal.
+"""Colours for numbers of both signs, and the style rules that shade the cells of a page.
 
 Paper is light: both signs get darker the farther they are from zero, orange above and purple below (ColorBrewer's PuOr,
 Brewer 2003). A terminal or a page on a dark ground is the other way round: both get brighter.
@@ -6,7 +6,10 @@ Brewer 2003). A terminal or a page on a dark ground is the other way round: both
 
 from __future__ import annotations
 
-from regard.look.colors import Color, color
+from functools import cache
+
+from regard.look.colors import GLOW, INK, Color, color, hexadecimal, ink_on
+from regard.look.walk.steps import Shading
 
 ABOVE: tuple[Color, ...] = (
     (255, 255, 255),
@@ -40,9 +43,43 @@ BELOW_DARK: tuple[Color, ...] = (
     (164, 152, 218),
     (214, 206, 246),
 )
+WEIGHTS_DARK: tuple[Color, ...] = ((27, 33, 39), *GLOW[2:8:2], (150, 232, 240))
+LEVELS = 16  # shades from nothing to the most, of each sign
 
 
 def signed(share: float, dark: bool = False) -> Color:
     """The colour of a number between -1 and 1."""
     above, below = (ABOVE_DARK, BELOW_DARK) if dark else (ABOVE, BELOW)
     return color(above if share >= 0 else below, abs(share))
+
+
+def shade_class(share: float, shading: Shading) -> str:
+    """The class of a cell at `share` of the greatest number, from -1 to 1."""
+    letter = "w" if shading == "weight" else "a" if share >= 0 else "b"
+    return f"{letter}{min(round(abs(share) * (LEVELS - 1)), LEVELS - 1)}"
+
+
+@cache
+def shade_rules() -> str:
+    """The style of all shades, on light and on dark ground."""
+    return f"{_rules(dark=False)}@media screen and (prefers-color-scheme: dark) {{\n{_rules(dark=True)}}}\n"
+
+
+def _rules(dark: bool) -> str:
+    """Cells a0 .. (above zero), b0 .. (below) and w0 .. (weights), and the bars of their legends."""
+    shares = [step / (LEVELS - 1) for step in range(LEVELS)]
+    ramps = {
+        "a": [signed(share, dark) for share in shares],
+        "b": [signed(-share, dark) for share in shares],
+        "w": [color(WEIGHTS_DARK if dark else INK, share) for share in shares],
+    }
+    rules = [
+        f".walk .{name}{step} {{ background: {hexadecimal(ground)}; color: {hexadecimal(ink_on(ground))}; }}"
+        for name, ramp in ramps.items()
+        for step, ground in enumerate(ramp)
+    ]
+    bars = {"signed": [*ramps["b"][::-1], *ramps["a"]], "weight": ramps["w"]}
+    for name, ramp in bars.items():
+        colors = ", ".join(map(hexadecimal, ramp))
+        rules.append(f".walk i.{name} {{ background: linear-gradient(to right, {colors}); }}")
+    return "\n".join(rules) + "\n"

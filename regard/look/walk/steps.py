@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypedDict
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,9 +19,14 @@ from regard.brief import brief, quoted
 from regard.errors import RegardError
 from regard.files import finite
 from regard.look.labels import visible, visible_title
+from regard.look.shown import Written
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 Array = np.ndarray  # float64
 Shading = Literal["signed", "weight", "plain"]  # of cells: both ways from zero, up from zero, or none
+DIGITS = 3  # behind the point, where a person does not say how many
 FEW_CELLS = 16  # of an array that is shown although it is folded
 
 
@@ -186,8 +192,10 @@ class About(TypedDict, total=False):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class WalkData:
-    """All numbers and words of a walk."""
+class Walk(Written):
+    """One query of one head, from its vector to what attention makes of it."""
+
+    called = "a walk"
 
     title: str
     summary: str
@@ -218,6 +226,31 @@ class WalkData:
     def json(self) -> str:
         """Every number in full precision; null is the minus infinity of a masked score."""
         return json.dumps(self.data(), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+
+    def text(self, width: int = 80, color: bool = False, digits: int = DIGITS) -> str:
+        """The walk for a terminal of that width, with so many digits behind the point."""
+        return self._terminal(width, color, digits)
+
+    def drawn(self, width: int, colored: bool, digits: int = DIGITS) -> Text:
+        """The same as rich has it."""
+        text: Text = self._draw("terminal", width, colored, digits)
+        return text
+
+    def html(self, digits: int = DIGITS) -> str:
+        """A whole page; nothing is loaded from elsewhere."""
+        page: str = self._draw("page", digits)
+        return page
+
+    def save(self, path: str | Path, digits: int = DIGITS) -> Path:
+        """Write the walk as .html, .json or .txt, whole or not at all."""
+        return self._save(Path(path), self._texts(digits))
+
+    def _texts(self, digits: int = DIGITS) -> dict[str, Callable[[], str]]:
+        return {
+            ".html": lambda: self.html(digits),
+            ".json": self.json,
+            ".txt": lambda: self.text(digits=digits) + "\n",
+        }
 
 
 # --- Numbers as a person reads them

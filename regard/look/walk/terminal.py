@@ -12,7 +12,7 @@ from rich.text import Text
 
 from regard.look.colors import GLOW, color, hexadecimal, ink_on, scale_top
 from regard.look.walk.shades import signed
-from regard.look.walk.steps import Numbers, Step, Table, WalkData, format_cells, format_label, format_line
+from regard.look.walk.steps import DIGITS, Numbers, Step, Table, Walk, format_cells, format_label, format_line
 
 WIDEST_LABEL = 16
 MOST_ROWS = 40  # of a table; what is more is cut in the middle
@@ -22,7 +22,7 @@ MORE, WHOLE = " more: ", "\u00a0more:\u00a0"  # of a sum: not to be broken over 
 SHADES = " ░▒▓█"  # from -1 to 1, where there is no colour
 
 
-def draw(walk: WalkData, width: int, colored: bool, digits: int) -> Text:
+def draw(walk: Walk, width: int, colored: bool, digits: int = DIGITS) -> Text:
     """Draw the whole walk."""
     lines = [Text(line, style="bold") for line in textwrap.wrap(walk.title, width)]
     lines += [Text(line) for line in textwrap.wrap(walk.summary, width)]

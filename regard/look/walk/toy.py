@@ -12,8 +12,7 @@ from regard.look.walk.embedding import Linear, sinusoid
 from regard.look.walk.heads import MultiHeadLook
 from regard.look.walk.heads_steps import heads_steps
 from regard.look.walk.softmax import LATER
-from regard.look.walk.steps import About, Array, Numbers, Step, quoted_token
-from regard.look.walk.walk import Walk
+from regard.look.walk.steps import About, Array, Numbers, Step, Walk, quoted_token
 
 TOKENS = ("she", "reads", "books")
 X = ((1, 0, 1, 0), (0, 2, 0, 1), (1, 1, 0, 1))
