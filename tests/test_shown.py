@@ -6,6 +6,7 @@ import importlib
 import io
 import subprocess
 import sys
+import tomllib
 from dataclasses import asdict
 from pathlib import Path
 
@@ -14,8 +15,10 @@ import pytest
 from rich.console import Console
 
 from regard.errors import RegardError, UsageError
+from regard.look.colors import INK, hexadecimal
 from regard.look.layers import ChannelWeights, MixingMatrices
 from regard.look.map import AttentionMap
+from regard.look.pages import template
 from regard.look.renderers import FIGURE_FILE, RENDERERS, TERMINAL_TEXT
 from regard.look.shown import Shown, Written, function
 from regard.look.words import RowTexts
@@ -72,3 +75,36 @@ def test_a_class_without_a_renderer_says_so() -> None:
 
     with pytest.raises(RegardError, match="Unknown has no renderer for figure"):
         Unknown().figure()
+
+
+# --- Files that pages are made of
+
+LOOK = Path(importlib.import_module("regard.look").__file__ or "").parent
+
+
+@pytest.mark.parametrize("path", sorted((LOOK / "static").iterdir()), ids=lambda path: path.name)
+def test_styles_and_scripts_stand_in_xml_as_they_are(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert not set("<&") & set(text) and "url(" not in text and "http" not in text
+
+
+def test_a_script_in_a_page_is_one_function_without_modules() -> None:
+    text = template.script("heatmap.js", "formation.js", call="formation(1, 2);")
+    assert text.startswith("(() => {") and text.rstrip().endswith("formation(1, 2);\n})();")
+    assert "import" not in text and "export" not in text and "function paint(" in text
+
+
+def test_the_ramp_of_the_theme_is_the_ramp_of_the_figures() -> None:
+    ramp = ", ".join(hexadecimal(each) for each in INK)
+    assert f"--ramp: linear-gradient(to right, {ramp});" in template.stylesheet("theme.css")
+
+
+def test_every_page_has_the_theme_and_every_text_is_escaped() -> None:
+    page = template.render("base.html", title='<b> & "x" \x1b')
+    assert "&lt;b&gt; &amp; &quot;x&quot; \\x1b" in page and "prefers-color-scheme: dark" in page
+
+
+def test_the_package_declares_its_templates_styles_and_scripts() -> None:
+    declared = tomllib.loads((LOOK.parents[1] / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    files = {path for pattern in declared["regard"] for path in LOOK.parent.glob(pattern)}
+    assert {path for name in ("templates", "static") for path in (LOOK / name).iterdir()} <= files
