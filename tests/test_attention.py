@@ -17,6 +17,7 @@ from regard.attention import (
     Lengths,
     Mask,
     MultiHead,
+    Rotary,
     Window,
     attend,
     attend_reference,
@@ -356,6 +357,27 @@ def torch_twin(module: MultiHead) -> nn.MultiheadAttention:
         twin.in_proj_bias.copy_(torch.cat([module.query.bias, module.key_value.bias]))
         twin.out_proj.load_state_dict(module.out.state_dict())
     return twin
+
+
+@pytest.mark.parametrize(("bias", "groups", "turned"), [(True, 3, False), (False, 1, False), (True, 1, True)])
+def test_projections_apart_are_one_product_of_all_of_them(bias: bool, groups: int, turned: bool) -> None:
+    """Queries, keys and values in one product with their matrices one above the other: outputs and gradients."""
+    torch.manual_seed(7)
+    rotary = Rotary(10) if turned else None
+    module = MultiHead(30, 3, role="causal", groups=groups, bias=bias, rotary=rotary).double()
+    x, outer = random(B, T, 30, seed=1).requires_grad_(), random(B, T, 30, seed=2)
+    layers, parameters = (module.query, module.key_value), [*module.parameters(), x]
+    biases = torch.cat([each.bias for each in layers]) if bias else None
+    parts = nn.functional.linear(x, torch.cat([each.weight for each in layers]), biases)
+    heads = parts.unflatten(-1, (3 + 2 * groups, 10)).transpose(1, 2)  # (B, H + 2 G, T, E)
+    both, v = heads.split([3 + groups, groups], dim=1)
+    q, k = (both if rotary is None else rotary(both)).split([3, groups], dim=1)
+    expected = module.out(attend_reference(q, k, v, mask=Causal()).transpose(1, 2).flatten(2))
+    wanted = torch.autograd.grad((expected * outer).sum(), parameters)
+    given = module(x, x, Causal())
+    found = torch.autograd.grad((given * outer).sum(), parameters)
+    for ours, theirs in zip((given, *found), (expected, *wanted), strict=True):
+        assert torch.allclose(ours, theirs, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("heads", [1, 3, 7])

@@ -84,6 +84,24 @@ def test_a_bundle_of_which_only_the_old_folder_is_left(tiny_bundle: Path) -> Non
     assert load_bundle(tiny_bundle).config.format == 1
 
 
+def test_the_names_of_the_first_format(tiny_bundle: Path) -> None:
+    """Every tensor of a Transformer as format 1 has always named it, spelled out: old bundles load."""
+    layers = {"attention": ("query", "key_value", "out"), "cross": ("query", "key_value", "out")}
+    layers["feed_forward"] = ("up", "down")
+    names = {"source.table.weight"}
+    names |= {f"{side}_norm.{kind}" for side in ("encoder", "decoder") for kind in ("weight", "bias")}
+    for side, parts in (("encoder", ("attention", "feed_forward")), ("decoder", tuple(layers))):
+        for stem in (f"{side}.{number}" for number in range(2)):
+            inside = [f"{part}.{layer}" for part in parts for layer in layers[part]]
+            inside += [f"around_{part}.norm" for part in parts]
+            names |= {f"{stem}.{layer}.{kind}" for layer in inside for kind in ("weight", "bias")}
+    old = load_file(tiny_bundle / "model.safetensors")
+    written = {name: old[name] + 0.5 for name in names}
+    save_file(written, tiny_bundle / "model.safetensors")
+    loaded = load_bundle(sign(tiny_bundle)).model.state_dict()
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in written.items())
+
+
 def test_metrics_are_not_needed_to_run(tiny_bundle: Path) -> None:
     (tiny_bundle / "metrics.json").unlink()
     (tiny_bundle / "README.md").unlink()

@@ -20,11 +20,12 @@ from regard.attention import (
     MultiHead,
     Score,
     SoftAttention,
+    add_score,
     make_score,
     record,
     softness,
 )
-from regard.attention.scores import Additive
+from regard.attention.scores import Additive, Dot
 from regard.attention.soft import Everywhere, PredictedPosition, SamePosition, make_place
 from regard.blocks.recurrent import Recurrent
 from regard.errors import UsageError
@@ -162,6 +163,15 @@ def test_a_score_is_its_formula(name: str) -> None:
 
 def test_there_are_six() -> None:
     assert set(SCORES) == set(FORMULAS) and len(SCORES) == 6
+
+
+def test_a_score_of_one_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regard.attention.scores.SCORES", dict(SCORES))
+    add_score("twice", lambda query_width, key_width, longest: Dot(query_width, key_width, 2.0))
+    q, memory = sides("dot")
+    assert torch.allclose(make_score("twice", q.size(-1), memory.size(-1))(q, memory), 2 * q @ memory.mT)
+    with pytest.raises(UsageError, match="there is a score dot already"):
+        add_score("dot", lambda query_width, key_width, longest: Dot(query_width, key_width))
 
 
 @pytest.mark.parametrize("name", ["cosine", "additive", "location", "general"])  # products have nothing to learn

@@ -10,7 +10,7 @@ from regard.attention.heads import MultiHead
 from regard.attention.masks import Blocks, Both, Causal, Dense, Lengths, Mask, Window
 from regard.attention.record import Seen, is_recorded, record
 from regard.attention.relative import Rotary
-from regard.attention.scores import SCORES, Score, make_score
+from regard.attention.scores import SCORES, Score, add_score, make_score
 from regard.attention.soft import AttentionPool, Look, SoftAttention
 
 channel.watchers.append(watch_foreign)
@@ -39,6 +39,7 @@ __all__ = [
     "StepCache",
     "Temperature",
     "Window",
+    "add_score",
     "attend",
     "attend_reference",
     "attention_weights",

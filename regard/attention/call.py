@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 import torch
 from torch import Tensor, nn
@@ -66,6 +66,21 @@ class Numbers:
 Role = Literal["self", "causal", "cross", "pool", "memory", "spatial", "channel"]
 Told = Tensor | Callable[[], Tensor]  # (B, H, T, S), or what computes it when asked
 Lazy = Callable[[], Tensor | None] | None
+
+
+class Shown(TypedDict, total=False):
+    """Fields of an `AttentionCall` that say how its weights are shown, each with the call's default where it is absent."""
+
+    mask: Mask | Tensor | None
+    bias: Tensor | None
+    scale: float | None
+    told: Told | None
+    sums_to_one: bool
+    gates: bool
+    plus: Tensor | None
+    visible: Lazy
+    stands_for: Lazy
+    has_exact: bool
 
 
 @dataclass(frozen=True, eq=False)

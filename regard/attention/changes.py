@@ -364,6 +364,12 @@ def changed(owner: nn.Module, role: Role, time: int = 0) -> Changed | None:
     return reduce(Changed.__or__, found) if found else None
 
 
+def has_other_weights(owner: nn.Module, role: Role) -> bool:
+    """Whether someone changes the weights of this attention now (in this thread)."""
+    change = changed(owner, role)
+    return change is not None and change.of_weights
+
+
 def is_changed(model: nn.Module) -> bool:
     """Whether someone changes this model, or a part of it, now (in this thread)."""
     active = channel.interventions.get()

@@ -3,28 +3,23 @@
     MultiHead(X, M) = Concat(head_1 .. head_H) W_O,   head_i = attend(X W_Q_i, M W_K_i, M W_V_i)
 
 The projections of all heads are one matrix each; keys and values share one product. X looks at M: at itself in
-self-attention, at the encoder's memory in cross-attention.
+self-attention, at the encoder's memory in cross-attention. Whatever heads do differently (a kernel, relative positions, a
+band) is a `Mechanism`; that they can be changed and recorded is the business of `attend_by`, through which all pass.
 """
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
-
-import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
 
-from regard.attention.attend import attention_scores, for_each_head, masked_softmax
 from regard.attention.cache import MemoryKeys, StepCache
 from regard.attention.call import Role
-from regard.attention.changes import changed
-from regard.attention.kernels.kernel import Kernel, KernelState, Setting, lengths_of
+from regard.attention.changes import has_other_weights
+from regard.attention.kernels.kernel import Kernel, KernelState, Setting
 from regard.attention.kernels.sparse import SlidingWindow
-from regard.attention.masks import Causal, Mask, Window
-from regard.attention.record import attend_seen, tell, tell_nothing
-from regard.attention.relative import Relative, RelativeValues, Rotary
-from regard.noise import dropout as drop
+from regard.attention.masks import Causal, Mask
+from regard.attention.mechanisms import Exact, KernelPass, KernelStep, Mechanism
+from regard.attention.record import attend_by
+from regard.attention.relative import Relative, Rotary
 
 
 class MultiHead(nn.Module):
@@ -65,26 +60,38 @@ class MultiHead(nn.Module):
         self.out = nn.Linear(width, width, bias=bias)
         self.rotary, self.kernel, self.relative = rotary, kernel, relative
         setting = Setting(heads, self.head_width, causal=True)
-        self.window = SlidingWindow(setting, reach=band - 1) if band > 1 else None
+        self.window = SlidingWindow(setting, reach=band - 1) if band else None
 
     def forward(self, x: Tensor, memory: Tensor, mask: Mask | None = None, distances: Tensor | None = None) -> Tensor:
         """x (B, T, D) looks at memory (B, S, D): (B, T, D). `distances` (B, T, S) are for relative positions."""
         if x is memory:
-            q, k, v = self._own(x)
-            plain = self.relative is None and self.scale is None and not (self.training and self.dropout)
-            banded = self.window is not None and plain and mask == Causal() and not self._has_other_weights()
-            if self.window is not None and banded:  # without a mask of T²
-                return self._joined(self._through_kernel(self.window, q, self._each(k), self._each(v), mask))
-            return self._look(q, k, v, self._banded(mask), distances=distances)
-        return self._look(self.queries(x), *self.keys_values(memory), mask)
+            return self.join(self.attend(*self.project_own(x), self._looking_at_itself(mask, distances)))
+        return self.join(self.attend(self.queries(x), *self.keys_values(memory), self._looking(mask)))
 
     def queries(self, x: Tensor) -> Tensor:
-        return self.query(x).unflatten(-1, (self.heads, self.head_width)).transpose(1, 2)  # (B, H, T, E)
+        """X W_Q, head by head: (B, H, T, E)."""
+        return self._split(self.query(x), self.heads)
 
     def keys_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        both = self.key_value(memory).unflatten(-1, (2, self.groups, self.head_width))  # (B, S, 2, G, E)
-        k, v = both.permute(2, 0, 3, 1, 4).unbind(0)  # each (B, G, S, E)
-        return k, v
+        """M W_K and M W_V, head by head: each (B, G, S, E)."""
+        k, v = self.key_value(memory).chunk(2, dim=-1)  # each (B, S, G * E)
+        return self._split(k, self.groups), self._split(v, self.groups)
+
+    def project_own(self, x: Tensor, start: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of x itself, whose first position is `start`; turned there, where positions turn."""
+        q = self._turned(self.queries(x), start)
+        if self.shares_keys:
+            return q, q, self._split(self.key_value(x), self.groups)
+        k, v = self.keys_values(x)
+        return q, self._turned(k, start), v
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mechanism: Mechanism, *, reused: bool = False) -> Tensor:
+        """What each head sees, changed and recorded if someone wants that: (B, H, T, E)."""
+        return attend_by(mechanism, self, self.role, q, k, v, reused=reused)
+
+    def join(self, seen: Tensor) -> Tensor:
+        """Concat(head_1 .. head_H) W_O: (B, H, T, E) -> (B, T, D)."""
+        return self.out(seen.transpose(1, 2).flatten(2))
 
     def project(self, memory: Tensor, mask: Mask | None) -> MemoryKeys:
         """A memory's keys and values, to be looked at step after step."""
@@ -92,7 +99,8 @@ class MultiHead(nn.Module):
 
     def look_at(self, x: Tensor, memory: MemoryKeys, place: int = 0) -> Tensor:
         """x (B, W, D), at `place` of each hypothesis, looks at the memory of its source: (B, W, D)."""
-        return self._look(self.queries(x), memory.keys, memory.values, memory.mask, place=place, together=True)
+        mechanism = self._looking(memory.mask, place=place, together=True)
+        return self.join(self.attend(self.queries(x), memory.keys, memory.values, mechanism))
 
     def start(self, rows: int, like: Tensor) -> StepCache | KernelState:
         """An empty past for so many hypotheses."""
@@ -103,142 +111,59 @@ class MultiHead(nn.Module):
     def read(self, x: Tensor, past: StepCache | KernelState) -> Tensor:
         """x (N, T, D), the next positions, join the past; each looks back: (N, T, D)."""
         before = past.filled
-        q, k, v = self._own(x, before)
+        q, k, v = self.project_own(x, before)
         if self.kernel is not None:
-            tell_nothing(self)
-            return self._joined(self._kept(self.kernel, self.kernel.read(q, self._each(k), self._each(v), past)))
+            return self.join(self.attend(q, k, v, KernelStep(self.kernel, self.kernel.read, past)))
         assert isinstance(past, StepCache)
         past.append(k, v)
-        banded = self._banded(Causal(before), before)
-        return self._look(q, *past.seen(), banded, start=before, reused=True, place=before)
+        mask = Causal(before) if self.window is None else self.window.band(Causal(before), before)
+        return self.join(self.attend(q, *past.seen(), self._exact(mask, start=before, place=before), reused=True))
 
     def step(self, x: Tensor, past: StepCache | KernelState) -> Tensor:
         """x (B, W, D), the newest position of each hypothesis, joins the past and looks back: (B, W, D)."""
         before, columns = past.filled, x.reshape(-1, 1, x.size(-1))  # (B * W, 1, D)
-        if self.band and self._has_other_weights():  # which may be of keys outside the band
+        if self.window is not None and has_other_weights(self, self.role):  # which may be of keys outside the band
             return self.read(columns, past).view_as(x)
-        q, k, v = self._own(columns, before)  # each (B * W, H or G, 1, E)
+        q, k, v = self.project_own(columns, before)  # each (B * W, H or G, 1, E)
         if self.kernel is not None:
-            tell_nothing(self)
-            seen = self._kept(self.kernel, self.kernel.step(q, self._each(k), self._each(v), past))
-            return self._joined(seen).view_as(x)
+            return self.join(self.attend(q, k, v, KernelStep(self.kernel, self.kernel.step, past))).view_as(x)
         assert isinstance(past, StepCache)
         past.append(k, v)
         keys, values = past.seen(self.band)
-        start = keys.size(-2) - 1  # of the query among the keys
-        return self._look(q, keys, values, mask=None, start=start, reused=True, place=before).view_as(x)
+        mechanism = self._exact(None, start=keys.size(-2) - 1, place=before)
+        return self.join(self.attend(q, keys, values, mechanism, reused=True)).view_as(x)
 
-    def _own(self, x: Tensor, start: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of x itself, in one product, turned to their positions."""
-        keys = 0 if self.shares_keys else self.groups
-        weight = torch.cat([self.query.weight, self.key_value.weight])
-        bias = None if self.query.bias is None else torch.cat([self.query.bias, self.key_value.bias])
-        parts = linear(x, weight, bias).unflatten(-1, (self.heads + keys + self.groups, self.head_width))
-        turned, v = parts.transpose(1, 2).split([self.heads + keys, self.groups], dim=1)  # (B, H + G, T, E)
-        if self.rotary is not None:
-            turned = self.rotary(turned, start)
-        if self.shares_keys:
-            return turned, turned, v
-        q, k = turned.split([self.heads, self.groups], dim=1)
-        return q, k, v
+    def _split(self, x: Tensor, heads: int) -> Tensor:
+        return x.unflatten(-1, (heads, self.head_width)).transpose(1, 2)  # (B, T, heads * E) -> (B, heads, T, E)
 
-    def _banded(self, mask: Mask | None, offset: int = 0) -> Mask | None:
-        if not self.band:
-            return mask
-        band = Window(self.band - 1 - offset, offset)
-        return band if mask is None else mask & band
+    def _turned(self, x: Tensor, start: int) -> Tensor:
+        return x if self.rotary is None else self.rotary(x, start)
 
-    def _each(self, x: Tensor) -> Tensor:
-        return for_each_head(x, self.heads)
+    def _looking_at_itself(self, mask: Mask | None, distances: Tensor | None) -> Mechanism:
+        """A band is the window kernel, or exact attention within it where a kernel cannot do what is asked."""
+        if self.window is None:
+            return self._looking(mask, distances=distances)
+        plain = self.relative is None and self.scale is None and not (self.training and self.dropout)
+        if plain and mask == Causal() and not has_other_weights(self, self.role):
+            return KernelPass(self.window, mask)
+        return self._exact(self.window.band(mask), distances=distances)
 
-    def _joined(self, seen: Tensor) -> Tensor:
-        return self.out(seen.transpose(1, 2).flatten(2))  # (B, H, T, E) -> (B, T, D)
-
-    def _look(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: Mask | None,
-        *,
-        start: int = 0,
-        distances: Tensor | None = None,
-        **seen: Any,
-    ) -> Tensor:
-        """`start`: of the queries among the keys. `seen`: what `attend_seen` is told besides (reused, place, together)."""
+    def _looking(
+        self, mask: Mask | None, distances: Tensor | None = None, place: int = 0, together: bool = False
+    ) -> Mechanism:
         if self.kernel is not None:
-            return self._joined(self._through_kernel(self.kernel, q, self._each(k), self._each(v), mask))
-        bias = None if self.relative is None else self.relative.bias(q, k.size(-2), start, distances)
-        if bias is not None and isinstance(self.relative, RelativeValues):
-            return self._joined(self._with_values(self.relative, q, k, v, mask, bias, start, distances, **seen))
+            return KernelPass(self.kernel, mask)
+        return self._exact(mask, distances, place=place, together=together)
+
+    def _exact(
+        self, mask: Mask | None, distances: Tensor | None = None, start: int = 0, place: int = 0, together: bool = False
+    ) -> Exact:
         rate = self.dropout if self.training else 0.0
-        return self._joined(
-            attend_seen(self, self.role, q, k, v, mask=mask, bias=bias, scale=self.scale, dropout=rate, **seen)
-        )  # of (B, H, T, E)
-
-    def _through_kernel(self, kernel: Kernel, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None) -> Tensor:
-        lengths = lengths_of(mask, kernel)
-        out = self._kept(kernel, kernel(q, k, v, lengths))
-        given = (q.detach(), k.detach(), lengths)
-        change = changed(self, self.role)
-        tell(
-            self,
-            self.role,
-            *(q, k, v, out),
-            mask=mask,
-            told=partial(kernel.weights, *given),
-            sums_to_one=kernel.sums_to_one,
-            visible=partial(kernel.visible, q.size(-2), k.size(-2), lengths, q.device),
-            stands_for=partial(kernel.exact, *given),
-            removed=() if change is None else change.removed(self.heads),
-        )
-        return out
-
-    def _kept(self, kernel: Kernel, out: Tensor) -> Tensor:
-        """What a kernel's heads saw, without those that are removed; its weights cannot be changed."""
-        change = changed(self, self.role)
-        if change is None:
-            return out
-        if change.of_weights:
-            kernel.refuse("be made softer or harder, or have its weights pinned")
-        return change.kept(out)
-
-    def _has_other_weights(self) -> bool:
-        """Whether someone changes the weights of this attention."""
-        change = changed(self, self.role)
-        return change is not None and change.of_weights
-
-    def _with_values(
-        self,
-        relative: RelativeValues,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: Mask | None,
-        bias: Tensor,
-        start: int,
-        distances: Tensor | None,
-        *,
-        reused: bool = False,
-        place: int = 0,
-        together: bool = False,
-    ) -> Tensor:
-        """Positions that also add to what is seen need the weights themselves."""
-        scores, change = attention_scores(q, k, bias=bias, scale=self.scale), changed(self, self.role)
-        weights = masked_softmax(scores, mask) if change is None else change.weights(scores, mask, place, together)
-        weights = weights.to(v.dtype)
-        kept = drop(weights, self.dropout) if self.training else weights  # (B, H, T, S)
-        plus = relative.values(kept, start, distances)
-        out = kept @ self._each(v) + plus
-        out = out if change is None else change.kept(out)
-        removed = () if change is None else change.removed(self.heads)
-        told = partial(tell, self, self.role, q, k, v, out, mask=mask, bias=bias, scale=self.scale)
-        told(told=kept, plus=plus, reused=reused, removed=removed)
-        return out
+        return Exact(mask, self.scale, rate, None, self.relative, distances, start, place, together)
 
 
 def _check_kernel(kernel: Kernel, *, relative: bool, dropout: float, band: int, scale: float | None) -> None:
-    """What a `MultiHead` cannot have beside a kernel."""
+    """Refuse what a `MultiHead` cannot have beside a kernel."""
     if relative and not kernel.can.bias:
         kernel.refuse("know positions that add to scores", "choose model.positions = rotary or sinusoidal")
     if dropout:

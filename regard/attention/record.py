@@ -14,19 +14,30 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Unpack
 
 from torch import Tensor, nn
 
 from regard.attention import channel
-from regard.attention.attend import attend, attention_scores, for_each_head
-from regard.attention.call import AttentionCall, Bounds, Lazy, Role, Told, holds, module_of, names_of
+from regard.attention.call import AttentionCall, Bounds, Role, Shown, holds, module_of, names_of
 from regard.attention.changes import changed
 from regard.attention.masks import Mask, as_mask
+from regard.attention.mechanisms import Exact, Mechanism
 from regard.attention.seen import Labels, Seen
 from regard.errors import UsageError
 
-__all__ = ["AttentionCall", "Labels", "Role", "Seen", "attend_seen", "is_recorded", "record", "tell", "tell_nothing"]
+__all__ = [
+    "AttentionCall",
+    "Labels",
+    "Role",
+    "Seen",
+    "attend_by",
+    "attend_seen",
+    "is_recorded",
+    "record",
+    "tell",
+    "tell_nothing",
+]
 
 
 @contextmanager
@@ -94,26 +105,28 @@ def attend_seen(
     scale: float | None = None,
     dropout: float = 0.0,
     reused: bool = False,
-    place: int = 0,
-    together: bool = False,
 ) -> Tensor:
-    """`attend`, changed if someone intervenes, and seen by the recorder if there is one.
+    """softmax(q kᵀ · scale + bias) v, for whoever can be changed and recorded: (B, H, T, E). See `attend_by`."""
+    return attend_by(Exact(mask, scale, dropout, bias), owner, role, q, k, v, reused=reused)
 
-    reused    k and v are buffers that the next step overwrites
-    place     of the first query among all queries; `together`: of every query, as of hypotheses of one step
+
+def attend_by(
+    mechanism: Mechanism, owner: nn.Module, role: Role, q: Tensor, k: Tensor, v: Tensor, *, reused: bool = False
+) -> Tensor:
+    """Attend by a mechanism: changed if someone intervenes, and seen by the recorder if there is one: (B, H, T, E).
+
+    `reused`: k and v are buffers that the next step overwrites.
     """
     if not channel.blocks:
-        return attend(q, k, v, mask=mask, bias=bias, scale=scale, dropout=dropout)
-    change, weights = changed(owner, role), None
-    if change is not None and change.of_weights:
-        scores = attention_scores(q, k, bias=bias, scale=scale)
-        weights = change.weights(scores, as_mask(mask), place, together).to(v.dtype)
-        out = weights @ for_each_head(v, q.size(1))
-    else:
-        out = attend(q, k, v, mask=mask, bias=bias, scale=scale, dropout=dropout)
-    removed = () if change is None else change.removed(q.size(1))
+        return mechanism.attend(q, k, v)
+    change = changed(owner, role)
+    out, shown = mechanism.attend_changed(q, k, v, change)
     out = out if change is None else change.kept(out)
-    tell(owner, role, q, k, v, out, mask=mask, bias=bias, scale=scale, told=weights, reused=reused, removed=removed)
+    if shown is None:
+        tell_nothing(owner)
+    else:
+        removed = () if change is None else change.removed(q.size(1))
+        tell(owner, role, q, k, v, out, reused=reused, removed=removed, **shown)
     return out
 
 
@@ -125,23 +138,15 @@ def tell(
     v: Tensor,
     out: Tensor,
     *,
-    mask: Mask | Tensor | None = None,
-    bias: Tensor | None = None,
-    scale: float | None = None,
-    told: Told | None = None,
-    sums_to_one: bool = True,
-    gates: bool = False,
-    plus: Tensor | None = None,
-    visible: Lazy = None,
-    stands_for: Lazy = None,
-    has_exact: bool = True,
     reused: bool = False,
     removed: tuple[int, ...] = (),
     time: int = 0,
+    **shown: Unpack[Shown],
 ) -> None:
     """Let the recorder see an attention that was computed, if there is a recorder. See `AttentionCall`.
 
-    time  which call of its module in this forward pass, from 0
+    time   which call of its module in this forward pass, from 0
+    shown  how its weights are shown, where they are not softmax(q kᵀ / √E)
     """
     seen = channel.recorder.get()
     if seen is None or seen.over or (path := seen.names.get(id(owner))) is None:
@@ -151,13 +156,12 @@ def tell(
     q, k, v, out = (tensor.detach() for tensor in (q, k, v, out))
     if reused:
         k, v = k.clone(), v.clone()
-    told = told.detach() if isinstance(told, Tensor) else told
-    plus, bias = (None if each is None else each.detach() for each in (plus, bias))
-    more = (bias, scale, told, sums_to_one, gates, plus, visible, stands_for, has_exact)
-    layer = seen.numbers.of(path, role, time)
+    fields = {name: each.detach() if isinstance(each, Tensor) else each for name, each in shown.items()}
+    fields["mask"] = as_mask(shown.get("mask"))
     named = channel.told(seen)
     batch = None if named is None else named.of(len(q))
-    seen.keep(AttentionCall(path, role, q, k, v, out, as_mask(mask), *more, layer, removed, batch=batch))
+    layer = seen.numbers.of(path, role, time)
+    seen.keep(AttentionCall(path, role, q, k, v, out, layer=layer, removed=removed, batch=batch, **fields))  # type: ignore[arg-type]
 
 
 def tell_nothing(owner: nn.Module) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -108,24 +109,30 @@ class Location(Score):
         return pad(q @ weight.mT, (0, keys.size(1) - len(weight)))  # (B, T, S)
 
 
-SCORES = ("cosine", "additive", "location", "general", "dot", "scaled-dot")
+ScoreFactory = Callable[[int, int, int], Score]  # width of queries, width of keys, most positions -> a score
+
+SCORES: dict[str, ScoreFactory] = {
+    "cosine": lambda query_width, key_width, longest: Cosine(query_width, key_width),
+    "additive": lambda query_width, key_width, longest: Additive(query_width, key_width),
+    "location": lambda query_width, key_width, longest: Location(query_width, longest),
+    "general": lambda query_width, key_width, longest: General(query_width, key_width),
+    "dot": lambda query_width, key_width, longest: Dot(query_width, key_width),
+    "scaled-dot": lambda query_width, key_width, longest: Dot(query_width, key_width, 1 / math.sqrt(query_width)),
+}
+
+
+def add_score(name: str, factory: ScoreFactory) -> None:
+    """Add a score of your own to those that `make_score` knows; a name that is taken is refused."""
+    if name in SCORES:
+        raise UsageError(f"there is a score {name} already", f"choose another name than {', '.join(SCORES)}")
+    SCORES[name] = factory
 
 
 def make_score(name: str, query_width: int, key_width: int, longest: int = 256) -> Score:
-    """The score of this name for queries and keys of these widths."""
-    if name == "cosine":
-        return Cosine(query_width, key_width)
-    if name == "additive":
-        return Additive(query_width, key_width)
-    if name == "location":
-        return Location(query_width, longest)
-    if name == "general":
-        return General(query_width, key_width)
-    if name == "dot":
-        return Dot(query_width, key_width)
-    if name == "scaled-dot":
-        return Dot(query_width, key_width, scale=1 / math.sqrt(query_width))
-    raise UsageError(f"no score {name}", nearest(name, SCORES))
+    """Build the score of this name for queries and keys of these widths."""
+    if name not in SCORES:
+        raise UsageError(f"no score {name}", nearest(name, SCORES))
+    return SCORES[name](query_width, key_width, longest)
 
 
 def _must_be_equal(what: str, query_width: int, key_width: int) -> None:

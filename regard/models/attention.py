@@ -10,7 +10,7 @@ from regard.attention import MultiHead, Role, Rotary
 from regard.attention.kernels import KERNELS, Kernel, Setting
 from regard.attention.relative import Relative, make_relative
 from regard.blocks.state_space import StateSpace
-from regard.errors import UsageError
+from regard.errors import UsageError, nearest
 from regard.models.configs.attention import AttentionConfig, ExactConfig, StateSpaceConfig
 from regard.models.configs.language import BertConfig, GPTConfig
 
@@ -56,8 +56,10 @@ def called(name: str) -> Iterator[None]:
 def make_kernel(
     config: AttentionConfig, width: int, heads: int, role: Role, number: int = 0, longest: int = 1024
 ) -> Kernel:
-    """The kernel that a configuration names; it refuses what it cannot do."""
+    """Build the kernel that a configuration names; it refuses what it cannot do."""
     setting = Setting(heads, width // heads, role == "causal", role == "cross", longest, number)
+    if config.kind not in KERNELS:
+        raise UsageError(f"no kernel {config.kind}", nearest(config.kind, KERNELS))
     return KERNELS[config.kind](setting, **config.model_dump(exclude={"kind"}))
 
 

@@ -18,7 +18,7 @@ from regard.attention.cache import StepCache
 from regard.attention.kernels.block_sparse import Layout, Part, attend_parts
 from regard.attention.kernels.kernel import Can, Kernel, Setting
 from regard.attention.kernels.parts import Columns, Drawn, First, Near, Summaries
-from regard.attention.masks import Dense, Lengths, Mask
+from regard.attention.masks import Dense, Lengths, Mask, Window
 from regard.errors import UsageError
 
 
@@ -109,6 +109,11 @@ class SlidingWindow(Sparse):
         if not self.globals:
             return Layout((near,), block, left, right)
         return Layout((near, First(self.globals)), block, left, right, everything=(First(),), whole=self.globals)
+
+    def band(self, mask: Mask | None, before: int = 0) -> Mask:
+        """A causal window as a mask of exact attention, joined with another; the first query has `before` keys before it."""
+        band = Window(self.reach - before, before)
+        return band if mask is None else mask & band
 
     def start(self, rows: int, like: Tensor) -> WindowState:
         if not self.causal:

@@ -1,0 +1,131 @@
+"""Mechanisms: how heads look from queries at keys and values, with everything but these three given beforehand.
+
+    Exact       softmax(q kᵀ · scale + bias) v: all pairs (Vaswani et al. 2017, eq. 1), with relative positions or without
+    KernelPass  a kernel over whole sequences: fewer pairs, or none
+    KernelStep  a kernel that goes on from its own state, token by token
+
+Each computes in two ways. `attend` is for when nobody looks on: only the output, as fast as can be. `attend_changed` is for
+when somebody records or intervenes: the output with what is changed in the weights, and what a recorder has to know to
+show it. `record.attend_by` chooses between them, and is the only caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from torch import Tensor
+
+from regard.attention.attend import attend, attention_scores, for_each_head, masked_softmax
+from regard.attention.call import Shown
+from regard.attention.changes import Changed
+from regard.attention.kernels.kernel import Kernel, KernelState, lengths_of
+from regard.attention.masks import Mask, as_mask
+from regard.attention.relative import Relative, RelativeValues
+from regard.noise import dropout as drop
+
+
+class Mechanism(Protocol):
+    """One way to attend: q (B, H, T, E), k and v (B, G, S, E) -> (B, H, T, E)."""
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Attend, nobody looking on."""
+        ...
+
+    def attend_changed(self, q: Tensor, k: Tensor, v: Tensor, change: Changed | None) -> tuple[Tensor, Shown | None]:
+        """Attend with changed weights, and how to show it; None: there are no weights to show."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Exact:
+    """softmax(q kᵀ · scale + bias) v over what the mask lets through; relative positions bring their own bias."""
+
+    mask: Mask | Tensor | None = None
+    scale: float | None = None  # None: 1 / √E
+    dropout: float = 0.0  # of weights
+    bias: Tensor | None = None  # it broadcasts to (B, H, T, S)
+    relative: Relative | None = None
+    distances: Tensor | None = None  # (B, T, S), for relative positions that the data give
+    start: int = 0  # of the first query among the keys
+    place: int = 0  # of the first query among all queries that there will be
+    together: bool = False  # every query stands at `place`, as those of hypotheses of one step
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if isinstance(self.relative, RelativeValues):
+            return self.attend_changed(q, k, v, None)[0]
+        return self._products(q, k, v, self._bias(q, k))
+
+    def attend_changed(self, q: Tensor, k: Tensor, v: Tensor, change: Changed | None) -> tuple[Tensor, Shown]:
+        bias = self._bias(q, k)
+        shown: Shown = {"mask": self.mask, "bias": bias, "scale": self.scale}
+        relative = self.relative if isinstance(self.relative, RelativeValues) else None
+        if relative is None and (change is None or not change.of_weights):
+            return self._products(q, k, v, bias), shown
+        weights = self._weights(q, k, bias, change).to(v.dtype)  # (B, H, T, S)
+        if relative is None:
+            return weights @ for_each_head(v, q.size(1)), {**shown, "told": weights}
+        weights = drop(weights, self.dropout)
+        plus = relative.values(weights, self.start, self.distances)  # (B, H, T, E)
+        return weights @ for_each_head(v, q.size(1)) + plus, {**shown, "told": weights, "plus": plus}
+
+    def _bias(self, q: Tensor, k: Tensor) -> Tensor | None:
+        return self.bias if self.relative is None else self.relative.bias(q, k.size(-2), self.start, self.distances)
+
+    def _products(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+        return attend(q, k, v, mask=self.mask, bias=bias, scale=self.scale, dropout=self.dropout)
+
+    def _weights(self, q: Tensor, k: Tensor, bias: Tensor | None, change: Changed | None) -> Tensor:
+        scores, mask = attention_scores(q, k, bias=bias, scale=self.scale), as_mask(self.mask)
+        if change is None:
+            return masked_softmax(scores, mask)
+        return change.weights(scores, mask, self.place, self.together)
+
+
+@dataclass(frozen=True, eq=False)
+class KernelPass:
+    """A kernel over whole sequences. Its effective map is computed only when someone asks the recording for it."""
+
+    kernel: Kernel
+    mask: Mask | None = None
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        k, v = for_each_head(k, q.size(1)), for_each_head(v, q.size(1))
+        return self.kernel(q, k, v, lengths_of(self.mask, self.kernel))
+
+    def attend_changed(self, q: Tensor, k: Tensor, v: Tensor, change: Changed | None) -> tuple[Tensor, Shown]:
+        kernel, lengths = self.kernel, lengths_of(self.mask, self.kernel)
+        refuse_other_weights(kernel, change)
+        out = self.attend(q, k, v)
+        given = (q.detach(), for_each_head(k, q.size(1)).detach(), lengths)
+        return out, {
+            "mask": self.mask,
+            "told": partial(kernel.weights, *given),
+            "sums_to_one": kernel.sums_to_one,
+            "visible": partial(kernel.visible, q.size(-2), k.size(-2), lengths, q.device),
+            "stands_for": partial(kernel.exact, *given),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class KernelStep:
+    """A kernel that goes on from its state: `go_on` is its `read` or its `step`, which has no weights to show."""
+
+    kernel: Kernel
+    go_on: Callable[[Tensor, Tensor, Tensor, KernelState], Tensor]
+    state: KernelState
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return self.go_on(q, for_each_head(k, q.size(1)), for_each_head(v, q.size(1)), self.state)
+
+    def attend_changed(self, q: Tensor, k: Tensor, v: Tensor, change: Changed | None) -> tuple[Tensor, None]:
+        refuse_other_weights(self.kernel, change)
+        return self.attend(q, k, v), None
+
+
+def refuse_other_weights(kernel: Kernel, change: Changed | None) -> None:
+    """The heads of a kernel can be removed; weights that it never has cannot be changed."""
+    if change is not None and change.of_weights:
+        kernel.refuse("be made softer or harder, or have its weights pinned")
