@@ -29,11 +29,12 @@ reveal_type(regard.load("run"))
 """
 
 
-def test_an_editor_knows_what_a_loaded_model_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_editor_knows_what_a_loaded_model_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mypy = pytest.importorskip("mypy.api")
+    (tmp_path / "typed.py").write_text(TYPED)
     monkeypatch.chdir(ROOT)  # its cache is there
-    out, err, code = mypy.run(["--config-file", "pyproject.toml", "-c", TYPED])
-    assert (code, err) == (0, ""), out
+    out, err, code = mypy.run(["--config-file", "pyproject.toml", str(tmp_path / "typed.py")])
+    assert (code, err) == (0, ""), out + err
     found = re.findall(r'Revealed type is "(.+)"', out)
     assert [re.sub(r"[a-z_]+\.", "", each) for each in found] == [
         "Translator", "Translation", "list[Generated]", "Filled", "Classified", "list[ClassifiedPicture]", "Caption",
