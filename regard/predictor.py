@@ -11,10 +11,10 @@ one that the model writes: one pass over it gives the same weights as the steps 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 import torch
@@ -28,6 +28,33 @@ from regard.look import SentenceAttention, sentence_of
 from regard.models.loss import target_log_probabilities
 from regard.runs import bundle_folder
 from regard.tokens import TextTokenizer
+
+JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None"
+Progress = Callable[[int, int], None]  # is told how many inputs are done, and of how many
+Cancel = Callable[[], bool]  # is asked between steps and batches whether to stop, such as `threading.Event().is_set`
+
+
+class Result:
+    """What a model predicts for one input. The base of frozen dataclasses that give their JSON themselves."""
+
+    def data(self) -> dict[str, JSON]:
+        """The result as JSON holds it, in the schema of docs/json.md, which Python and the command line share."""
+        raise NotImplementedError
+
+
+class Cancelled(Exception):
+    """What was asked for is not wanted any more: `cancel` said so between two steps or two batches."""
+
+
+def check_cancel(cancel: Cancel | None) -> None:
+    """Raise `Cancelled` where whoever asked wants to stop."""
+    if cancel is not None and cancel():
+        raise Cancelled("cancelled")
+
+
+def label_list(probabilities: Mapping[str, float]) -> list[JSON]:
+    """Labels with their probabilities, in their order, as a result's data has them."""
+    return [{"label": label, "probability": value} for label, value in probabilities.items()]
 
 
 @dataclass(frozen=True, eq=False)

@@ -277,7 +277,7 @@ def test_classify_has_a_line_for_each_line(folder: Path, capsys: Captured) -> No
     assert len(typed(capsys, "classify", stdin=f"{BAD}\n{GOOD}\n\n{BAD}\n")[1].splitlines()) == 4
     rows = [json.loads(line) for line in typed(capsys, "classify", GOOD, BAD, "--json")[1].splitlines()]
     assert [row["label"] for row in rows] == ["good", "bad"]
-    assert all(sum(row["probabilities"].values()) == pytest.approx(1.0) for row in rows)
+    assert all(sum(each["probability"] for each in row["labels"]) == pytest.approx(1.0) for row in rows)
     label, share = typed(capsys, "classify", GOOD, "--scores")[1].rstrip("\n").split("\t")
     assert label == "good" and float(share) == pytest.approx(rows[0]["probability"], abs=1e-4)
     assert "--second belongs to one TEXT" in refused(capsys, "classify", "a", "b", "--second", "c")

@@ -83,7 +83,8 @@ def test_a_folder_of_pictures_is_classified(folder: Path, capsys: Captured) -> N
     assert err == "model: runs/classify/1 (the newest run here; -m takes another)\n"
     code, out, _ = typed(capsys, "classify", "photo.jpg", "--json")
     row = json.loads(out)
-    assert code == 0 and sum(row["probabilities"].values()) == pytest.approx(1) and row["label"] in row["probabilities"]
+    shares = {each["label"]: each["probability"] for each in row["labels"]}
+    assert code == 0 and sum(shares.values()) == pytest.approx(1) and row["label"] in shares
 
 
 def test_what_classify_refuses(folder: Path, capsys: Captured) -> None:

@@ -25,7 +25,6 @@ from regard.tasks.configure import check_run
 from regard.tasks.generate.config import GenerateConfig
 from regard.tasks.generate.predictor import Generator
 from regard.tasks.generate.recipe import load_texts
-from regard.tasks.trained import load_model
 
 
 def trained_context(run: str | Path) -> int:
@@ -134,7 +133,7 @@ def extrapolate(
     for run in runs:
         _check_task(run)
     texts = read_documents(on).texts if on else validation_texts(runs)
-    readers = [Reader(str(run), load_model(run, device), texts, context or trained_context(run)) for run in runs]
+    readers = [Reader(str(run), Generator.load(run, device), texts, context or trained_context(run)) for run in runs]
     if interpolate and not any(reader.turns for reader in readers):
         raise UsageError("to interpolate is for rotary positions, which none of these models has", "leave it out")
     ways = (False, True) if interpolate else (False,)

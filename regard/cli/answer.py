@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,10 @@ from regard.cli.options import Device, Model
 from regard.cli.output import json_line, one_line, printable, results, say
 from regard.data.pictures.config import is_picture
 from regard.errors import UsageError
+
+if TYPE_CHECKING:
+    from regard.look.pictures import PictureMap
+    from regard.tasks.answer.predictor import Answer, QuestionAnswerer
 
 CHUNK = 64  # questions answered together
 
@@ -55,27 +59,28 @@ def answer(
     _check_questions(questions)
     run = model or newest_run("answer")
     asked = _of_each(pictures(None, "answer"), questions) if several else arguments([(picture, q) for q in questions])
-    predictor = load_model(run, device, "answer")
-    _say_unknown(predictor, questions)
+    answerer: QuestionAnswerer = load_model(run, device, "answer")
+    _say_unknown(answerer, questions)
     if not several:
-        _check_picture(predictor, picture)
+        _check_picture(answerer, picture)
 
-    def ask(items: list[Item]) -> list[Any]:
+    def ask(items: list[Item]) -> list[Answer]:
         grouped = groupby((item.value for item in items), key=lambda value: value[0])
         return [
-            found for file, values in grouped for found in predictor.answer(file, [question for _, question in values])
+            found for file, values in grouped for found in answerer.answer(file, [question for _, question in values])
         ]
 
     with answers(asked, ask, CHUNK, "answering") as answered:
         for each in answered:
             look = (
-                predictor.look(*each.item.value) if each.found is not None and (attention or out is not None) else None
+                answerer.look(*each.item.value) if each.found is not None and (attention or out is not None) else None
             )
             if look is not None and out is not None:  # before what is printed: the reader of stdout may have gone
                 say(f"wrote {look.save(out)}")
             columns = each.item.value[: 1 + (len(questions) > 1)] if several else ()
-            print(_as_json(each) if as_json else "\t".join([*map(printable, columns), *_answer(each, scores)]))
-            if look is not None and out is None:
+            cells = [*map(printable, columns), *_answer(each, scores)]
+            print(_as_json(each, look if attention else None) if as_json else "\t".join(cells))
+            if look is not None and out is None and not as_json:
                 results().print(look)
 
 
@@ -89,9 +94,9 @@ def _check_questions(questions: Sequence[str]) -> None:
         )
 
 
-def _say_unknown(predictor: Any, questions: Sequence[str]) -> None:
+def _say_unknown(answerer: QuestionAnswerer, questions: Sequence[str]) -> None:
     """Words that no question of the training had: the model reads them all alike."""
-    unknown = dict.fromkeys(word for question in questions for word in predictor.tokenizer.unknown_in(question))
+    unknown = dict.fromkeys(word for question in questions for word in answerer.tokenizer.unknown_in(question))
     if unknown:
         say(f"not among the words of the questions it learned from: {', '.join(map(one_line, unknown))}")
 
@@ -110,20 +115,20 @@ def _of_each(files: InputReader, questions: Sequence[str]) -> InputReader:
     return InputReader(chunks, files.total * len(questions))
 
 
-def _check_picture(predictor: Any, picture: str) -> None:
+def _check_picture(answerer: QuestionAnswerer, picture: str) -> None:
     """Read the one picture, so that what is wrong with it is told once and not for each question."""
     from regard.tasks.see import see
 
-    see(picture, predictor.format)
+    see(picture, answerer.format)
 
 
-def _answer(each: Answered[Any], scores: bool) -> list[str]:
+def _answer(each: Answered[Answer], scores: bool) -> list[str]:
     if each.found is None:
         return ["", ""] if scores else [""]
     return [each.found.answer, f"{each.found.probability:.4f}"] if scores else [each.found.answer]
 
 
-def _as_json(each: Answered[Any]) -> str:
+def _as_json(each: Answered[Answer], look: PictureMap | None) -> str:
     picture, question = each.item.value
     bad = {"picture": picture, "question": question, "error": str(each.error)}
-    return json_line(bad if each.found is None else asdict(each.found))
+    return json_line(bad if each.found is None else replace(each.found, attention=look).data())

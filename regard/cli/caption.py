@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.inputs import Answered, answers, pictures
+from regard.cli.inputs import Answered, Item, answers, pictures
 from regard.cli.model import check_model, check_out, load_model, newest_run
 from regard.cli.options import Beam, Device, Model, given
 from regard.cli.output import json_line, one_line, printable, results, say
 from regard.errors import UsageError
+
+if TYPE_CHECKING:
+    from regard.tasks.caption.predictor import Caption, Captioner
 
 CHUNK = 64  # pictures captioned together
 
@@ -50,26 +55,27 @@ def caption(
         options["beam"] = max(n_best, found_model.decode.get("beam", 1))
     check_model(run, device, "caption", decode=options)
     asked = pictures(files, "caption")
-    captioner = load_model(run, device, "caption")
-    options["attention"] = attention or out is not None
-    ask = lambda items: captioner.caption([item.value for item in items], **options)  # noqa: E731
+    captioner: Captioner = load_model(run, device, "caption")
+    looks = attention or out is not None
+
+    def ask(items: list[Item]) -> Sequence[Caption]:
+        return captioner.caption([item.value for item in items], attention=looks, **options)
+
     with answers(asked, ask, CHUNK, "captioning") as answered:
         for each in answered:
-            if out is not None and each.found is not None:  # before what is printed: the reader of stdout may have gone
-                say(f"wrote {each.found.attention.save(out, smooth=smooth)}")
-            for line in _as_lines(each, names=not asked.alone, as_json=as_json):
+            map = None if each.found is None else each.found.attention
+            if out is not None and map is not None:  # before what is printed: the reader of stdout may have gone
+                say(f"wrote {map.save(out, smooth=smooth)}")
+            for line in _as_lines(each, names=not asked.alone, as_json=as_json, attention=attention):
                 print(line)
-            if attention and out is None and each.found is not None:
-                results().print(each.found.attention)
+            if attention and out is None and map is not None and not as_json:
+                results().print(map)
 
 
-def _as_lines(each: Answered[Any], *, names: bool, as_json: bool) -> list[str]:
-    """Every caption of a picture, the best first."""
+def _as_lines(each: Answered[Caption], *, names: bool, as_json: bool, attention: bool) -> list[str]:
+    """Every caption of a picture, the best first; in JSON with where the model looked, if that was asked for."""
     name = f"{printable(each.item.where)}\t" if names else ""
     if each.found is None:
         return [json_line({"picture": each.item.value, "error": str(each.error)}) if as_json else name]
-    every = (each.found, *each.found.alternatives)
-    if not as_json:
-        return [f"{name}{one_line(one.text)}" for one in every]
-    rows = [{"picture": one.picture, "caption": one.text, "log_probability": one.log_probability} for one in every]
-    return [json_line(row) for row in rows]
+    every = (each.found if attention else replace(each.found, attention=None)).each()
+    return [json_line(one.data()) if as_json else f"{name}{one_line(one.text)}" for one in every]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -87,4 +86,4 @@ def _as_line(each: Answered[Any], names: bool, scores: bool) -> str:
 
 def _as_json(each: Answered[Any], sees: bool) -> str:
     bad = {"picture" if sees else "text": each.item.value, "error": str(each.error)}
-    return json_line(bad if each.found is None else asdict(each.found))
+    return json_line(bad if each.found is None else each.found.data())

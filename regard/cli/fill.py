@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,7 +13,7 @@ from regard.cli.options import AsJson, Device, Model
 from regard.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
-    from regard.tasks.fill.predictor import Filled
+    from regard.tasks.fill.predictor import Filled, Filler
 
 CHUNK = 32  # texts filled before the first of them is shown
 
@@ -37,7 +36,7 @@ def fill(
     A text without a gap is named on stderr and leaves an empty line; the exit code is 1. A newline is shown as ⏎.
     """
     asked = texts_or_lines(texts, as_text=as_text, what="a text with a [MASK]")
-    filler = load_model(model or newest_run("fill"), device, "fill")
+    filler: Filler = load_model(model or newest_run("fill"), device, "fill")
     filler.check_head()
     told: list[dict[str, Any]] = []
 
@@ -48,7 +47,7 @@ def fill(
         for each in answered:
             if as_json:
                 bad = {"source": each.item.value, "error": str(each.error)}
-                told.append(bad if each.found is None else asdict(each.found))
+                told.append(bad if each.found is None else each.found.data())
             elif each.found is None:
                 print()
             else:

@@ -66,10 +66,7 @@ def generate(
     check_model(run, device, "generate", decode=decode)
     asked = _asked(prompts or [""], as_text)
     generator: Generator = load_model(run, device, "generate")
-    from regard.tasks.generate.predictor import check_stop
-
-    generator.options(decode)  # what is wrong is told before anything is written
-    check_stop(stop or [])
+    generator.check(stop or [], **decode)  # what is wrong is told before anything is written
 
     def ask(items: list[Item]) -> Sequence[Generated]:
         places = [item.place for item in items]
@@ -95,21 +92,10 @@ def _as_lines(each: Answered[Generated], as_json: bool) -> list[str]:
     """Every text that was written, and where it ends."""
     if each.found is None:
         return [json_line({"prompt": each.item.value, "error": str(each.error)}) if as_json else "\n---"]
-    every = (each.found, *each.found.alternatives)
+    every = each.found.each()
     if as_json:
-        return [json_line(as_data(one)) for one in every]
+        return [json_line(one.data()) for one in every]
     return [f"{for_terminal(str(one))}\n---" for one in every]
-
-
-def as_data(found: Generated) -> dict[str, Any]:
-    return {
-        "prompt": found.prompt,
-        "text": found.text,
-        "log_probability": found.log_probability,
-        "tokens": found.tokens,
-        "token_log_probabilities": found.token_log_probabilities,
-        "finished": found.finished,
-    }
 
 
 def for_terminal(text: str) -> str:
@@ -155,17 +141,16 @@ def _read(text: str) -> str:
 
 
 def _stream(generator: Generator, prompt: str, stop: list[str], decode: dict[str, Any]) -> None:
-    """Print the prompt, then each piece as it comes, and what the end adds."""
-    written = ""
+    """Print the prompt, then each piece as it comes."""
+    from regard.tasks.generate.pieces import TextPiece
 
-    def write(piece: str) -> None:
-        nonlocal written
-        written += piece
-        print(for_terminal(piece), end="", flush=True)
-
-    generator.tokenizer.encode(prompt)  # what is no text is told before anything is printed
+    events = generator.stream(prompt, stop=stop, **decode)  # what is no text is told before anything is printed
     print(for_terminal(prompt), end="", flush=True)
-    found = generator.generate(prompt, stop=stop, stream=write, **decode)
-    print(for_terminal(found.text[len(written) :]))
-    if not found.finished and sys.stderr.isatty():
-        say(f"(stopped after {len(found.tokens)} tokens; -n N writes more)")
+    for event in events:
+        if isinstance(event, TextPiece):
+            print(for_terminal(event.text), end="", flush=True)
+        elif not event.finished and sys.stderr.isatty():
+            print()
+            say(f"(stopped after {len(event.tokens)} tokens; -n N writes more)")
+        else:
+            print()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -73,7 +72,7 @@ def score(
         if as_json:
             print_json({"run": run, **total, "pairs": [_data(each) for each in found]})
         else:
-            say(f"{len(good):,} pairs, {total['tokens']:,} tokens, perplexity {total['perplexity']:.4g}")
+            say(f"{len(good):,} pairs, {total['token_count']:,} tokens, perplexity {total['perplexity']:.4g}")
 
 
 def _cells(score: PairScore) -> tuple[str, ...]:
@@ -91,7 +90,7 @@ def _data(each: Answered[PairScore]) -> dict[str, Any]:
     if each.found is None:
         source, target = each.item.value
         return {"source": source, "target": target, "error": str(each.error)}
-    return {**asdict(each.found), "perplexity": each.found.perplexity}
+    return each.found.data()
 
 
 def corpus(scores: Sequence[PairScore]) -> dict[str, Any]:
@@ -99,6 +98,6 @@ def corpus(scores: Sequence[PairScore]) -> dict[str, Any]:
     log_probability, tokens = sum(each.log_probability for each in scores), sum(each.tokens for each in scores)
     return {
         "log_probability": log_probability,
-        "tokens": tokens,
+        "token_count": tokens,
         "perplexity": math.exp(min(700.0, -log_probability / tokens)) if tokens else math.nan,
     }

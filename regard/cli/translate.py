@@ -122,24 +122,8 @@ def as_lines(each: Answered[Translation], several: bool, scores: bool) -> list[s
 
 
 def as_json_lines(each: Answered[Translation]) -> list[str]:
-    data = {"source": each.item.value, "error": str(each.error)} if each.found is None else as_data(each.found)
+    data = {"source": each.item.value, "error": str(each.error)} if each.found is None else each.found.data()
     return [json_line(data)]
-
-
-def as_data(found: Translation) -> dict[str, Any]:
-    data: dict[str, Any] = {
-        "source": found.source,
-        "text": found.text,
-        "score": found.score,
-        "log_probability": found.log_probability,
-        "tokens": found.tokens,
-        "token_log_probabilities": found.token_log_probabilities,
-    }
-    if found.alternatives:
-        data["alternatives"] = [as_data(each) for each in found.alternatives]
-    if found.attention is not None:
-        data["attention"] = found.attention.data()
-    return data
 
 
 def _scored(found: Translation) -> str:

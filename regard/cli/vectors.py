@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
@@ -15,6 +15,8 @@ from regard.errors import UsageError
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from regard.tasks.fill.predictor import Filler, TextVector
 
 CHUNK = 256  # texts read together
 ALIKE = 0.999  # of the cosine: what is nearer is the same to two digits
@@ -36,22 +38,23 @@ def vectors(
     """One vector of length 1 for each text, as JSON, a line each; the product of two says how alike the texts are."""
     if pooling not in (None, "mean", "cls"):
         raise UsageError(f"--pooling {pooling}: choose mean or cls")
+    how = cast("Literal['cls', 'mean'] | None", pooling)
     asked = texts_or_lines(texts, as_text=as_text)
-    filler = load_model(model or newest_run("fill"), device, "fill")
+    filler: Filler = load_model(model or newest_run("fill"), device, "fill")
     near, compared = Nearness(), []
 
-    def ask(items: list[Item]) -> Sequence[np.ndarray]:
-        return list(filler.vectors([item.value for item in items], pooling))
+    def ask(items: list[Item]) -> Sequence[TextVector]:
+        return filler.text_vectors([item.value for item in items], how)
 
     with output_to(out), answers(asked, ask, CHUNK, "reading") as answered:
         for each in answered:
             if each.found is not None:
-                near.add(each.item.value, each.found)
+                near.add(each.item.value, each.found.vector)
             if similar:
-                compared += [] if each.found is None else [(each.item.value, each.found)]
+                compared += [] if each.found is None else [(each.item.value, each.found.vector)]
                 continue
-            told = {"error": str(each.error)} if each.found is None else {"vector": each.found.tolist()}
-            print(json_line({"text": each.item.value, **told}))
+            bad = {"text": each.item.value, "error": str(each.error)}
+            print(json_line(bad if each.found is None else each.found.data()))
         if similar:
             _print_alike(compared)
         near.say()

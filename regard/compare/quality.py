@@ -24,7 +24,9 @@ from regard.runs import bundle_folder
 from regard.tasks.classify.evaluate import KEYS, evaluate_labels, read_labelled_test
 from regard.tasks.classify.predictor import TextClassifier
 from regard.tasks.evaluate_pictures import DRAWN, evaluate_answers, evaluate_captions, evaluate_pictures
+from regard.tasks.fill.predictor import Filler
 from regard.tasks.generate.evaluate import evaluate_text, field_of
+from regard.tasks.generate.predictor import Generator
 from regard.tasks.trained import load_model
 from regard.training.history import History, read_history
 
@@ -177,7 +179,8 @@ def compare_classifiers(
     first: list[bool] | None = None
     example = Labelled(sentence, "") if sentence is not None else _typical(texts)
     for name, folder in folders.items():
-        model: TextClassifier = load_model(folder, device, "classify")
+        model = load_model(folder, device, "classify")
+        assert isinstance(model, TextClassifier)
         found = evaluate_labels(model, texts, progress)
         p_value = None if first is None else mcnemar(first, found.right)
         first = found.right if first is None else first
@@ -217,6 +220,7 @@ def compare_language_models(
     key = field or field_of(next(iter(folders.values())))
     for name, folder in folders.items():
         model = load_model(folder, device)
+        assert isinstance(model, Generator | Filler)
         found = evaluate_text(model, files, field=key, progress=progress)
         notes = found.notes
         scores = {"bits per byte": found.bits_per_byte} if found.bits_per_byte is not None else {}

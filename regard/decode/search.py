@@ -4,7 +4,7 @@ Search knows a model as a `Stepper`: recurrent states and key-value caches are b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -94,9 +94,9 @@ class Sliding(Generic[S]):
 
 
 Stops = Callable[[list[int]], bool]
+Steps = Generator[Live, None, list[list[Hypothesis]]]
 
 
-@torch.inference_mode()
 def generate(
     stepper: Stepper[S],
     source: Any,
@@ -127,6 +127,36 @@ def generate(
 
     A source does not see the others: each gives what it would give alone, and leaves the batch when it is done.
     """
+    steps = search_steps(
+        stepper, source, prefix, end=end, limits=limits, options=options, also_end=also_end, forbidden=forbidden,
+        streams=streams, constraints=constraints, stops=stops,
+    )  # fmt: skip
+    while True:
+        try:
+            live = next(steps)
+        except StopIteration as done:
+            found: list[list[Hypothesis]] = done.value
+            return found
+        if watch is not None:
+            watch(live)
+
+
+@torch.inference_mode()
+def search_steps(
+    stepper: Stepper[S],
+    source: Any,
+    prefix: Tensor,
+    *,
+    end: int,
+    limits: Sequence[int],
+    options: DecodeConfig,
+    also_end: Sequence[int] = (),
+    forbidden: Sequence[int] = (),
+    streams: Sequence[int] | None = None,
+    constraints: Sequence[Filter] = (),
+    stops: Stops | None = None,
+) -> Steps:
+    """`generate` step by step: yields the hypotheses that go on after each, returns the best; closed, it computes no more."""
     streams = range(len(prefix)) if streams is None else streams
     _check_sources(prefix, limits, streams)
     if len(prefix) == 0:
@@ -139,8 +169,7 @@ def generate(
         logits, state = stepper.start(source, prefix)  # (B, 1, V)
     _check_ids((*ends, *forbidden), logits)
     while (move := search.advance(logits)) is not None:
-        if watch is not None:
-            watch(search.live)
+        yield search.live
         if move.rows is not None:
             state = stepper.keep(state, move.rows)
         if move.parents is not None:

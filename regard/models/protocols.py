@@ -1,12 +1,33 @@
-"""What a model can do beyond learning, as protocols: whoever needs it asks for it, and not for a class."""
+"""Protocols of what some models can do and others cannot: whoever needs it asks for it, and not for a class.
+
+Each has methods only, so that it can be asked of any module while a program runs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from torch import Tensor
+
+from regard.attention import Seen
+
+
+@runtime_checkable
+class HasSteps(Protocol):
+    """Goes on with sequences token by token (all of it: `regard.decode.search.Stepper`)."""
+
+    def start(self, source: Any, prefix: Tensor, /) -> tuple[Tensor, Any]: ...
+
+    def step(self, ids: Tensor, state: Any, /) -> tuple[Tensor, Any]: ...
+
+
+@runtime_checkable
+class HasDepths(Protocol):
+    """Tells how deep each parameter lies, so that layers can learn at different rates: 0 for embeddings."""
+
+    def depths(self) -> dict[str, int]: ...
 
 
 @runtime_checkable
@@ -21,3 +42,19 @@ class Countable(Protocol):
     """Counts something in the training texts before the first update, such as in how many of them a token occurs."""
 
     def fit(self, texts: Sequence[np.ndarray], /) -> None: ...
+
+
+@runtime_checkable
+class MixesPlaces(Protocol):
+    """Sees by mixing places with matrices, (P, P) in each layer, instead of attention."""
+
+    def mixing(self) -> list[Tensor]: ...
+
+
+@runtime_checkable
+class LooksFromClassToken(Protocol):
+    """Sees by attention between patches, from which a class token reads."""
+
+    def class_attention(self, seen: Seen, /) -> Tensor: ...
+
+    def rollout_map(self, seen: Seen, /) -> Tensor: ...

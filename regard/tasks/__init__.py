@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from inspect import signature
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from regard.errors import RegardError, UsageError, nearest
 from regard.tasks.config import RunConfig
@@ -15,23 +15,54 @@ from regard.tasks.examples import FILES, is_examples, keep, rows_of
 from regard.tasks.table import TASKS
 
 if TYPE_CHECKING:
+    from regard.predictor import Predictor
+    from regard.tasks.answer.predictor import QuestionAnswerer
+    from regard.tasks.caption.predictor import Captioner
+    from regard.tasks.classify.predictor import TextClassifier
+    from regard.tasks.classify_pictures.predictor import PictureLabeller
+    from regard.tasks.fill.predictor import Filler
+    from regard.tasks.generate.predictor import Generator
     from regard.tasks.run import RunResult
+    from regard.tasks.translate.predictor import Translator
     from regard.training.events import Event
 
 Data = str | Path | tuple[str, ...] | Mapping[str, Any] | Iterable[Any]
 
 
-def load(path: str | PathLike[str], device: str = "cpu") -> Any:
-    """A trained model from a run's or a bundle's folder, or of the run that `regard.train` gave.
+@overload
+def load(path: str | PathLike[str], device: str = ..., *, task: Literal["translate"]) -> Translator: ...
+@overload
+def load(path: str | PathLike[str], device: str = ..., *, task: Literal["generate"]) -> Generator: ...
+@overload
+def load(path: str | PathLike[str], device: str = ..., *, task: Literal["fill"]) -> Filler: ...
+@overload
+def load(path: str | PathLike[str], device: str = ..., *, task: Literal["classify"]) -> TextClassifier: ...
+@overload
+def load(path: str | PathLike[str], device: str = ..., *, task: Literal["classify-pictures"]) -> PictureLabeller: ...
+@overload
+def load(path: str | PathLike[str], device: str = ..., *, task: Literal["caption"]) -> Captioner: ...
+@overload
+def load(path: str | PathLike[str], device: str = ..., *, task: Literal["answer"]) -> QuestionAnswerer: ...
+@overload
+def load(path: str | PathLike[str], device: str = ..., *, task: None = ...) -> Predictor: ...
 
-    `regard.load("runs/translate/3").translate("...")`
+
+def load(path: str | PathLike[str], device: str = "cpu", *, task: str | None = None) -> Predictor:
+    """Load a trained model from a run's or a bundle's folder, or of the run that `regard.train` gave.
+
+    `regard.load("runs/translate/3", task="translate").translate("...")`: with `task`, an editor knows what the model can
+    do, and one of another task is refused.
     """
     from regard.tasks.trained import load_model
 
     if not isinstance(path, (str, PathLike)):
         given = type(path).__name__
         raise UsageError(f"regard.load takes the folder of a run, as in regard.load('runs/translate/1'), not a {given}")
-    return load_model(Path(path), device)
+    found = load_model(Path(path), device)
+    own = found.config.task
+    if task is not None and own != task:
+        raise UsageError(f"{path} is a model to {own}, not to {task}; say task={own!r}, or leave it out")
+    return found
 
 
 def train(

@@ -15,6 +15,7 @@ from regard.data.pictures.config import PictureFormat
 from regard.data.pictures.decode import Fitted, fit_picture, fitted, read_picture
 
 Picture = str | Path | np.ndarray  # a file, or bytes (height, width, channels)
+Pictures = list[str] | list[Path] | list[np.ndarray] | list[Picture] | tuple[Picture, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +26,13 @@ class SeenPicture:
     original: np.ndarray  # (height, width, 3)
     shown: np.ndarray  # (size, size, channels)
     place: Fitted  # of what is shown on the original
+
+
+def as_list(pictures: Picture | Pictures) -> tuple[list[Picture], bool]:
+    """Pictures as a list, and whether a person gave several: a list or a tuple, not one name or one array."""
+    if isinstance(pictures, (list, tuple)):
+        return list(pictures), True
+    return [pictures], False
 
 
 def see(picture: Picture, format: PictureFormat) -> SeenPicture:

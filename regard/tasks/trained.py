@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from regard.bundle import load_bundle
 from regard.errors import UsageError
+from regard.predictor import Predictor
 from regard.runs import bundle_folder
 from regard.tasks.table import TASKS
 
 
-def load_model(path: str | Path, device: str = "cpu", task: str | None = None) -> Any:
-    """The predictor of a bundle's folder or a run's; with `task`, only one that does it."""
+def load_model(path: str | Path, device: str = "cpu", task: str | None = None) -> Predictor:
+    """Load the predictor of a bundle's folder or a run's; with `task`, only one that does it."""
     bundle = load_bundle(bundle_folder(path), device)
     record = TASKS[bundle.config.task]
     if task is not None and task not in (record.name, record.verb):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import overload
 
 import numpy as np
 import torch
@@ -15,7 +15,8 @@ from regard.brief import brief, quoted
 from regard.bundle import Bundle
 from regard.data.batch import AnswerBatch, pad
 from regard.look.pictures import PictureMap
-from regard.predictor import Predictor
+from regard.models.pictures.answerer import Answerer
+from regard.predictor import JSON, Cancel, Predictor, Progress, Result, check_cancel, label_list
 from regard.tasks.caption.predictor import chosen_heads, word_panels
 from regard.tasks.see import Picture, SeenPicture, as_pixels, see
 from regard.tokens import PAD, TextTokenizer
@@ -24,7 +25,7 @@ TOGETHER = 64
 
 
 @dataclass(frozen=True)
-class Answer:
+class Answer(Result):
     """A question about a picture, and what the model answers."""
 
     picture: str
@@ -32,6 +33,7 @@ class Answer:
     answer: str
     probability: float
     probabilities: dict[str, float]  # of every answer, the likeliest first
+    attention: PictureMap | None = None  # where each word of the question looked
 
     def __str__(self) -> str:
         return self.answer
@@ -39,11 +41,21 @@ class Answer:
     def __repr__(self) -> str:
         return brief(self, quoted(self.picture), quoted(self.question), repr(self.answer), probability=self.probability)
 
+    def data(self) -> dict[str, JSON]:
+        found: dict[str, JSON] = {
+            "picture": self.picture,
+            "question": self.question,
+            "text": self.answer,
+            "probability": self.probability,
+            "labels": label_list(self.probabilities),
+        }
+        return found if self.attention is None else {**found, "attention": self.attention.data()}
+
 
 class QuestionAnswerer(Predictor):
     """A trained model that answers questions about pictures, ready to use."""
 
-    model: Any
+    model: Answerer
 
     def __init__(self, bundle: Bundle) -> None:
         assert bundle.config.pictures is not None
@@ -51,18 +63,33 @@ class QuestionAnswerer(Predictor):
         self.tokenizer, self.labels = bundle.tokenizer, bundle.config.labels
         self.format, self.longest = bundle.config.pictures, bundle.config.reads(64)
 
+    @overload
+    def answer(
+        self, picture: Picture, question: str, progress: Progress | None = ..., cancel: Cancel | None = ...
+    ) -> Answer: ...
+    @overload
+    def answer(
+        self,
+        picture: Picture,
+        question: list[str] | tuple[str, ...],
+        progress: Progress | None = ...,
+        cancel: Cancel | None = ...,
+    ) -> list[Answer]: ...
+
     def answer(
         self,
         picture: Picture,
         question: str | Sequence[str],
-        progress: Callable[[int, int], None] | None = None,
-    ) -> Any:
-        """The answer to a question about a picture, or to several."""
+        progress: Progress | None = None,
+        cancel: Cancel | None = None,
+    ) -> Answer | list[Answer]:
+        """Answer a question about a picture, or several; `cancel` is asked before each batch whether to stop."""
         asked = [question] if isinstance(question, str) else list(question)
         seen = see(picture, self.format)
         pixels = as_pixels([seen], self.format, self.device)
         out: list[Answer] = []
         for start in range(0, len(asked), TOGETHER):
+            check_cancel(cancel)
             part = asked[start : start + TOGETHER]
             shares = self.probabilities(pixels.expand(len(part), -1, -1, -1), part, start)
             out += [self._one(seen.name, text, row) for text, row in zip(part, shares, strict=True)]
@@ -72,7 +99,10 @@ class QuestionAnswerer(Predictor):
 
     @torch.inference_mode()
     def probabilities(self, pixels: Tensor, questions: Sequence[str], first: int = 0) -> np.ndarray:
-        """Of every answer to each question about its picture: (N, answers). `first`: the place of the first of them."""
+        """The probability of every answer to each question about its picture: (N, answers).
+
+        `first` is the place of the first question among all that were given.
+        """
         batch = self._batch(pixels, questions)
 
         def tokens(row: int) -> channel.Tokens:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast, overload
 
 import numpy as np
 import torch
@@ -18,19 +18,19 @@ from regard.config import check
 from regard.data.batch import CaptionBatch, pad
 from regard.decode.config import DecodeConfig
 from regard.decode.ranking import Hypothesis
-from regard.decode.search import generate
+from regard.decode.search import Stepper, generate
 from regard.errors import UsageError
 from regard.look.layers import check_choice
 from regard.look.pictures import Panel, PictureMap
-from regard.predictor import Predictor
-from regard.tasks.see import Picture, SeenPicture, as_pixels, see
+from regard.predictor import JSON, Cancel, Predictor, Progress, Result, check_cancel
+from regard.tasks.see import Picture, Pictures, SeenPicture, as_list, as_pixels, see
 from regard.tokens import BEGIN, END, PAD, UNKNOWN, as_arrays
 
 LONGEST = 40  # tokens of a caption where the options say nothing
 
 
 @dataclass(frozen=True)
-class Caption:
+class Caption(Result):
     """One caption. `score` ranks (length penalty included), `log_probability` is the model's own."""
 
     picture: str
@@ -48,6 +48,24 @@ class Caption:
     def __repr__(self) -> str:
         return brief(self, quoted(self.picture), quoted(self.text), score=self.score)
 
+    def each(self) -> tuple[Caption, ...]:
+        """This and the alternatives, the best first, each by itself."""
+        return replace(self, alternatives=()), *self.alternatives
+
+    def data(self) -> dict[str, JSON]:
+        found: dict[str, JSON] = {
+            "picture": self.picture,
+            "text": self.text,
+            "score": self.score,
+            "log_probability": self.log_probability,
+            "tokens": self.tokens,
+        }
+        if self.alternatives:
+            found["alternatives"] = [each.data() for each in self.alternatives]
+        if self.attention is not None:
+            found["attention"] = self.attention.data()
+        return found
+
 
 class Captioner(Predictor):
     """A trained writer of captions, ready to use."""
@@ -60,21 +78,30 @@ class Captioner(Predictor):
         self.tokenizer = bundle.tokenizer
         self.format = bundle.config.pictures
 
+    @overload
+    def caption(self, pictures: Picture, *, attention: bool = ..., **options: Any) -> Caption: ...
+    @overload
+    def caption(self, pictures: Pictures, *, attention: bool = ..., **options: Any) -> list[Caption]: ...
+
     def caption(
         self,
-        pictures: Picture | Sequence[Picture],
+        pictures: Picture | Pictures,
         *,
         attention: bool = False,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Progress | None = None,
+        cancel: Cancel | None = None,
         **options: Any,
-    ) -> Any:
-        """The caption of a picture (a file or an array), or of several; `options` are those of decoding."""
-        several = isinstance(pictures, (list, tuple))
-        listed: Sequence[Picture] = pictures if several else [pictures]  # type: ignore[assignment,list-item]
-        decode, out = self.options(options), []
+    ) -> Caption | list[Caption]:
+        """Write the caption of a picture (a file or an array), or of several; `options` are those of decoding.
+
+        `cancel` is asked after each step whether to stop, which raises `Cancelled`.
+        """
+        listed, several = as_list(pictures)
+        decode, out = self.options(options), list[Caption]()
         for start in range(0, len(listed), decode.batch_sentences):
+            check_cancel(cancel)
             seen = [see(each, self.format) for each in listed[start : start + decode.batch_sentences]]
-            found = self.search(as_pixels(seen, self.format, self.device), decode, first=start)
+            found = self.search(as_pixels(seen, self.format, self.device), decode, first=start, cancel=cancel)
             out += [self._caption(each.name, hypotheses) for each, hypotheses in zip(seen, found, strict=True)]
             if attention:
                 out[start:] = [
@@ -88,13 +115,15 @@ class Captioner(Predictor):
         """The bundle's own decoding options, laid over by the given ones."""
         return check(DecodeConfig, {**self.config.decode.model_dump(), **over}, "decode")
 
-    def search(self, pixels: Tensor, options: DecodeConfig, first: int = 0) -> list[list[Hypothesis]]:
-        """The best captions of pictures as pixels (or as features)."""
+    def search(
+        self, pixels: Tensor, options: DecodeConfig, first: int = 0, cancel: Cancel | None = None
+    ) -> list[list[Hypothesis]]:
+        """The best captions of pictures as pixels (or as features); `first` is the place of the first among all."""
         limit = LONGEST if options.max_length is None else options.max_length
         places = range(first, first + len(pixels))
         with channel.reading(places, spell=self.tokenizer.labels):
             return generate(
-                self.model,
+                cast("Stepper[object]", self.model),
                 (pixels,),
                 torch.full((len(pixels), 1), BEGIN, device=self.device),
                 end=END,
@@ -102,6 +131,7 @@ class Captioner(Predictor):
                 options=options,
                 forbidden=(PAD, BEGIN, UNKNOWN),
                 streams=places,
+                watch=lambda _: check_cancel(cancel),
             )
 
     @torch.inference_mode()

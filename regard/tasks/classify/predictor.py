@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any, cast, overload
+from typing import cast, overload
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from regard.errors import UsageError
 from regard.inspect.texts import LONGEST, TOGETHER, Batch, LabelPredictor, Material, Texts, as_tuple
 from regard.look.words import WeighedText
 from regard.models.classifier import Classifier
-from regard.predictor import Reading, read_one
+from regard.predictor import JSON, Cancel, Progress, Reading, Result, check_cancel, label_list, read_one
 from regard.tokens import TextTokenizer
 
 BATCH_TOKENS = 8192
@@ -33,7 +33,7 @@ Tree = Sequence[int]  # for each word the place of its head; a root has itself o
 
 
 @dataclass(frozen=True)
-class Classified:
+class Classified(Result):
     """A text and what the model makes of it."""
 
     text: str
@@ -47,6 +47,15 @@ class Classified:
 
     def __repr__(self) -> str:
         return brief(self, quoted(self.text), repr(self.label), probability=self.probability)
+
+    def data(self) -> dict[str, JSON]:
+        return {
+            "text": self.text,
+            "second": self.second,
+            "label": self.label,
+            "probability": self.probability,
+            "labels": label_list(self.probabilities),
+        }
 
 
 class TextClassifier(LabelPredictor):
@@ -64,28 +73,44 @@ class TextClassifier(LabelPredictor):
         self.kind_of_tokens = self.config.tokens.kind if self.config.tokens is not None else "none"
 
     @overload
-    def classify(self, text: str, second: str | None = ..., *, heads: Tree | None = ...) -> Classified: ...
+    def classify(
+        self,
+        text: str,
+        second: str | None = ...,
+        progress: Progress | None = ...,
+        heads: Tree | None = ...,
+        cancel: Cancel | None = ...,
+    ) -> Classified: ...
     @overload
     def classify(
-        self, text: list[str], second: list[str] | None = ..., *, heads: list[Tree] | None = ...
+        self,
+        text: list[str] | tuple[str, ...],
+        second: Sequence[str | None] | None = ...,
+        progress: Progress | None = ...,
+        heads: Sequence[Tree | None] | None = ...,
+        cancel: Cancel | None = ...,
     ) -> list[Classified]: ...
 
     def classify(
         self,
-        text: str | list[str],
-        second: str | list[str] | None = None,
-        progress: Callable[[int, int], None] | None = None,
-        heads: Any = None,
+        text: str | Sequence[str],
+        second: str | Sequence[str | None] | None = None,
+        progress: Progress | None = None,
+        heads: Tree | Sequence[Tree | None] | None = None,
+        cancel: Cancel | None = None,
     ) -> Classified | list[Classified]:
-        """The label of a text or of several; `second` holds the other half where labels are of pairs, `heads` the head
-        of each word where positions are those of a tree.
+        """Classify a text, or several.
+
+        second  the other half, where labels are of pairs
+        heads   the head of each word, where positions are those of a tree
+        cancel  is asked before each batch whether to stop, which raises `Cancelled`
         """
         texts = [text] if isinstance(text, str) else list(text)
-        others = [second] if isinstance(second, str) else list(second or [None] * len(texts))  # type: ignore[list-item]
+        others = [second] if isinstance(second, str) else list(second or [None] * len(texts))
         if len(others) != len(texts):
             raise UsageError(f"{len(texts)} texts but {len(others)} second texts; give one for each")
-        trees = [heads] if isinstance(text, str) else list(heads or [None] * len(texts))
-        shares = self.probabilities(texts, others, progress, trees)
+        trees = cast("list[Tree | None]", [heads] if isinstance(text, str) else list(heads or [None] * len(texts)))
+        shares = self.probabilities(texts, others, progress, trees, cancel)
         out = [self._one(*each) for each in zip(texts, others, shares, strict=True)]
         return out[0] if isinstance(text, str) else out
 
@@ -103,15 +128,17 @@ class TextClassifier(LabelPredictor):
         self,
         texts: Sequence[str],
         others: Sequence[str | None] | None = None,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Progress | None = None,
         heads: Sequence[Tree | None] | None = None,
+        cancel: Cancel | None = None,
     ) -> np.ndarray:
-        """Of every label for each text: (texts, labels)."""
+        """The probability of every label for each text, or for each pair with `others`: (texts, labels)."""
         if not texts:
             return np.zeros((0, len(self.labels)))
         batches = self._batches(texts, others or [None] * len(texts), heads or [None] * len(texts))
         found, done = np.zeros((len(texts), len(self.labels))), 0
         for rows in batches.plan(0):
+            check_cancel(cancel)
             with channel.reading(rows.tolist(), partial(self._labels, [batches.texts[row] for row in rows])):
                 logits = self.model.logits(batches.take(rows).to(self.device))
             found[rows] = logits.double().softmax(dim=-1).cpu().numpy()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import overload
 
 import numpy as np
 import torch
@@ -14,17 +13,20 @@ from regard.attention import Seen, channel, record
 from regard.brief import brief, quoted
 from regard.bundle import Bundle
 from regard.data.batch import PictureBatch
+from regard.data.pictures.augment import normalise
 from regard.errors import UsageError
 from regard.look.layers import ChannelWeights, MixingMatrices, one_layer
 from regard.look.pictures import Panel, PictureMap
-from regard.predictor import Predictor
-from regard.tasks.see import Picture, SeenPicture, as_pixels, see
+from regard.models.pictures.classifier import PictureClassifier
+from regard.models.protocols import LooksFromClassToken, MixesPlaces
+from regard.predictor import JSON, Cancel, Predictor, Progress, Result, check_cancel, label_list
+from regard.tasks.see import Picture, Pictures, SeenPicture, as_list, as_pixels, see
 
 TOGETHER = 64
 
 
 @dataclass(frozen=True)
-class ClassifiedPicture:
+class ClassifiedPicture(Result):
     """A picture and what the model makes of it."""
 
     picture: str
@@ -38,25 +40,42 @@ class ClassifiedPicture:
     def __repr__(self) -> str:
         return brief(self, quoted(self.picture), repr(self.label), probability=self.probability)
 
+    def data(self) -> dict[str, JSON]:
+        return {
+            "picture": self.picture,
+            "label": self.label,
+            "probability": self.probability,
+            "labels": label_list(self.probabilities),
+        }
+
 
 class PictureLabeller(Predictor):
     """A trained classifier of pictures, ready to use."""
 
-    model: Any
+    model: PictureClassifier
 
     def __init__(self, bundle: Bundle) -> None:
         assert bundle.config.pictures is not None
         super().__init__(bundle)
         self.format, self.labels = bundle.config.pictures, bundle.config.labels
 
+    @overload
     def classify(
-        self, pictures: Picture | Sequence[Picture], progress: Callable[[int, int], None] | None = None
-    ) -> Any:
-        """The label of a picture (a file or an array), or of several."""
-        several = isinstance(pictures, (list, tuple))
-        listed: Sequence[Picture] = pictures if several else [pictures]  # type: ignore[assignment,list-item]
+        self, pictures: Picture, progress: Progress | None = ..., cancel: Cancel | None = ...
+    ) -> ClassifiedPicture: ...
+    @overload
+    def classify(
+        self, pictures: Pictures, progress: Progress | None = ..., cancel: Cancel | None = ...
+    ) -> list[ClassifiedPicture]: ...
+
+    def classify(
+        self, pictures: Picture | Pictures, progress: Progress | None = None, cancel: Cancel | None = None
+    ) -> ClassifiedPicture | list[ClassifiedPicture]:
+        """Classify a picture (a file or an array), or several; `cancel` is asked before each batch whether to stop."""
+        listed, several = as_list(pictures)
         out: list[ClassifiedPicture] = []
         for start in range(0, len(listed), TOGETHER):
+            check_cancel(cancel)
             seen = [see(each, self.format) for each in listed[start : start + TOGETHER]]
             shares = self.probabilities(np.stack([each.shown for each in seen]), start)
             out += [self._one(each.name, row) for each, row in zip(seen, shares, strict=True)]
@@ -66,9 +85,9 @@ class PictureLabeller(Predictor):
 
     @torch.inference_mode()
     def probabilities(self, shown: np.ndarray, first: int = 0) -> np.ndarray:
-        """Of every label for each fitted picture (N, size, size, channels): (N, labels). `first`: the place of the first."""
-        from regard.data.pictures.augment import normalise
-
+        """The probability of every label for fitted pictures (N, size, size, channels), of which `first` is the place of the
+        first among all that were given: (N, labels).
+        """
         pixels = normalise(torch.from_numpy(np.ascontiguousarray(shown)).permute(0, 3, 1, 2), self.format)
         batch = PictureBatch(pixels.to(self.device), torch.zeros(len(shown), dtype=torch.long, device=self.device))
         with channel.reading(range(first, first + len(shown))):
@@ -80,16 +99,19 @@ class PictureLabeller(Predictor):
         every = {self.labels[place]: float(shares[place]) for place in order}
         return ClassifiedPicture(name, self.labels[order[0]], float(shares[order[0]]), every)
 
-    def look(self, picture: Picture, layer: int | None = None, head: int | None = None) -> Any:
+    def look(
+        self, picture: Picture, layer: int | None = None, head: int | None = None
+    ) -> PictureMap | MixingMatrices | ChannelWeights:
         """Where the model looked: a ViT's class token, or the places that a network's spatial attention kept.
 
         Where there is none, what there is: weights of channels, or an MLP-Mixer's mixing of places.
         """
         seen, calls = self._recorded(picture)
-        if self.config.model.kind == "mixer":
-            matrices = tuple(matrix.detach().double().cpu().numpy() for matrix in self.model.encoder.mixing())
+        encoder = self.model.encoder
+        if isinstance(encoder, MixesPlaces):
+            matrices = tuple(matrix.detach().double().cpu().numpy() for matrix in encoder.mixing())
             return MixingMatrices(matrices, self.model.encoder.grid, "how each layer mixes places")
-        if self.config.model.kind != "vit" and not calls.only("spatial") and calls.only("channel"):
+        if not isinstance(encoder, LooksFromClassToken) and not calls.only("spatial") and calls.only("channel"):
             return self.channels(picture)
         panels, grid = self._panels(calls, layer, head)
         found = self.classify(picture)
@@ -102,10 +124,10 @@ class PictureLabeller(Predictor):
             caption=f"{found.label} {found.probability:.0%}",
         )
 
-    def _panels(self, seen: Any, layer: int | None, head: int | None) -> tuple[tuple[Panel, ...], tuple[int, int]]:
-        encoder = self.model.encoder
-        if self.config.model.kind == "vit":
-            return _vit_panels(encoder, seen, layer, head), encoder.grid
+    def _panels(self, seen: Seen, layer: int | None, head: int | None) -> tuple[tuple[Panel, ...], tuple[int, int]]:
+        encoder, grid = self.model.encoder, self.model.encoder.grid
+        if isinstance(encoder, LooksFromClassToken):
+            return _vit_panels(encoder, grid, seen, layer, head), grid
         if head is not None:
             raise UsageError(f"a {self.config.model.kind} has no heads; leave out --head")
         calls = seen.only("spatial")
@@ -136,9 +158,10 @@ class PictureLabeller(Predictor):
         return seen, calls
 
 
-def _vit_panels(encoder: Any, seen: Any, layer: int | None, head: int | None) -> tuple[Panel, ...]:
+def _vit_panels(
+    encoder: LooksFromClassToken, grid: tuple[int, int], seen: Seen, layer: int | None, head: int | None
+) -> tuple[Panel, ...]:
     """The rollout and the last layer's heads; or the heads of one layer; or one head."""
-    grid = encoder.grid
     found = encoder.class_attention(seen)[:, 0].double().cpu().numpy()  # (layers, H, P)
     number = one_layer(len(found), layer, head, found.shape[1])
     heads = found[number].reshape(-1, *grid)

@@ -30,7 +30,7 @@ from regard.inspect.texts import (
 from regard.look import SentenceAttention, sentence_of
 from regard.models.bert import Bert
 from regard.models.encoder_decoder import Memory
-from regard.predictor import Reading, read_one
+from regard.predictor import JSON, Cancel, Reading, Result, check_cancel, read_one
 from regard.tokens import MASK, TextTokenizer
 
 BATCH = 32  # texts read together
@@ -45,7 +45,7 @@ class Guess:
 
 
 @dataclass(frozen=True)
-class Filled:
+class Filled(Result):
     """A text with its gaps, the likeliest guesses for each, and the text with the best guess in every gap."""
 
     source: str
@@ -57,6 +57,24 @@ class Filled:
 
     def __repr__(self) -> str:
         return brief(self, quoted(self.text))
+
+    def data(self) -> dict[str, JSON]:
+        gaps: list[JSON] = [
+            [{"token": each.token, "probability": each.probability} for each in gap] for gap in self.gaps
+        ]
+        return {"source": self.source, "text": self.text, "gaps": gaps}
+
+
+@dataclass(frozen=True, eq=False)
+class TextVector(Result):
+    """A text and its vector, of length 1."""
+
+    text: str
+    vector: np.ndarray  # (D,)
+
+    def data(self) -> dict[str, JSON]:
+        vector: list[float] = self.vector.tolist()
+        return {"text": self.text, "vector": vector}
 
 
 class Filler(TextPredictor):
@@ -102,16 +120,23 @@ class Filler(TextPredictor):
             raise UsageError("this model gives vectors only, it has no head that fills gaps; try: regard vectors")
 
     @torch.inference_mode()
-    def vectors(self, texts: Sequence[str], pooling: Literal["cls", "mean"] | None = None) -> np.ndarray:
+    def vectors(
+        self, texts: Sequence[str], pooling: Literal["cls", "mean"] | None = None, cancel: Cancel | None = None
+    ) -> np.ndarray:
         """One vector of length 1 for each text, (texts, D): close vectors are of texts that mean alike."""
         how: str = pooling or self.config.model.pooling  # type: ignore[union-attr]
         ids = [self._framed(self.tokenizer.encode(text)) for text in texts]
         order = sorted(range(len(ids)), key=lambda place: -len(ids[place]))
         found = np.zeros((len(texts), self.config.model.width))
         for start in range(0, len(order), BATCH):
+            check_cancel(cancel)
             group = order[start : start + BATCH]
             found[group] = self._pooled([ids[place] for place in group], how, group)
         return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
+
+    def text_vectors(self, texts: Sequence[str], pooling: Literal["cls", "mean"] | None = None) -> list[TextVector]:
+        """`vectors`, each with its text."""
+        return [TextVector(*each) for each in zip(texts, self.vectors(texts, pooling), strict=True)]
 
     def read(self, text: str, second: str | None = None) -> Reading:
         """Read a text, with its gaps if it has any, as far as the model reads."""

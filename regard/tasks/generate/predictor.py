@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast, overload
@@ -19,8 +19,8 @@ from regard.config import check
 from regard.data.batch import TextBatch
 from regard.data.stream import TokenStream, evaluation_batches
 from regard.decode.config import DecodeConfig
-from regard.decode.ranking import Hypothesis, Live
-from regard.decode.search import Sliding, Stepper, generate
+from regard.decode.ranking import Hypothesis
+from regard.decode.search import Sliding, Stepper, Steps, search_steps
 from regard.errors import UsageError
 from regard.inspect.texts import (
     LONGEST,
@@ -35,18 +35,17 @@ from regard.inspect.texts import (
 from regard.look import SentenceAttention, sentence_of
 from regard.models.config import GPTLineConfig
 from regard.models.language import LanguageModel
-from regard.predictor import Reading, read_one
+from regard.predictor import JSON, Cancel, Reading, Result, check_cancel, read_one
+from regard.tasks.generate.pieces import NEAR, Pieces, TextPiece, added, before_stop, check_stop
 from regard.tokens import TextTokenizer
 
 LENGTH = 200  # most tokens where neither the person nor the model says how many
 ANY_LENGTH = 512  # tokens of a window where the model reads any number
 BATCH = 16  # windows of text scored together
-NEAR = 8  # tokens that are enough to know how the next one is decoded
-NO_LETTER = "\ufffd"  # what decoding puts for bytes that are no UTF-8
 
 
 @dataclass(frozen=True)
-class Generated:
+class Generated(Result):
     """How one text goes on."""
 
     prompt: str
@@ -65,10 +64,30 @@ class Generated:
     def __repr__(self) -> str:
         return brief(self, quoted(str(self)), score=self.score)
 
+    def each(self) -> tuple[Generated, ...]:
+        """This and the alternatives, the best first, each by itself."""
+        return replace(self, alternatives=()), *self.alternatives
+
+    def data(self) -> dict[str, JSON]:
+        found: dict[str, JSON] = {
+            "prompt": self.prompt,
+            "text": self.text,
+            "score": self.score,
+            "log_probability": self.log_probability,
+            "tokens": self.tokens,
+            "token_log_probabilities": self.token_log_probabilities,
+            "finished": self.finished,
+        }
+        if self.alternatives:
+            found["alternatives"] = [each.data() for each in self.alternatives]
+        if self.attention is not None:
+            found["attention"] = cast("JSON", self.attention.data())
+        return found
+
 
 @dataclass(frozen=True)
-class TextScore:
-    """What a model thinks of a given text."""
+class TextScore(Result):
+    """The probability that a model gives to a given text."""
 
     text: str
     log_probability: float
@@ -82,6 +101,15 @@ class TextScore:
     def bits_per_byte(self) -> float:
         return -self.log_probability / math.log(2) / max(1, len(self.text.encode()))
 
+    def data(self) -> dict[str, JSON]:
+        return {
+            "text": self.text,
+            "log_probability": self.log_probability,
+            "token_count": self.tokens,
+            "perplexity": self.perplexity,
+            "bits_per_byte": self.bits_per_byte,
+        }
+
 
 class Generator(LanguagePredictor):
     """A trained language model, ready to use."""
@@ -93,7 +121,7 @@ class Generator(LanguagePredictor):
         self.tokenizer = bundle.tokenizer
 
     @overload
-    def generate(self, prompt: str, **options: Any) -> Generated: ...
+    def generate(self, prompt: str = ..., **options: Any) -> Generated: ...
     @overload
     def generate(self, prompt: Sequence[str], **options: Any) -> list[Generated]: ...
 
@@ -105,6 +133,7 @@ class Generator(LanguagePredictor):
         stream: Callable[[str], None] | None = None,
         attention: bool = False,
         places: Sequence[int] | None = None,
+        cancel: Cancel | None = None,
         **options: Any,
     ) -> Generated | list[Generated]:
         """Go on with a text, or several; `options` are those of decoding (sample, temperature, beam, max_length, ...).
@@ -113,26 +142,101 @@ class Generator(LanguagePredictor):
         stream     is called with each piece of the new text as soon as it is certain (one prompt, one sequence)
         attention  where each token looked: one pass over the prompt and the new text, equal to the steps that wrote it
         places     of the prompts in a longer input that comes in parts: samples depend on the place
+        cancel     is asked after each step whether to stop, which raises `Cancelled`
         """
         prompts = [prompt] if isinstance(prompt, str) else list(prompt)
-        alone = {"beam": 1, "n_best": 1} if stream is not None else {}  # a search over several cannot be streamed
-        decode = self.options({**alone, **options})
-        check_stop(stop)
-        ids = [[self.tokenizer.specials.begin, *self.tokenizer.encode(each)] for each in prompts]
-        watch = None if stream is None else self._streamed(ids, decode, stop, stream)
         numbers = range(len(prompts)) if places is None else places
+        if stream is not None:
+            place = numbers[0] if len(prompts) == 1 else None
+            events = self._streamed(prompts, options, stop=stop, attention=attention, place=place, cancel=cancel)
+            out = [_told(events, stream)]
+        else:
+            out = self._generate(prompts, self.options(options), stop, numbers, attention, cancel)
+        return out[0] if isinstance(prompt, str) else out
+
+    def check(self, stop: Sequence[str] = (), **options: Any) -> None:
+        """Refuse what `generate` would refuse of its stop strings and options."""
+        self.options(options)
+        check_stop(stop)
+
+    def stream(
+        self,
+        prompt: str = "",
+        *,
+        stop: Sequence[str] = (),
+        attention: bool = False,
+        place: int = 0,
+        cancel: Cancel | None = None,
+        **options: Any,
+    ) -> Iterator[TextPiece | Generated]:
+        """Go on with one text, piece by piece as each becomes certain; the last event is the whole of it.
+
+        Whoever closes the iterator stops the computing. Arguments are those of `generate`.
+        """
+        return self._streamed([prompt], options, stop=stop, attention=attention, place=place, cancel=cancel)
+
+    def _generate(
+        self,
+        prompts: Sequence[str],
+        decode: DecodeConfig,
+        stop: Sequence[str],
+        places: Sequence[int],
+        attention: bool,
+        cancel: Cancel | None,
+    ) -> list[Generated]:
+        check_stop(stop)
+        ids = [self._begun(each) for each in prompts]
         found: list[Generated | None] = [None] * len(prompts)
         for group in _of_equal_length(ids, decode.batch_sentences):
+            check_cancel(cancel)
             with channel.reading(group, spell=self.tokenizer.labels):
-                results = self._search([ids[i] for i in group], [numbers[i] for i in group], decode, stop, watch)
+                search = self._steps([ids[i] for i in group], [places[i] for i in group], decode, stop)
+                results = _last(search, cancel)
             for place, hypotheses in zip(group, results, strict=True):
-                one = self._generated(prompts[place], ids[place], hypotheses, stop)
-                seen = self._attention([*ids[place][1:], *hypotheses[0].ids]) if attention else None
-                found[place] = one if seen is None else replace(one, attention=seen)
-        out = [each for each in found if each is not None]
-        if watch is not None:
-            watch.finish(out[0].text)
-        return out[0] if isinstance(prompt, str) else out
+                check_cancel(cancel)
+                found[place] = self._generated(prompts[place], ids[place], hypotheses, stop, attention)
+        return [each for each in found if each is not None]
+
+    def _streamed(
+        self,
+        prompts: Sequence[str],
+        options: Mapping[str, Any],
+        *,
+        stop: Sequence[str],
+        attention: bool,
+        place: int | None,
+        cancel: Cancel | None,
+    ) -> Iterator[TextPiece | Generated]:
+        """Check the request now; the iterator that is returned does the work. `place` is None for several prompts."""
+        decode = self.options({"beam": 1, "n_best": 1, **options})  # a search over several cannot be streamed
+        check_stop(stop)
+        if place is None or decode.n_best > 1 or (decode.beam > 1 and not decode.sample):
+            raise UsageError("stream is for one prompt and one sequence; leave out beam and n_best, or stream")
+        prompt = prompts[0]
+        ids = self._begun(prompt)
+
+        def events() -> Iterator[TextPiece | Generated]:
+            pieces = Pieces(self.tokenizer, ids, stop)
+            search = self._steps([ids], [place], decode, stop)
+            while True:
+                check_cancel(cancel)
+                with channel.reading([0], spell=self.tokenizer.labels):  # not while someone else has the word
+                    try:
+                        live = next(search)
+                    except StopIteration as done:
+                        hypotheses = done.value[0]
+                        break
+                if piece := pieces.certain(live):
+                    yield piece
+            found = self._generated(prompt, ids, hypotheses, stop, attention)
+            if piece := pieces.rest(found.text, len(found.tokens)):
+                yield piece
+            yield found
+
+        return events()
+
+    def _begun(self, prompt: str) -> list[int]:
+        return [self.tokenizer.specials.begin, *self.tokenizer.encode(prompt)]
 
     def options(self, over: dict[str, Any]) -> DecodeConfig:
         """The bundle's own decoding options, laid over by the given ones."""
@@ -142,20 +246,14 @@ class Generator(LanguagePredictor):
             base["beam"] = 1
         return check(DecodeConfig, {**base, "batch_sentences": BATCH, **over}, "decode")
 
-    def _search(
-        self,
-        ids: list[list[int]],
-        places: list[int],
-        options: DecodeConfig,
-        stop: Sequence[str],
-        watch: _Stream | None,
-    ) -> list[list[Hypothesis]]:
+    def _steps(self, ids: list[list[int]], places: Sequence[int], options: DecodeConfig, stop: Sequence[str]) -> Steps:
+        """The search for how prompts of equal length go on, step by step."""
         special, size = self.tokenizer.specials, self.tokenizer.size
         unused = range(size, self.config.vocabulary[0])
         longest = self.config.model.longest
         limit = LENGTH if options.max_length is None else options.max_length
         stepper = cast("Stepper[object]", self.model)
-        return generate(
+        return search_steps(
             stepper if longest is None else cast("Stepper[object]", Sliding(stepper, longest)),
             None,
             torch.tensor(ids, device=self.device),
@@ -166,15 +264,7 @@ class Generator(LanguagePredictor):
             forbidden=sorted((special.all - special.ends) | set(unused)),
             streams=places,
             stops=self._stops(ids[0], stop) if stop else None,
-            watch=watch,
         )
-
-    def _streamed(
-        self, ids: list[list[int]], options: DecodeConfig, stop: Sequence[str], give: Callable[[str], None]
-    ) -> _Stream:
-        if len(ids) != 1 or options.n_best > 1 or (options.beam > 1 and not options.sample):
-            raise UsageError("stream is for one prompt and one sequence; leave out beam and n_best, or stream")
-        return _Stream(self.tokenizer, ids[0], stop, give)
 
     def _stops(self, prompt: list[int], stop: Sequence[str]) -> Callable[[list[int]], bool]:
         """Whether what was added holds a stop string; only its end is looked at, which is all that can be new."""
@@ -187,9 +277,12 @@ class Generator(LanguagePredictor):
 
         return stops
 
-    def _generated(self, prompt: str, ids: list[int], hypotheses: list[Hypothesis], stop: Sequence[str]) -> Generated:
-        each = [self._one(prompt, ids, hypothesis, stop) for hypothesis in hypotheses]
-        return each[0] if len(each) == 1 else replace(each[0], alternatives=tuple(each[1:]))
+    def _generated(
+        self, prompt: str, ids: list[int], hypotheses: list[Hypothesis], stop: Sequence[str], attention: bool
+    ) -> Generated:
+        first, *others = [self._one(prompt, ids, hypothesis, stop) for hypothesis in hypotheses]
+        seen = self._attention([*ids[1:], *hypotheses[0].ids]) if attention else None
+        return replace(first, alternatives=tuple(others), attention=seen)
 
     def _one(self, prompt: str, ids: list[int], found: Hypothesis, stop: Sequence[str]) -> Generated:
         return Generated(
@@ -203,16 +296,19 @@ class Generator(LanguagePredictor):
         )
 
     @torch.inference_mode()
-    def score(self, texts: Sequence[str], *, overlap: int | None = None) -> list[TextScore]:
+    def score(
+        self, texts: Sequence[str], *, overlap: int | None = None, cancel: Cancel | None = None
+    ) -> list[TextScore]:
         """The log-probability of each text, its end not counted; long ones in windows of the model's context."""
-        return [self._score(text, overlap, place) for place, text in enumerate(texts)]
+        return [self._score(text, overlap, place, cancel) for place, text in enumerate(texts)]
 
-    def _score(self, text: str, overlap: int | None, place: int) -> TextScore:
+    def _score(self, text: str, overlap: int | None, place: int, cancel: Cancel | None) -> TextScore:
         ids = np.array([self.tokenizer.specials.begin, *self.tokenizer.encode(text)])
         total, count, windows = 0.0, 0.0, 0
         shared = self.context // 2 if overlap is None else overlap
         stream = TokenStream(ids, self.tokenizer.size)
         for batch in evaluation_batches(stream, self.context, BATCH, shared) if len(ids) > 1 else ():
+            check_cancel(cancel)
             starts = [(windows + row) * (self.context - shared) for row in range(len(batch.ids))]
             with channel.reading([place] * len(starts), partial(self._labels, batch.ids), starts=starts):
                 part = self.model(batch.to(self.device)).parts["nll"]
@@ -284,47 +380,27 @@ class Generator(LanguagePredictor):
         return replace(found, notes=(f"the first {self.context} tokens; {beyond} more do not fit the context",))
 
 
-def added(tokenizer: TextTokenizer, prompt: Sequence[int], new: Sequence[int]) -> str:
-    """The text that new ids add behind a prompt's: decoding may join both, as where a letter is split over tokens.
-
-    Bytes that are no letter, or not yet one, are left out: what more ids add only ever comes behind.
-    """
-    before, whole = (tokenizer.decode(ids).replace(NO_LETTER, "") for ids in (prompt, [*prompt, *new]))
-    return whole[len(before) :]
-
-
-def check_stop(stop: Sequence[str]) -> None:
-    if not all(stop):
-        raise UsageError("an empty stop string ends every text before it begins; leave it out")
+def _told(events: Iterable[TextPiece | Generated], stream: Callable[[str], None]) -> Generated:
+    """Hand each piece to `stream`; the whole at the end."""
+    found: Generated | None = None
+    for event in events:
+        if isinstance(event, TextPiece):
+            stream(event.text)
+        else:
+            found = event
+    assert found is not None
+    return found
 
 
-def before_stop(text: str, stop: Sequence[str]) -> str:
-    """The text up to the first stop string in it."""
-    places = [place for each in stop if (place := text.find(each)) >= 0]
-    return text[: min(places)] if places else text
-
-
-class _Stream:
-    """Hands out new text as it becomes certain: whole letters, and nothing that may be the beginning of a stop string."""
-
-    def __init__(
-        self, tokenizer: TextTokenizer, prompt: list[int], stop: Sequence[str], give: Callable[[str], None]
-    ) -> None:
-        self.tokenizer, self.prompt, self.stop, self.give = tokenizer, prompt, stop, give
-        self.given = 0
-
-    def __call__(self, live: Live) -> None:
-        text = added(self.tokenizer, self.prompt, live.ids[0, 0].tolist())
-        certain = len(text)
-        for each in self.stop:
-            certain = min([certain, *(len(text) - n for n in range(1, len(each)) if text.endswith(each[:n]))])
-        self.finish(text[:certain])
-
-    def finish(self, text: str) -> None:
-        """Hand out what was not yet handed out of a text that is certain."""
-        if len(text) > self.given:
-            self.give(text[self.given :])
-            self.given = len(text)
+def _last(steps: Steps, cancel: Cancel | None) -> list[list[Hypothesis]]:
+    """Run a search to its end."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            found: list[list[Hypothesis]] = done.value
+            return found
+        check_cancel(cancel)
 
 
 def _of_equal_length(ids: list[list[int]], most: int) -> list[list[int]]:

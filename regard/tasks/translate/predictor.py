@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, cast, overload
@@ -27,12 +27,12 @@ from regard.inspect.texts import LONGEST, Batch, Material, PairPredictor, Texts,
 from regard.look import SentenceAttention, sentence_of
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.loss import target_log_probabilities
-from regard.predictor import Reading
+from regard.predictor import JSON, Cancel, Progress, Reading, Result, check_cancel
 from regard.tokens import BEGIN, END, PAD, UNKNOWN, TextTokenizer, as_arrays
 
 
 @dataclass(frozen=True)
-class Translation:
+class Translation(Result):
     """One translation. `score` ranks (length penalty included), `log_probability` is the model's own."""
 
     source: str
@@ -51,10 +51,25 @@ class Translation:
     def __repr__(self) -> str:
         return brief(self, quoted(self.text), score=self.score)
 
+    def data(self) -> dict[str, JSON]:
+        found: dict[str, JSON] = {
+            "source": self.source,
+            "text": self.text,
+            "score": self.score,
+            "log_probability": self.log_probability,
+            "tokens": self.tokens,
+            "token_log_probabilities": self.token_log_probabilities,
+        }
+        if self.alternatives:
+            found["alternatives"] = [each.data() for each in self.alternatives]
+        if self.attention is not None:
+            found["attention"] = cast("JSON", self.attention.data())
+        return found
+
 
 @dataclass(frozen=True)
-class PairScore:
-    """What a model thinks of a given translation."""
+class PairScore(Result):
+    """The probability that a model gives to a given translation."""
 
     source: str
     target: str
@@ -64,6 +79,15 @@ class PairScore:
     @property
     def perplexity(self) -> float:
         return float(torch.tensor(-self.log_probability / self.tokens).exp())
+
+    def data(self) -> dict[str, JSON]:
+        return {
+            "source": self.source,
+            "target": self.target,
+            "log_probability": self.log_probability,
+            "token_count": self.tokens,
+            "perplexity": self.perplexity,
+        }
 
 
 class Translator(PairPredictor):
@@ -78,41 +102,52 @@ class Translator(PairPredictor):
         self.tokenizers = bundle.tokenizers
 
     @overload
-    def translate(self, text: str, *, attention: bool = ..., **options: Any) -> Translation: ...
+    def translate(
+        self, text: str, *, attention: bool = ..., cancel: Cancel | None = ..., **options: Any
+    ) -> Translation: ...
     @overload
-    def translate(self, text: Sequence[str], *, attention: bool = ..., **options: Any) -> list[Translation]: ...
+    def translate(
+        self, text: Sequence[str], *, attention: bool = ..., cancel: Cancel | None = ..., **options: Any
+    ) -> list[Translation]: ...
 
     def translate(
         self,
         text: str | Sequence[str],
         *,
         attention: bool = False,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Progress | None = None,
         places: Sequence[int] | None = None,
+        cancel: Cancel | None = None,
         **options: Any,
     ) -> Translation | list[Translation]:
         """Translate a text, or several; `options` are those of decoding (beam, n_best, sample, seed, ...).
 
-        `places` are those of the texts in a longer input that comes in parts: samples depend on the place.
+        places  of the texts in a longer input that comes in parts: samples depend on the place
+        cancel  is asked after each step whether to stop, which raises `Cancelled`
         """
         texts = [text] if isinstance(text, str) else list(text)
         decode = self.options(options)
-        found = self._search(texts, decode, progress, range(len(texts)) if places is None else places)
+        found = self._search(texts, decode, progress, range(len(texts)) if places is None else places, cancel)
         out = [self._translation(source, hypotheses) for source, hypotheses in zip(texts, found, strict=True)]
         if attention:
-            out = [replace(each, attention=self.attention(each.source, each.ids, decode.softness)) for each in out]
+            out = [self._with_attention(each, decode.softness, cancel) for each in out]
         return out[0] if isinstance(text, str) else out
+
+    def _with_attention(self, found: Translation, soft: float, cancel: Cancel | None) -> Translation:
+        check_cancel(cancel)
+        return replace(found, attention=self.attention(found.source, found.ids, soft))
 
     def options(self, over: dict[str, Any]) -> DecodeConfig:
         """The bundle's own decoding options, laid over by the given ones."""
         return check(DecodeConfig, {**self.config.decode.model_dump(), **over}, "decode")
 
-    def score(self, pairs: Sequence[tuple[str, str]]) -> list[PairScore]:
+    def score(self, pairs: Sequence[tuple[str, str]], cancel: Cancel | None = None) -> list[PairScore]:
         """The log-probability of each given translation (teacher-forced)."""
         tokens = self.encode(pairs)
         scores: list[PairScore | None] = [None] * len(pairs)
         read, predicted = tokens.lengths()
         for group in groups([int(max(a, b)) for a, b in zip(read, predicted, strict=True)], self.config.decode):
+            check_cancel(cancel)
             for place, values in zip(group, self._log_probabilities(tokens, group), strict=True):
                 scores[place] = PairScore(*pairs[place], float(values.double().sum()), len(values))
         return [score for score in scores if score is not None]
@@ -195,13 +230,15 @@ class Translator(PairPredictor):
         self,
         texts: Sequence[str],
         options: DecodeConfig,
-        progress: Callable[[int, int], None] | None,
+        progress: Progress | None,
         places: Sequence[int],
+        cancel: Cancel | None,
     ) -> list[list[Hypothesis]]:
         ids = as_arrays(self.tokenizers.source.encode_all([check_text(text) for text in texts]), begin=False)
         self._check_reach(texts, [len(each) for each in ids])
         found: list[list[Hypothesis]] = [[] for _ in texts]
         done = 0
+        check_cancel(cancel)
         for group in groups([len(sequence) for sequence in ids], options):
             source, lengths = pad([ids[place] for place in group], PAD)
             with _softness(options.softness), self._reading(group, ids):
@@ -214,6 +251,7 @@ class Translator(PairPredictor):
                     options=options,
                     forbidden=(PAD, BEGIN, UNKNOWN),
                     streams=[places[row] for row in group],
+                    watch=lambda _: check_cancel(cancel),
                 )
             for place, hypotheses in zip(group, results, strict=True):
                 found[place] = hypotheses
