@@ -14,20 +14,30 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from regard.attention import Pin, Remove, Temperature, attend, intervene, record
+    from regard.attention.scores import add_score
     from regard.errors import RegardError, UsageError
     from regard.inspect.faithfulness import faithfulness
     from regard.inspect.formation import formation_of
     from regard.inspect.heads import heads_of
     from regard.inspect.walk import walk
+    from regard.models.attention import add_kernel
+    from regard.models.table import add_kind
     from regard.tasks import load, train
+    from regard.tasks.recipe import add_task
+    from regard.tasks.task import Task
 
 __version__ = "0.1.0"
 __all__ = [
     "Pin",
     "RegardError",
     "Remove",
+    "Task",
     "Temperature",
     "UsageError",
+    "add_kernel",
+    "add_kind",
+    "add_score",
+    "add_task",
     "attend",
     "faithfulness",
     "formation_of",
@@ -40,6 +50,11 @@ __all__ = [
 ]
 
 _HOME = {
+    "Task": "regard.tasks.task",
+    "add_kernel": "regard.models.attention",
+    "add_kind": "regard.models.table",
+    "add_score": "regard.attention.scores",
+    "add_task": "regard.tasks.recipe",
     "load": "regard.tasks",
     "train": "regard.tasks",
     "record": "regard.attention",

@@ -262,7 +262,7 @@ def _check_files(folder: Path, config: BundleConfig) -> None:
 
 def _check_vocabulary(folder: Path, config: BundleConfig, tokenizers: TokenizerPair) -> None:
     both = (tokenizers.source.size, tokenizers.target.size)
-    sizes = both if config.task == "translate" else both[1:]
+    sizes = both if config.task == "translate" or len(config.vocabulary) == 2 else both[1:]
     fits = sizes == config.vocabulary
     if (
         config.tokens is not None and config.tokens.kind == "imported"

@@ -16,6 +16,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import (
     BaseModel,
     ConfigDict,
+    PlainSerializer,
     SerializationInfo,
     ValidationError,
     ValidatorFunctionWrapHandler,
@@ -270,10 +271,10 @@ def open_union(table: Mapping[str, type[BaseModel]]) -> tuple[WrapValidator, Wra
     return WrapValidator(validate), WrapSerializer(serialize)
 
 
-def open_choice(sort: Sort) -> WrapValidator:
-    """An annotation that lets a choice of names take those that plugins add."""
+def open_choice(sort: Sort) -> tuple[WrapValidator, PlainSerializer]:
+    """Annotations that let a choice of names take those that plugins add."""
 
     def validate(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
         return value if isinstance(value, str) and value in added(sort) else handler(value)
 
-    return WrapValidator(validate)
+    return WrapValidator(validate), PlainSerializer(str, return_type=str)

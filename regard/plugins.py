@@ -3,7 +3,7 @@
     # mine.py, used as: regard train translate --model bahdanau --set model.score=mine --plugin mine.py
     import regard
 
-    regard.add_score("mine", MyScore)
+    regard.add_score("mine", lambda query_width, key_width, longest: MyScore(query_width, key_width))
 
 A plugin is a file, or a package that names a module under the entry point `regard.plugins`. What it adds stands in the same
 tables as ours; a bundle that needs it says which plugin that was.
@@ -34,7 +34,7 @@ _loaded: dict[str, str] = {}  # the file of each plugin -> its name
 def adding(sort: Sort, name: str, taken: Container[str]) -> None:
     """Note that the plugin which is being loaded adds `name`; one that is there already is refused."""
     if name in taken:
-        raise UsageError(f"there is a {sort} {name} already; give yours another name")
+        raise UsageError(f"there is a {sort} {name} already", "give yours another name")
     _added[sort, name] = _adding.get()
 
 

@@ -133,6 +133,10 @@ class Predictor:
         first = next(self.model.parameters(), None)
         return torch.device("cpu") if first is None else first.device
 
+    def predict(self, inputs: Sequence[str]) -> Sequence[object]:
+        """What the task makes of each input, where an input is one text: what the verb of a plugin's task prints."""
+        raise UsageError(f"a model to {self.config.task} has no prediction of single texts")
+
     def read(self, text: str, second: str | None = None) -> Reading:
         """Read a text in one pass; `second` is its translation (None: the model's own), or the other text of a pair."""
         raise UsageError(f"this looks at models of text; the model is one to {self.config.task}")

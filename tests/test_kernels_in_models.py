@@ -10,7 +10,7 @@ import torch
 from test_verify import BLOCKS, make, make_bundle
 
 from regard.attention import MultiHead, record
-from regard.attention.kernels import KERNELS, Setting, add_kernel
+from regard.attention.kernels import KERNELS, Setting
 from regard.data.batch import label_batch
 from regard.data.pictures.config import PictureFormat
 from regard.errors import UsageError
@@ -48,13 +48,6 @@ def named(kind: str) -> dict[str, Any]:
 
 def test_no_kernel_is_forgotten() -> None:
     assert {"exact", *KERNELS, "s4d"} == set(KERNEL_KINDS) == {"exact", *KERNEL}
-
-
-def test_a_kernel_of_one_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.attention.kernels.KERNELS", dict(KERNELS))
-    add_kernel("mine", KERNELS["linear"])
-    with pytest.raises(UsageError, match="there is a kernel mine already"):
-        add_kernel("mine", KERNELS["linear"])
 
 
 @pytest.mark.parametrize("kind", CAUSAL)

@@ -167,6 +167,7 @@ def test_there_are_six() -> None:
 
 def test_a_score_of_one_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("regard.attention.scores.SCORES", dict(SCORES))
+    monkeypatch.setattr("regard.plugins._added", {})
     add_score("twice", lambda query_width, key_width, longest: Dot(query_width, key_width, 2.0))
     q, memory = sides("dot")
     assert torch.allclose(make_score("twice", q.size(-1), memory.size(-1))(q, memory), 2 * q @ memory.mT)

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize, pad
 
 from regard.errors import UsageError, nearest
+from regard.plugins import adding
 
 
 class Score(nn.Module):
@@ -123,8 +124,7 @@ SCORES: dict[str, ScoreFactory] = {
 
 def add_score(name: str, factory: ScoreFactory) -> None:
     """Add a score of your own to those that `make_score` knows; a name that is taken is refused."""
-    if name in SCORES:
-        raise UsageError(f"there is a score {name} already", f"choose another name than {', '.join(SCORES)}")
+    adding("score", name, SCORES)
     SCORES[name] = factory
 
 

@@ -29,6 +29,7 @@ from regard.cli.options import (
 )
 from regard.cli.output import one_line, print_json, print_table, progress, results, say
 from regard.errors import UsageError
+from regard.tasks.table import TASKS
 
 if TYPE_CHECKING:
     from regard.evaluate.classification import ClassificationScores
@@ -75,7 +76,7 @@ def evaluate(
     """
     check_tokenizer(tokenize)
     found = about(run)
-    task = found.task
+    task = TASKS[found.task].family
     asked = given(beam=beam, softness=softness, lowercase=lowercase or None, context=context, overlap=overlap)
     asked |= given(tokenize=tokenize)
     asked |= given(save=save, out=out)

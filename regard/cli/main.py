@@ -25,7 +25,7 @@ from typer.core import TyperGroup
 from regard import __version__
 from regard.cli.arguments import SeveralValues, as_typed, plugins_first, take_debug
 from regard.errors import RegardError, UsageError, nearest
-from regard.plugins import load_plugins
+from regard.plugins import added, load_plugins
 
 if TYPE_CHECKING:
     from typer._click.core import Command, Context
@@ -105,16 +105,19 @@ class Verbs(NearestName):
     """The verbs by name; the file of one is imported when it is typed, and of none to list them."""
 
     def list_commands(self, ctx: Context) -> list[str]:
-        return list(VERBS)
+        return [*VERBS, *added("task")]
 
     def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
-        return command(cmd_name) if cmd_name in VERBS else None
+        return command(cmd_name) if cmd_name in self.list_commands(ctx) else None
 
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
-        width = max(map(len, VERBS))  # the same in every group
-        for group, verbs in GROUPS.items():
+        width = max(map(len, self.list_commands(ctx)))  # the same in every group
+        groups = {group: {name: VERBS[name].does for name in verbs} for group, verbs in GROUPS.items()}
+        if _added_verbs():
+            groups["Added by plugins"] = _added_verbs()
+        for group, verbs in groups.items():
             with formatter.section(group):
-                formatter.write_dl([(name.ljust(width), VERBS[name].does) for name in verbs])
+                formatter.write_dl([(name.ljust(width), does) for name, does in verbs.items()])
 
     def shell_complete(self, ctx: Context, incomplete: str) -> list[Any]:
         if incomplete.startswith("-"):
@@ -123,10 +126,24 @@ class Verbs(NearestName):
         return [SimpleNamespace(value=name, help=does, type="plain") for name, does in found]
 
 
+def _added_verbs() -> dict[str, str]:
+    """The tasks that plugins added, each a verb, and what it does."""
+    names = added("task")
+    if not names:
+        return {}
+    predict = import_module("regard.cli.predict")
+    return {name: predict.does(name) for name in names}
+
+
+def _function(name: str) -> Any:
+    if name not in VERBS:
+        return import_module("regard.cli.predict").verb_of(name)
+    return getattr(import_module(f"regard.cli.{VERBS[name].module}"), VERBS[name].function)
+
+
 def command(name: str) -> Command:
     """The command of a verb, made of its function; bench has commands of its own."""
-    verb = VERBS[name]
-    made = getattr(import_module(f"regard.cli.{verb.module}"), verb.function)
+    made = _function(name)
     if isinstance(made, typer.Typer):
         made.info.cls = NearestName
         return typer.main.get_command(made)
@@ -169,6 +186,7 @@ def regard(
             metavar="FILE",
             envvar="REGARD_PLUGINS",
             callback=read_plugins,
+            is_eager=True,
             help="A Python file with tasks, models, scores or kernels of your own (after any verb as well; may be repeated).",
         ),
     ] = None,

@@ -9,19 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from regard.cli.output import say
 from regard.errors import UsageError, nearest
+from regard.tasks.table import TASKS
 
 if TYPE_CHECKING:
     from regard.tasks.translate.predictor import Translator
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
-DATA = {
-    "translate": "pairs.tsv (or: regard demo)",
-    "generate": "book.txt",
-    "fill": "book.txt",
-    "classify": "texts.tsv",
-    "caption": "captions.jsonl",
-    "answer": "questions.jsonl",
-}
 MAPS = (".png", ".svg", ".html", ".json", ".csv")  # how a map can be saved
 DRAWS = ("temperature", "top_k", "top_p", "min_p")  # what shapes random draws
 # Attention blocks of each role, by the key of the model that counts them; a model without these keys has one attention.
@@ -176,7 +169,7 @@ def load_translator(run: str | Path, device: str) -> Translator:
     return translator
 
 
-READING = ("translate", "generate", "fill", "classify")  # tasks whose models read a text
+READING = tuple(task.name for task in TASKS.values() if task.reads_text)
 
 
 def newest_of_any(otherwise: str, another: str = "-m takes another", tasks: Sequence[str] = READING) -> Path:
@@ -199,7 +192,7 @@ def newest_run(task: str) -> Path:
     run = newest(task)
     if run is None:
         raise UsageError(
-            f"there is no {task} run here (in runs/{task}); make one with: regard train {task} --data {DATA[task]}; "
+            f"there is no {task} run here (in runs/{task}); make one with: regard train {task} --data {TASKS[task].data}; "
             "or name a model with -m"
         )
     say(f"model: {run.folder} (the newest run here; -m takes another)")

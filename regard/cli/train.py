@@ -25,6 +25,7 @@ from regard.cli.options import (
 )
 from regard.cli.output import print_json, print_table, say
 from regard.errors import RegardError, UsageError
+from regard.tasks.table import TASKS
 
 if TYPE_CHECKING:
     from regard.tasks.config import RunConfig
@@ -35,26 +36,14 @@ REASONS = {
     "time": "the time is up",
     "patience": "validations no longer got better",
 }
-TRY = {
-    "translate": 'regard translate -m {run} "a sentence"',
-    "generate": 'regard generate -m {run} "how a text begins"',
-    "fill": 'regard fill -m {run} "a text with a [MASK]"',
-    "classify": 'regard classify -m {run} "a text"   or: regard look -m {run} "a text"',
-    "classify-pictures": "regard classify -m {run} photo.jpg   or: regard look -m {run} photo.jpg",
-    "caption": "regard caption -m {run} photo.jpg -o words.png",
-    "answer": 'regard answer -m {run} photo.jpg "a question?" --attention',
-}
-TEST = {
-    "translate": "test.tsv",
-    "generate": "test.txt",
-    "fill": "test.txt",
-    "classify": "test.tsv",
-    "classify-pictures": "test-folder",
-    "caption": "test.jsonl",
-    "answer": "test.jsonl",
-}
 NO_TEST = "builtin/python"  # the only built-in data without a test set
 LENGTHEN = ("steps", "max_time", "patience")  # what may change when a run goes on
+
+
+def _tasks() -> str:
+    """The tasks that can be trained, those of plugins too: "translate, generate or fill"."""
+    names = list(dict.fromkeys(task.verb for task in TASKS.values()))
+    return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 def train(
@@ -62,7 +51,7 @@ def train(
         str | None,
         typer.Argument(
             metavar="WHAT",
-            help="translate, generate, fill, classify, caption or answer; or a TOML file.",
+            help=f"{_tasks()}; or a TOML file.",
             show_default=False,
         ),
     ] = None,
@@ -260,7 +249,7 @@ def print_summary(result: RunResult) -> None:
         ("metrics", f"{metrics_line(outcome.metrics)} (validation)"),
         ("bundle", str(result.best)),
         ("curves", str(result.curves)),
-        ("try it", TRY[result.task].format(run=result.folder)),
+        ("try it", TASKS[result.task].first_try.format(model=result.folder)),
         ("score it", f"regard eval {result.folder} --on {_test_set(result)}"),
     ]
     print_table(("", " "), rows, fold=(" ",))
@@ -273,7 +262,7 @@ def _test_set(result: RunResult) -> str:
     config: Any = read_run(result.folder)["config"]
     name = str(config["data"]["train"][0])
     built_in = name.startswith("builtin/") and not name.startswith(NO_TEST)
-    return f"{name.removesuffix('/train')}/test" if built_in else TEST[result.task]
+    return f"{name.removesuffix('/train')}/test" if built_in else TASKS[result.task].test
 
 
 def _data(data: list[str] | None, valid: list[str] | None, languages: str | None) -> dict[str, Any]:

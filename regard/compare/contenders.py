@@ -90,7 +90,8 @@ def task_of_kinds(kinds: Sequence[str]) -> str:
 
 
 def task_of_contender(contender: Contender) -> str:
-    return contender.config.task if contender.config is not None else bundle_task(contender.word)
+    task = contender.config.task if contender.config is not None else bundle_task(contender.word)
+    return TASKS[task].family
 
 
 def _contender(word: str, name: str, task: str, over: dict[str, Any], assignments: list[str]) -> Contender:

@@ -9,6 +9,7 @@ killed and goes on writes the same files again; looking draws no random numbers 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -133,7 +134,10 @@ def _size(reading: Reading) -> int:
 def _maps(reading: Reading) -> dict[str, Tensor]:
     """Every attention between tokens, as role/path: (H, T, S); what a query must not see is NaN."""
     found = {}
-    for call in reading.look(only=ROLES).calls:
+    with warnings.catch_warnings():  # a model without attention is no reason to worry here
+        warnings.simplefilter("ignore", UserWarning)
+        seen = reading.look(only=ROLES)
+    for call in seen.calls:
         if call.has_exact:  # a state-space layer has a map for each channel, and attends to nothing
             weights = call.weights()[0].float()
             found[f"{call.role}/{call.path}"] = weights.masked_fill(~call.allowed()[0], torch.nan)

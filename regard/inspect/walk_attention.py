@@ -256,7 +256,9 @@ def _score(score: nn.Module) -> tuple[Score, dict[str, Array]]:
         return "cosine", {"log β": to_array(score.log_strength)}
     if isinstance(score, Location):
         return "location", {"W": to_array(score.position.weight)}
-    assert isinstance(score, Dot)
+    if not isinstance(score, Dot):
+        known = "additive, general, cosine, location, dot and scaled-dot"
+        raise UsageError(f"the walk knows the numbers of the scores {known}; a {type(score).__name__} is none of them")
     return ("dot", {}) if score.scale == 1.0 else ("scaled-dot", {"scale": np.array([score.scale])})
 
 

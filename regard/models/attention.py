@@ -10,9 +10,17 @@ from regard.attention import MultiHead, Role, Rotary
 from regard.attention.kernels import KERNELS, Kernel, Setting
 from regard.attention.relative import Relative, make_relative
 from regard.blocks.state_space import StateSpace
+from regard.config import StrictConfig
 from regard.errors import UsageError, nearest
-from regard.models.configs.attention import AttentionConfig, ExactConfig, StateSpaceConfig
+from regard.models.configs.attention import (
+    ADDED_KERNELS,
+    AttentionConfig,
+    ExactConfig,
+    StateSpaceConfig,
+    kernel_kinds,
+)
 from regard.models.configs.language import BertConfig, GPTConfig
+from regard.plugins import adding
 
 RELATIVE = ("shaw", "t5", "alibi", "tree")  # positions that scores know of
 
@@ -51,6 +59,12 @@ def called(name: str) -> Iterator[None]:
         yield
     except UsageError as error:
         raise UsageError(str(error).replace("model.attention.", f"model.{name}.")) from error
+
+
+def add_kernel(name: str, config: type[StrictConfig], kernel: type[Kernel]) -> None:
+    """Put a kernel of one's own beside ours; it is made of where it stands and of the fields of its configuration."""
+    adding("kernel", name, kernel_kinds())
+    ADDED_KERNELS[name], KERNELS[name] = config, kernel
 
 
 def make_kernel(

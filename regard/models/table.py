@@ -75,6 +75,13 @@ def add_kind(
         MODELS.setdefault(task, {})[name] = model
 
 
+def lend_kinds(lender: str, task: str) -> None:
+    """Let a task that a plugin adds have the kinds of models of another, built in the same way."""
+    MODELS[task] = {**MODELS.get(lender, {}), **MODELS.get(task, {})}
+    KINDS_OF[task] = tuple(dict.fromkeys((*KINDS_OF.get(lender, ()), *KINDS_OF.get(task, ()))))
+    LABELLED.update({task} if lender in LABELLED else ())
+
+
 def build_model(
     config: TranslationConfig, source_vocabulary: int, target_vocabulary: int, smoothing: float = 0.0
 ) -> EncoderDecoder:

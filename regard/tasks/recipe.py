@@ -21,10 +21,12 @@ from regard.evaluate.classification import ClassificationScores
 from regard.files import write_json
 from regard.models.config import ModelConfig
 from regard.models.protocols import FineTunable
-from regard.models.table import build
-from regard.runs import CONFIG, bundle_folder, read_run
+from regard.models.table import build, lend_kinds
+from regard.plugins import adding
+from regard.runs import CONFIG, EXAMPLES, bundle_folder, read_run
 from regard.tasks.config import RunConfig
 from regard.tasks.table import TASKS
+from regard.tasks.task import Task
 from regard.tokens import TextTokenizer, TokenizerPair, train_tokenizer
 from regard.training.config import Weights
 from regard.training.events import OnEvent, Working, counting, silent
@@ -123,6 +125,18 @@ class Setup:
             probe=probe,
             unit=unit,
         )
+
+
+def add_task(task: Task, example: str = "") -> None:
+    """Put a task of one's own beside ours; `example` is what to type to use the model in {model}.
+
+    Its kinds of models are those of the task that it is `like`, and those that plugins add for it.
+    """
+    adding("task", task.name, TASKS)
+    TASKS[task.name] = task
+    lend_kinds(task.like, task.name)
+    if example:
+        EXAMPLES[task.name] = example
 
 
 class Prepare(Protocol):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from regard.models.config import KINDS_OF
-from regard.plugins import adding
-from regard.runs import EXAMPLES
 from regard.tasks.answer.config import AnswerConfig
 from regard.tasks.caption.config import CaptionConfig
 from regard.tasks.classify.config import ClassifyConfig, of_pictures
@@ -21,7 +18,7 @@ _TASKS = (
         recipe="regard.tasks.translate.recipe:prepare_translate",
         predictor="regard.tasks.translate.predictor:Translator",
         subject="regard.tasks.translate.recipe:TranslateSubject",
-        data="pairs.tsv",
+        data="pairs.tsv (or: regard demo)",
         test="test.tsv",
         columns=("source", "target"),
         reads_text=True,
@@ -56,7 +53,8 @@ _TASKS = (
         recipe="regard.tasks.classify.recipe:prepare_classify",
         predictor="regard.tasks.classify.predictor:TextClassifier",
         subject="regard.tasks.classify.recipe:ClassifySubject",
-        data="labelled.tsv",
+        try_it='regard classify -m {model} "a text"   or: regard look -m {model} "a text"',
+        data="texts.tsv",
         test="test.tsv",
         columns=("text", "label"),
         starts_from=("fill", "generate"),
@@ -70,6 +68,7 @@ _TASKS = (
         recipe="regard.tasks.classify_pictures.recipe:prepare_classify_pictures",
         predictor="regard.tasks.classify_pictures.predictor:PictureLabeller",
         subject="regard.tasks.classify_pictures.recipe:ClassifyPicturesSubject",
+        try_it="regard classify -m {model} photo.jpg   or: regard look -m {model} photo.jpg",
         data="folder",
         test="test-folder",
         has_labels=True,
@@ -80,6 +79,7 @@ _TASKS = (
         recipe="regard.tasks.caption.recipe:prepare_caption",
         predictor="regard.tasks.caption.predictor:Captioner",
         subject="regard.tasks.caption.recipe:CaptionSubject",
+        try_it="regard caption -m {model} photo.jpg -o words.png",
         data="captions.jsonl",
         test="test.jsonl",
     ),
@@ -89,21 +89,10 @@ _TASKS = (
         recipe="regard.tasks.answer.recipe:prepare_answer",
         predictor="regard.tasks.answer.predictor:QuestionAnswerer",
         subject="regard.tasks.answer.recipe:AnswerSubject",
+        try_it='regard answer -m {model} photo.jpg "a question?" --attention',
         data="questions.jsonl",
         test="test.jsonl",
         has_labels=True,
     ),
 )
 TASKS: dict[str, Task] = {task.name: task for task in _TASKS}
-
-
-def add_task(task: Task, kinds: tuple[str, ...] = (), example: str = "") -> None:
-    """Put a task of one's own beside ours.
-
-    `kinds` are kinds of models that other tasks have and it takes, too; `example` is what to type to use {model}.
-    """
-    adding("task", task.name, TASKS)
-    if example:
-        EXAMPLES[task.name] = example
-    KINDS_OF[task.name] = (*KINDS_OF.get(task.name, ()), *kinds)
-    TASKS[task.name] = task

@@ -30,13 +30,20 @@ class Task:
     recipe: str | Prepare  # data -> batches, model, validation and the figure that selects
     predictor: str | Callable[[Bundle], Predictor]  # what `regard.load` makes of a bundle
     subject: str | type[Subject]  # synthetic batches, for `regard verify`
+    try_it: str = ""  # what to type first of all with the model in {model}, where that is more than the example
     data: str = "FILE"  # what to type to train one
     test: str = "FILE"  # what to type to score it
     columns: tuple[str, ...] = ()  # of an example that is given in Python; empty: it learns from files only
     starts_from: tuple[str, ...] = ()  # tasks whose models it can go on from
     reads_text: bool = False  # whether one can look into it with a text
     has_labels: bool = False  # whether its models are built for a number of labels
+    like: str = ""  # the task of ours that it resembles: it has its kinds of models, and is compared and scored as it
     meant: Callable[[dict[str, Any]], str] | None = None  # which task a configuration of this one really means
+
+    @property
+    def family(self) -> str:
+        """The task of ours by whose rules it is compared, scored and looked into."""
+        return self.like or self.name
 
     @property
     def verb(self) -> str:
@@ -47,6 +54,10 @@ class Task:
     def example(self) -> str:
         """What to type to use the model in the folder {model}."""
         return EXAMPLES.get(self.name, "")
+
+    @property
+    def first_try(self) -> str:
+        return self.try_it or self.example
 
     @property
     def prepare(self) -> Prepare:

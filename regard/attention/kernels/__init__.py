@@ -18,11 +18,4 @@ KERNELS: dict[str, type[Kernel]] = {
 }
 
 
-def add_kernel(name: str, kernel: type[Kernel]) -> None:
-    """Add a kernel of your own to those that a configuration can name; a name that is taken is refused."""
-    if name in KERNELS:
-        raise UsageError(f"there is a kernel {name} already", f"choose another name than {', '.join(KERNELS)}")
-    KERNELS[name] = kernel
-
-
-__all__ = ["KERNELS", "Can", "Kernel", "KernelState", "Setting", "add_kernel", "lengths_of"]
+__all__ = ["KERNELS", "Can", "Kernel", "KernelState", "Setting", "lengths_of"]

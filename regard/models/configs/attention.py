@@ -114,7 +114,7 @@ AttentionConfig = Annotated[
 KERNEL_KINDS = ("exact", "window", "strided", "bigbird", "linformer", "reformer", "performer", "linear", "s4d")
 
 
-ScoreName = Annotated[Literal["cosine", "additive", "location", "general", "dot", "scaled-dot"], open_choice("score")]
+ScoreName = Annotated[Literal["cosine", "additive", "location", "general", "dot", "scaled-dot"], *open_choice("score")]
 
 
 def kernel_kinds() -> tuple[str, ...]:
