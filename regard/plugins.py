@@ -21,7 +21,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Literal
 
-from regard.errors import RegardError, UsageError
+from regard.errors import Advice, Option, RegardError, UsageError
 
 Sort = Literal["score", "kernel", "kind", "task"]
 GROUP = "regard.plugins"  # the entry point of packages
@@ -61,10 +61,8 @@ def check_plugins(names: Sequence[str], what: str) -> None:
     """Refuse what needs plugins that are not loaded, by their names."""
     missing = [name for name in names if name not in _loaded.values()]
     if missing:
-        files = ", ".join(missing)
-        raise RegardError(
-            f"{what} needs the plugin {files}, which is not loaded; name its file with --plugin {missing[0]}.py"
-        )
+        hint = Advice("load its file: ", Option("plugin", f"{missing[0]}.py"))
+        raise RegardError(f"{what} needs the plugin {', '.join(missing)}, which is not loaded", hint)
 
 
 def load_plugins(files: Sequence[str | Path] = ()) -> None:
@@ -78,10 +76,10 @@ def load_plugins(files: Sequence[str | Path] = ()) -> None:
 
 def _load(path: Path, typed: str | Path) -> None:
     if not path.is_file():
-        raise UsageError(f"there is no plugin {typed}; name a Python file: regard --plugin mine.py")
+        raise UsageError(f"there is no plugin {typed}", "name a Python file")
     spec = spec_from_file_location(f"regard_plugin_{path.stem}", path)
     if spec is None or spec.loader is None:
-        raise UsageError(f"there is no plugin {typed}; name a Python file: regard --plugin mine.py")
+        raise UsageError(f"there is no plugin {typed}", "name a Python file")
     module = module_from_spec(spec)
     sys.modules[spec.name] = module
     with _named(path.stem, f"the plugin {typed}"):

@@ -155,10 +155,6 @@ def session(place: Path, *lines: str, plugins: str = "") -> dict[str, tuple[str,
         out, _, code = rest.rpartition("= ")
         found[line.replace("|", " ")] = (out, int(code))
     assert len(found) == len(lines), done.stdout + done.stderr
-    for line, (out, code) in found.items():
-        found[line] = (out, code)
-        if code not in (0, 2):
-            raise AssertionError(f"{line}: {code}\n{out}\n{done.stderr}")
     found["stderr"] = (done.stderr, 0)
     return found
 

@@ -5,7 +5,6 @@ from regard.attention.kernels.linear import Linear, Performer
 from regard.attention.kernels.linformer import Linformer
 from regard.attention.kernels.reformer import Reformer
 from regard.attention.kernels.sparse import BigBird, SlidingWindow, Strided
-from regard.errors import UsageError
 
 KERNELS: dict[str, type[Kernel]] = {
     "window": SlidingWindow,
