@@ -188,7 +188,7 @@ TROUBLES = {
     "none_required": "must be left out",
     "int_from_float": "must be a whole number, not {input!r}",
 }
-SORTS = {  # the beginning of pydantic's name of a wrong type -> what is wanted
+EXPECTED_TYPES = {  # the beginning of pydantic's name of a wrong type -> what is wanted
     "int_": "a whole number",
     "float_": "a number",
     "bool_": "true or false",
@@ -205,13 +205,13 @@ def _trouble(problem: Any) -> str:
     name, context = problem["type"], {**problem.get("ctx", {}), "input": problem["input"]}
     if name in TROUBLES:
         return TROUBLES[name].format(**context)
-    wanted = next((sort for beginning, sort in SORTS.items() if name.startswith(beginning)), None)
+    wanted = next((sort for beginning, sort in EXPECTED_TYPES.items() if name.startswith(beginning)), None)
     if wanted is not None:
         return f"must be {wanted}, not {problem['input']!r}"
     return str(problem["msg"]).removeprefix("Value error, ")
 
 
-_SORTS_OF_VALUES = ("int", "float", "str", "bool", "tuple[str, ...]")
+_PLAIN_TYPES = ("int", "float", "str", "bool", "tuple[str, ...]")
 
 
 def _walk(kind: type[BaseModel], path: list[str]) -> tuple[list[str], type[BaseModel] | None]:
@@ -228,7 +228,7 @@ def _walk(kind: type[BaseModel], path: list[str]) -> tuple[list[str], type[BaseM
         )
         if tagged:
             owner = tagged[0]
-        elif choices or part not in _SORTS_OF_VALUES:  # a value of several sorts is named by each of them
+        elif choices or part not in _PLAIN_TYPES:  # a value of several sorts is named by each of them
             plain.append(part)
     return plain, owner
 

@@ -212,7 +212,7 @@ def test_a_text_begins_and_ends_as_the_files_say(
 ) -> None:
     """Once guessed from names: here begin = end = pad = 0, and a text that never stops."""
     folder, told = chat(tmp_path / "hf", generation=generation, tokenizer=tokenizer, **config), list[str]()
-    bundle = load_bundle(save_bundle(tmp_path / "bundle", import_folder(folder, tell=told.append)))
+    bundle = load_bundle(save_bundle(tmp_path / "bundle", import_folder(folder, report=told.append)))
     for where in (folder, export_folder(bundle, tmp_path / "back")):
         theirs = transformers.AutoModelForCausalLM.from_pretrained(where).generation_config
         ends = theirs.eos_token_id if isinstance(theirs.eos_token_id, list) else [theirs.eos_token_id]
@@ -228,11 +228,11 @@ def test_where_no_model_file_says_the_tokenizer_does_and_then_the_names(tmp_path
     assert (ids.begin, ids.end) == (theirs.bos_token_id, theirs.eos_token_id) == (1, 2)
     (folder / "tokenizer_config.json").unlink()
     told: list[str] = []
-    ids = import_folder(folder, tell=told.append).tokenizer.specials
+    ids = import_folder(folder, report=told.append).tokenizer.specials
     assert (ids.begin, ids.end, ids.pad) == (0, 0, 0) and "no file says, so by its name" in told[-1]
     beyond = {"bos_token_id": 1, "eos_token_id": [50256, 2]}  # as a small model that kept the defaults of a large one
     ids = import_folder(
-        chat(tmp_path / "beyond", generation=None, tokenizer=None, **beyond), tell=told.append
+        chat(tmp_path / "beyond", generation=None, tokenizer=None, **beyond), report=told.append
     ).tokenizer.specials
     assert (ids.begin, ids.ends) == (1, {2}) and "eos_token_id is 50256, which the tokenizer does not have" in told[-2]
 

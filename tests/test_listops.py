@@ -14,7 +14,7 @@ import torch
 
 from regard.data import labelled
 from regard.data.batch import label_batch
-from regard.data.batches import LabelBatches, token_heads, with_trees
+from regard.data.batches import LabelBatches, token_parents, with_trees
 from regard.data.builtin.listops import listops
 from regard.data.config import LabelledConfig
 from regard.data.labelled import load_labelled, read_labelled
@@ -65,7 +65,7 @@ def read_aloud(text: str) -> tuple[int, int, list[int], list[int]]:
 def test_labels_and_heads_are_those_of_a_plain_reader(texts: list[Labelled]) -> None:
     for each in texts:
         value, deepest, arguments, heads = read_aloud(each.text)
-        assert each.label == str(value) and list(each.heads or ()) == heads
+        assert each.label == str(value) and list(each.parents or ()) == heads
         assert deepest <= 10 and all(2 <= count <= 10 for count in arguments)
         assert 15 <= len(heads) <= 60
     assert {each.label for each in texts} == set("0123456789")
@@ -84,7 +84,7 @@ def test_trees_are_drawn_as_the_arena_draws_them() -> None:
     digits = [words[str(digit)] for digit in range(10)]
     assert all(abs(count - sum(digits) / 10) < 5 * math.sqrt(sum(digits) / 10) for count in digits)
     # Of trees with one operator and n digits (n + 2 tokens) the share falls as (3/4)^n, for n is drawn alike.
-    flat = Counter(len(each.heads or ()) - 2 for each in found if all(head == 0 for head in each.heads or ()))
+    flat = Counter(len(each.parents or ()) - 2 for each in found if all(head == 0 for head in each.parents or ()))
     total = sum(0.75**n for n in range(3, 11))
     alone = sum(flat[n] for n in range(3, 11))
     for n in range(3, 11):  # two digits make but 400 texts, of which no two are alike
@@ -146,8 +146,8 @@ def test_a_tree_in_a_file(tmp_path: Path) -> None:
         {"text": "he sleeps", "label": 0, "heads": None},
         {"text": "it", "label": 0},
     )
-    assert [each.heads for each in read_labelled([file])] == [(1, 2, 2), None, None]
-    assert [each.heads for each in read_labelled([file], heads="head")] == [(2, 2, 2), None, None]
+    assert [each.parents for each in read_labelled([file])] == [(1, 2, 2), None, None]
+    assert [each.parents for each in read_labelled([file], heads="head")] == [(2, 2, 2), None, None]
     with pytest.raises(RegardError, match="some training texts have a tree and some have none"):
         load_labelled(LabelledConfig(train=(file,)))
 
@@ -226,26 +226,26 @@ def test_heads_of_tokens(kind: str, text: str) -> None:
     spans = tokenizer(kind, size=270).spans(text)
     for length in (2, 3, 4, 5, 9, len(spans) + 2):
         if length <= len(spans) + 2:
-            assert token_heads(text, TREE, spans, length).tolist() == plain_heads(text, TREE, spans, length)
+            assert token_parents(text, TREE, spans, length).tolist() == plain_heads(text, TREE, spans, length)
 
 
 def test_heads_of_tokens_by_hand() -> None:
     """[CLS] H é _ _ é l a n ...: letters hang on the first of their word, spaces on the word before, a root on [CLS]."""
     spans = [(place, place + 1) for place in range(len(SENTENCE))]
-    assert token_heads(SENTENCE, TREE, spans, len(spans) + 2).tolist() == [
+    assert token_parents(SENTENCE, TREE, spans, len(spans) + 2).tolist() == [
         *(0, 10, 1, 1, 1),  # [CLS], Hé and two spaces: the head of Hé is brûle
         *(10, 5, 5, 5, 5),  # élan and a space
         *(0, 10, 10, 10, 10, 10),  # brûle, the root, and a space
         *(1, 16, 16, 16, 0),  # vite, [SEP]
     ]
-    assert token_heads(SENTENCE, TREE, spans, 9).tolist() == [0, 0, 1, 1, 1, 0, 5, 5, 0]  # brûle is cut off
-    assert token_heads("a b c", (1, 2, 2), [(0, 1), (4, 5)], 4).tolist() == [0, 2, 0, 0]  # b has no token
-    assert token_heads("", (), [], 2).tolist() == [0, 0]
+    assert token_parents(SENTENCE, TREE, spans, 9).tolist() == [0, 0, 1, 1, 1, 0, 5, 5, 0]  # brûle is cut off
+    assert token_parents("a b c", (1, 2, 2), [(0, 1), (4, 5)], 4).tolist() == [0, 2, 0, 0]  # b has no token
+    assert token_parents("", (), [], 2).tolist() == [0, 0]
 
 
 def test_tokens_that_join_words_are_refused() -> None:
     with pytest.raises(RegardError, match=r"'a b' is one token, but two words of a tree; .* tokens\.kind = space"):
-        token_heads("a b", (0, 0), [(0, 3)], 3)
+        token_parents("a b", (0, 0), [(0, 3)], 3)
 
 
 def test_every_token_of_a_batch_leads_to_the_begin_token_and_padding_to_itself(texts: list[Labelled]) -> None:
@@ -253,22 +253,22 @@ def test_every_token_of_a_batch_leads_to_the_begin_token_and_padding_to_itself(t
     tokens = train_tokenizer([each.text for each in few], TokensConfig(kind="space", min_count=1))
     ids = [np.array([1, *tokens.encode(each.text), 2]) for each in few]
     plain = LabelBatches(ids, np.arange(9), 0, 10_000, 1)
-    assert plain.take([0]).heads is None
-    words, trees = [each.text for each in few], [each.heads for each in few]
+    assert plain.take([0]).parents is None
+    words, trees = [each.text for each in few], [each.parents for each in few]
     batch = with_trees(plain, words, trees, tokens).take([4, 2, 7])
-    assert batch.heads is not None and batch.heads.shape == batch.ids.shape and batch.heads.dtype == torch.int64
+    assert batch.parents is not None and batch.parents.shape == batch.ids.shape and batch.parents.dtype == torch.int64
     for row, each in enumerate([few[4], few[2], few[7]]):
-        length, own = int(batch.lengths[row]), list(each.heads or ())
+        length, own = int(batch.lengths[row]), list(each.parents or ())
         inside = [0] + [0 if head == place else head + 1 for place, head in enumerate(own)] + [0]
-        assert batch.heads[row].tolist() == inside + list(range(length, batch.ids.size(1)))
-    assert with_trees(plain, words, [*trees[:-1], None], tokens).take([0]).heads is None
+        assert batch.parents[row].tolist() == inside + list(range(length, batch.ids.size(1)))
+    assert with_trees(plain, words, [*trees[:-1], None], tokens).take([0]).parents is None
 
 
 def test_label_batch_pads_heads_with_their_own_places() -> None:
     batch = label_batch(
-        [np.array([5, 6, 7, 8]), np.array([5])], [0, 1], 0, heads=[np.array([0, 0, 1, 1]), np.array([0])]
+        [np.array([5, 6, 7, 8]), np.array([5])], [0, 1], 0, parents=[np.array([0, 0, 1, 1]), np.array([0])]
     )
-    assert batch.heads is not None and batch.heads.tolist() == [[0, 0, 1, 1], [0, 1, 2, 3]]
+    assert batch.parents is not None and batch.parents.tolist() == [[0, 0, 1, 1], [0, 1, 2, 3]]
 
 
 # -- through a run -----------------------------------------------------------------------------------------------------
@@ -282,8 +282,8 @@ def test_trees_travel_through_training_and_evaluation(tmp_path: Path, monkeypatc
     seen: list[tuple[int, int]] = []  # of each row: its number of tokens, the sum of its heads
 
     def logits(self: BertClassifier, batch: Any) -> torch.Tensor:
-        assert batch.heads is not None
-        for heads, length in zip(batch.heads, batch.lengths.tolist(), strict=True):
+        assert batch.parents is not None
+        for heads, length in zip(batch.parents, batch.lengths.tolist(), strict=True):
             seen.append((length, int(heads[:length].sum())))
         return self.scores(self.features(batch))
 
@@ -311,10 +311,10 @@ def test_trees_travel_through_training_and_evaluation(tmp_path: Path, monkeypatc
     evaluate_labels(classifier, texts)
     wanted = []
     for each in texts:
-        own = list(each.heads or ())
+        own = list(each.parents or ())
         wanted.append((len(own) + 2, sum(0 if head == place else head + 1 for place, head in enumerate(own))))
     assert sorted(seen) == sorted(wanted)
-    alone = classifier.classify(texts[0].text, heads=[-1, *texts[0].heads[1:]])  # type: ignore[index]
+    alone = classifier.classify(texts[0].text, heads=[-1, *texts[0].parents[1:]])  # type: ignore[index]
     assert alone.text == texts[0].text
     with pytest.raises(UsageError, match=r"1 heads for \d+ words"):
         classifier.classify([texts[0].text], heads=[[0]])

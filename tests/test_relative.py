@@ -385,7 +385,7 @@ def test_the_transformer_translates_a_batch_as_one_by_one_and_step_by_step(kind:
 
 def tree_batch(heads: Tensor | None = None) -> LabelBatch:
     batch = LabelBatch(ids_of(2, 9), torch.tensor([9, 6]), torch.tensor([0, 1]), 13)
-    return replace(batch, heads=heads)
+    return replace(batch, parents=heads)
 
 
 def tree_classifier() -> BertClassifier:
@@ -402,7 +402,7 @@ def test_a_classifier_reads_the_tree_of_its_batch() -> None:
     assert not torch.allclose(found[0], model.features(other)[0], rtol=0, atol=1e-6)
     assert torch.allclose(found[1], model.features(other)[1], rtol=0, atol=1e-12)
     alone = LabelBatch(batch.ids[1:, :6], batch.lengths[1:], batch.labels[1:], 5)
-    assert torch.allclose(model.features(replace(alone, heads=heads[1:, :6]))[0], found[1], rtol=0, atol=1e-10)
+    assert torch.allclose(model.features(replace(alone, parents=heads[1:, :6]))[0], found[1], rtol=0, atol=1e-10)
     with pytest.raises(UsageError, match="tree positions need the tree"):
         model.features(tree_batch())
 

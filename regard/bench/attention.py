@@ -132,7 +132,7 @@ class AttentionBench:
 
 
 LENGTHS = tuple(128 * 2**n for n in range(8))  # 128 to 16,384
-Tell = Callable[
+OnProgress = Callable[
     [str, float, float], None
 ]  # what is measured, seconds of work done, seconds of work in all (0: unknown)
 
@@ -141,13 +141,13 @@ Tell = Callable[
 class _Work:
     """What has been done of how much, in seconds as the children found them."""
 
-    tell: Tell
+    on_progress: OnProgress
     total: float
     done: float = field(default=0.0)
 
     def add(self, what: str, seconds: float) -> None:
         self.done += seconds
-        self.tell(what, self.done, self.total)
+        self.on_progress(what, self.done, self.total)
 
 
 def bench_attention(
@@ -159,14 +159,14 @@ def bench_attention(
     threads: int | None = None,
     limit: float = 20.0,
     how: str = "",
-    tell: Tell = lambda what, done, total: None,
+    on_progress: OnProgress = lambda what, done, total: None,
 ) -> AttentionBench:
     """Measure; `limit` is the most seconds that one pass of one kind at one length may take."""
     notes: list[str] = []
     with _threads(threads) as used:
         able = _able(names, sizes, lengths, notes)
-        scouted = {name: _scouted(name, sizes, lengths, limit, used, how, notes, tell) for name in able}
-        times = _time_all(scouted, sizes, rounds, tell)
+        scouted = {name: _scouted(name, sizes, lengths, limit, used, how, notes, on_progress) for name in able}
+        times = _time_all(scouted, sizes, rounds, on_progress)
         found = conditions("cpu").data()
     lines = [
         Line(name, _settings(name, sizes), tuple(_point(each, *times[name, each.length]) for each in row))
@@ -211,7 +211,7 @@ def _scouted(
     threads: int,
     how: str,
     notes: list[str],
-    tell: Tell,
+    on_progress: OnProgress,
 ) -> list[Scouted]:
     """Each length that can be afforded, measured in a child."""
     given = {"name": name, "sizes": asdict(sizes), "lengths": list(lengths), "limit": limit, "how": how}
@@ -219,7 +219,7 @@ def _scouted(
     command = [sys.executable, "-m", "regard.bench.scout", json.dumps({**given, "threads": threads})]
     paths = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, **AT_ONCE, "PYTHONPATH": paths}
-    tell(f"memory of {name}", 0.0, 0.0)
+    on_progress(f"memory of {name}", 0.0, 0.0)
     with (
         tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment) as child,
@@ -231,7 +231,7 @@ def _scouted(
                 notes.append(f"{name} is not measured from T = {each.length:,} on: {each.skipped}")
             else:
                 found.append(each)
-                tell(f"memory of {name} at {each.length:,}", 0.0, 0.0)
+                on_progress(f"memory of {name} at {each.length:,}", 0.0, 0.0)
         child.wait()
         errors.seek(0)
         trouble = errors.read().strip()
@@ -244,11 +244,11 @@ def _scouted(
 
 
 def _time_all(
-    scouted: dict[str, list[Scouted]], sizes: Sizes, rounds: int, tell: Tell
+    scouted: dict[str, list[Scouted]], sizes: Sizes, rounds: int, on_progress: OnProgress
 ) -> dict[tuple[str, int], tuple[list[float], list[float]]]:
     """Seconds of every round, forward and both, by name and length."""
     costs = {(name, each.length): each.seconds for name, row in scouted.items() for each in row}
-    work = _Work(tell, sum(costs.values()) * (rounds + 1))
+    work = _Work(on_progress, sum(costs.values()) * (rounds + 1))
     times: dict[tuple[str, int], tuple[list[float], list[float]]] = {key: ([], []) for key in costs}
     for length in sorted({length for _, length in costs}):
         inputs = Inputs.of(sizes, length)

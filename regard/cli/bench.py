@@ -18,7 +18,7 @@ from regard.cli.output import print_json, print_table, results, say
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
-    from regard.bench.attention import AttentionBench, Line, Tell
+    from regard.bench.attention import AttentionBench, Line, OnProgress
     from regard.bench.extrapolate import Extrapolation
 
 bench = typer.Typer(
@@ -92,7 +92,7 @@ def attention(
     same = Sizes(width, heads, batch, causal, backward, tables)
     trained = losses(runs, max(sizes)) if runs else []
     with working() as tell:
-        found = bench_attention(names, sizes, same, rounds=rounds, threads=threads, limit=limit, tell=tell)
+        found = bench_attention(names, sizes, same, rounds=rounds, threads=threads, limit=limit, on_progress=tell)
     written = save(found, trained, out)  # before anything is printed: a reader that leaves early loses nothing
     if as_json:
         print_json(as_data(found, trained))
@@ -330,7 +330,7 @@ def _cell(value: Any) -> str:
 
 
 @contextmanager
-def working() -> Iterator[Tell]:
+def working() -> Iterator[OnProgress]:
     """What is measured now, and how long it will go on; a line now and then where stderr is no terminal."""
     from regard.training.stopwatch import duration
 

@@ -73,7 +73,7 @@ def read(source: Path, tokens: Path | None) -> Bundle:
     if source.is_dir():
         if tokens is not None:
             raise UsageError("--tokens is for files of llama2.c; a folder has its own tokenizer")
-        return import_folder(source, tell=say)
+        return import_folder(source, report=say)
     if source.suffix == ".safetensors" or source.name == "config.json":
         raise UsageError(f"name the folder that {source.name} lies in: regard import {source.parent}")
     if source.suffix in PICKLES:

@@ -195,7 +195,7 @@ def compare_classifiers(
                 (found.scores.low, found.scores.high),
                 p_value,
                 len(texts) / max(1e-9, found.seconds),
-                model.look(example.text, example.second, example.heads),
+                model.look(example.text, example.second, example.parents),
             )
         )
     return QualityReport("classify", tuple(entries), tuple(on), len(texts), budget, conditions(device))

@@ -107,7 +107,9 @@ class LabelBatch:
     labels: Tensor  # (B,)
     predicted: int  # tokens that a language model would predict besides: all but the first of each row
     segments: Tensor | None = None  # (B, S): 0 in the first text of a pair, 1 in the second
-    heads: Tensor | None = None  # (B, S): the place of each token's head in its tree; roots and padding have their own
+    parents: Tensor | None = (
+        None  # (B, S): the place of each token's parent in its tree; roots and padding have their own
+    )
 
     @property
     def counts(self) -> dict[str, int]:
@@ -227,7 +229,7 @@ def label_batch(
     labels: Sequence[int] | np.ndarray,
     fill: int,
     segments: Sequence[np.ndarray] | None = None,
-    heads: Sequence[np.ndarray] | None = None,
+    parents: Sequence[np.ndarray] | None = None,
 ) -> LabelBatch:
     """A batch of texts with the numbers of their labels, which text of a pair each token belongs to, and their trees."""
     ids, lengths = pad(texts, fill)
@@ -237,10 +239,10 @@ def label_batch(
         torch.tensor(np.asarray(labels), dtype=torch.long),
         int(lengths.sum()) - len(lengths),
         None if segments is None else pad(segments, 0)[0],
-        None if heads is None else _own_behind(pad(heads, -1)[0]),
+        None if parents is None else _own_behind(pad(parents, -1)[0]),
     )
 
 
-def _own_behind(heads: Tensor) -> Tensor:
+def _own_behind(parents: Tensor) -> Tensor:
     """Heads of which padding has itself: (B, S)."""
-    return torch.where(heads < 0, torch.arange(heads.size(1)), heads)
+    return torch.where(parents < 0, torch.arange(parents.size(1)), parents)

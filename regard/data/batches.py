@@ -145,7 +145,7 @@ class LabelBatches:
     """`batches.get(epoch, index)`. A batch holds at most `batch_tokens` tokens, padding included.
 
     `texts` are ids with all their special tokens, `labels` the number of each text's label, and `segments`, if texts
-    are pairs, has 0 for the tokens of the first text and 1 for those of the second; `heads` are their trees, if known.
+    are pairs, has 0 for the tokens of the first text and 1 for those of the second; `parents` are their trees, if known.
     """
 
     def __init__(
@@ -156,11 +156,11 @@ class LabelBatches:
         batch_tokens: int,
         seed: int,
         segments: list[np.ndarray] | None = None,
-        heads: Trees | None = None,
+        parents: Trees | None = None,
     ) -> None:
         if len(texts) != len(labels):
             raise RegardError(f"{len(texts)} texts and {len(labels)} labels", "each text has one label")
-        self.texts, self.labels, self.pad, self.segments, self.heads = texts, labels, pad, segments, heads
+        self.texts, self.labels, self.pad, self.segments, self.parents = texts, labels, pad, segments, parents
         self.batch_tokens, self.seed = batch_tokens, seed
         self._lengths = np.array([len(ids) for ids in texts])
         if self._lengths.max(initial=0) > batch_tokens:
@@ -181,9 +181,9 @@ class LabelBatches:
 
     def take(self, rows: Sequence[int] | np.ndarray) -> LabelBatch:
         segments = None if self.segments is None else [self.segments[i] for i in rows]
-        heads = None if self.heads is None else [self.heads[int(i)] for i in rows]
+        parents = None if self.parents is None else [self.parents[int(i)] for i in rows]
         texts, labels = [self.texts[i] for i in rows], [int(self.labels[i]) for i in rows]
-        return label_batch(texts, labels, self.pad, segments, heads)
+        return label_batch(texts, labels, self.pad, segments, parents)
 
     def padding_share(self) -> float:
         """The share of padding among all positions of the first epoch."""
@@ -194,11 +194,11 @@ class LabelBatches:
 
 
 def with_trees(
-    batches: LabelBatches, texts: Sequence[str], heads: Sequence[tuple[int, ...] | None], tokenizer: TextTokenizer
+    batches: LabelBatches, texts: Sequence[str], parents: Sequence[tuple[int, ...] | None], tokenizer: TextTokenizer
 ) -> LabelBatches:
-    """The batches with the trees of their texts, where all have one; `heads` are those of words."""
-    given = [tree for tree in heads if tree is not None]
-    if len(given) < len(heads) or not given:
+    """The batches with the trees of their texts, where all have one; `parents` are those of words."""
+    given = [tree for tree in parents if tree is not None]
+    if len(given) < len(parents) or not given:
         return batches
     trees = TokenTrees(texts, given, [len(ids) for ids in batches.texts], tokenizer)
     rest = (batches.pad, batches.batch_tokens, batches.seed, batches.segments)
@@ -211,23 +211,23 @@ class TokenTrees:
     def __init__(
         self,
         texts: Sequence[str],
-        heads: Sequence[tuple[int, ...]],
+        parents: Sequence[tuple[int, ...]],
         lengths: Sequence[int],
         tokenizer: TextTokenizer,
     ) -> None:
-        self.texts, self.heads, self.lengths, self.tokenizer = texts, heads, lengths, tokenizer
+        self.texts, self.parents, self.lengths, self.tokenizer = texts, parents, lengths, tokenizer
         self._known: dict[int, np.ndarray] = {}
         self[0]  # where tokens do not fit words, it is said at once
 
     def __getitem__(self, row: int, /) -> np.ndarray:
         if row not in self._known:
             spans = self.tokenizer.spans(self.texts[row])
-            self._known[row] = token_heads(self.texts[row], self.heads[row], spans, self.lengths[row])
+            self._known[row] = token_parents(self.texts[row], self.parents[row], spans, self.lengths[row])
         return self._known[row]
 
 
-def token_heads(text: str, heads: Sequence[int], spans: Sequence[tuple[int, int]], length: int) -> np.ndarray:
-    """The heads of a row of `length` tokens: begin, as many as fit of those with these places in the text, end."""
+def token_parents(text: str, parents: Sequence[int], spans: Sequence[tuple[int, int]], length: int) -> np.ndarray:
+    """The parents of a row of `length` tokens: begin, as many as fit of those with these places in the text, end."""
     words = np.array([match.span() for match in re.finditer(r"\S+", text)]).reshape(-1, 2)
     found = np.zeros(length, dtype=np.int32)
     if not len(words) or length <= 2:
@@ -237,7 +237,7 @@ def token_heads(text: str, heads: Sequence[int], spans: Sequence[tuple[int, int]
     first[owner[inside][::-1]] = np.flatnonzero(inside)[::-1] + 1  # of several, the last assigned stays
     found[1:-1] = np.where(owner < 0, 0, first[owner])
     has = first > 0
-    found[first[has]] = _hung(np.asarray(heads), first)[has]
+    found[first[has]] = _hung(np.asarray(parents), first)[has]
     return found
 
 
@@ -255,12 +255,12 @@ def _owners(words: np.ndarray, spans: np.ndarray, text: str) -> tuple[np.ndarray
     return owner, inside
 
 
-def _hung(heads: np.ndarray, first: np.ndarray) -> np.ndarray:
+def _hung(parents: np.ndarray, first: np.ndarray) -> np.ndarray:
     """Where each word's head stands: the nearest of its ancestors that has a token, else 0, the begin token."""
-    up = heads.copy()
-    while (lost := (first[up] == 0) & (heads[up] != up)).any():
-        up[lost] = heads[up[lost]]
-    return np.where(heads == np.arange(len(heads)), 0, first[up])
+    up = parents.copy()
+    while (lost := (first[up] == 0) & (parents[up] != up)).any():
+        up[lost] = parents[up[lost]]
+    return np.where(parents == np.arange(len(parents)), 0, first[up])
 
 
 Row = tuple[np.ndarray, np.ndarray]  # ids, and to which text each belongs

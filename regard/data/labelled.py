@@ -85,7 +85,7 @@ def read_labelled(
             found += read_file(path, keys, known or {each.label for each in found}, notes)
     if not found:
         raise RegardError(f"there are no labelled texts in {', '.join(names)}")
-    return found if heads else [replace(each, heads=None) for each in found]
+    return found if heads else [replace(each, parents=None) for each in found]
 
 
 def builtin_names(which: str) -> list[Labelled]:
@@ -114,7 +114,7 @@ def without_empty(texts: list[Labelled], which: str, notes: list[str]) -> list[L
         notes.append(f"dropped {len(texts) - len(kept):,} of {len(texts):,} {which} texts: empty")
     if len({each.second is None for each in kept}) == 2:
         raise RegardError(f"some {which} texts are pairs and some are not", "a classifier reads the one or the other")
-    if len({each.heads is None for each in kept}) == 2:
+    if len({each.parents is None for each in kept}) == 2:
         raise RegardError(f"some {which} texts have a tree and some have none", "give heads to all of them, or to none")
     return kept
 

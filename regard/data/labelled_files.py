@@ -59,7 +59,7 @@ class Labelled:
     text: str
     label: str
     second: str | None = None
-    heads: tuple[int, ...] | None = None  # for each word the place of its head; a root has itself
+    parents: tuple[int, ...] | None = None  # for each word the place of its parent; a root has itself
 
 
 @dataclass(frozen=True)
@@ -352,16 +352,16 @@ def _tree(
         raise RegardError(f"{table.path}, line {line}: {table.called(place)}: {error} (see data.heads)") from error
 
 
-def as_tree(heads: object, words: int) -> tuple[int, ...]:
-    """The head of each word, roots with themselves; a ValueError says why it is no tree."""
-    if not isinstance(heads, list) or any(type(head) is not int for head in heads):
+def as_tree(parents: object, words: int) -> tuple[int, ...]:
+    """The parent (head) of each word in its dependency tree, roots with themselves; a ValueError says why it is none."""
+    if not isinstance(parents, list) or any(type(parent) is not int for parent in parents):
         raise ValueError("write a list of whole numbers, the place of each word's head")
-    if len(heads) != words:
-        raise ValueError(f"{len(heads)} heads for {words} words; each word, between white space, has one")
-    wrong = [head for head in heads if not -1 <= head < words]
+    if len(parents) != words:
+        raise ValueError(f"{len(parents)} heads for {words} words; each word, between white space, has one")
+    wrong = [parent for parent in parents if not -1 <= parent < words]
     if wrong:
         raise ValueError(f"no word {wrong[0]}; words are 0 to {words - 1}, and a root has -1 or itself")
-    tree = tuple(word if head == -1 else head for word, head in enumerate(heads))
+    tree = tuple(word if parent == -1 else parent for word, parent in enumerate(parents))
     checked: set[int] = set()
     for word in range(words):
         way: set[int] = set()

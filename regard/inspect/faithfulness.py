@@ -117,7 +117,7 @@ class LabelSubject:
         self.predictor = predictor
         self.what = "the right label" if reference else "the label that the model gives"
         raw = cast("Sequence[Labelled]", read.raw)
-        if any(each.heads is not None for each in raw):
+        if any(each.parents is not None for each in raw):
             raise UsageError("a tree has no place for a word that is removed; faithfulness is for texts without trees")
         shares = predictor.probabilities([each.text for each in raw], [each.second for each in raw])
         self._labels = (

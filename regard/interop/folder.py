@@ -27,10 +27,10 @@ FAMILIES: dict[str, Family] = {each.FAMILY.name: each.FAMILY for each in (gpt2, 
 EXPORTED: dict[str, Family] = {"gpt2": gpt2.FAMILY, "gpt3": gpt2.FAMILY, "bert": bert.FAMILY, "llama": llama.FAMILY}
 
 
-def import_folder(path: str | Path, tell: Callable[[str], None] = lambda words: None) -> Bundle:
+def import_folder(path: str | Path, report: Callable[[str], None] = lambda words: None) -> Bundle:
     """The model and tokenizer of a folder with config.json and safetensors, ready to run.
 
-    `tell` hears what was read from which file where several could say it.
+    `report` hears what was read from which file where several could say it.
     """
     folder = Path(path)
     settings = _read_settings(folder)
@@ -38,7 +38,7 @@ def import_folder(path: str | Path, tell: Callable[[str], None] = lambda words: 
         return vit.read_folder(folder, settings)
     family = _family(settings)
     tokenizer = read_tokenizer(folder)
-    text = TextTokenizer(tokenizer, read_specials(folder, family.task, tokenizer, tell))
+    text = TextTokenizer(tokenizer, read_specials(folder, family.task, tokenizer, report))
     tensors = family.full_names(read_weights(folder))
     config = family.read(settings, tensors.keys())
     pooling = read_pooling(folder)

@@ -55,16 +55,16 @@ def read_tokenizer(folder: Path) -> Tokenizer:
 
 
 def read_specials(
-    folder: Path, task: str, tokenizer: Tokenizer, tell: Callable[[str], None] = lambda words: None
+    folder: Path, task: str, tokenizer: Tokenizer, report: Callable[[str], None] = lambda words: None
 ) -> Specials:
-    """The ids that begin, end and pad a text, as the files of the folder say; `tell` hears which file said so.
+    """The ids that begin, end and pad a text, as the files of the folder say; `report` hears which file said so.
 
     Where none does, the tokenizer is searched for the usual names.
     """
     ids: dict[str, tuple[int, ...]] = {}
-    told: list[str] = []
+    sources: list[str] = []
     for role, places in (AUTHORITIES[task] | BOTH).items():
-        found, where = _authority(folder, places, tokenizer, tell)
+        found, where = _authority(folder, places, tokenizer, report)
         of_model = _known(getattr(tokenizer.model, "unk_token", None), tokenizer) if role == "unknown" else None
         found = found if of_model is None else (of_model,)  # this is what a text becomes
         if not found and (named := named_special(tokenizer, role)) is not None:
@@ -72,14 +72,14 @@ def read_specials(
         ids[role] = found
         if found and role in AUTHORITIES[task]:
             names = ", ".join(f"{tokenizer.id_to_token(each)} ({each})" for each in found)
-            told.append(f"{role} {names}: {where}")
+            sources.append(f"{role} {names}: {where}")
     specials = specials_of({role: found[0] if found else None for role, found in ids.items()}, ids["end"][1:])
-    tell("special tokens: " + "; ".join(told))
+    report("special tokens: " + "; ".join(sources))
     return specials
 
 
 def _authority(
-    folder: Path, places: Sequence[tuple[str, str]], tokenizer: Tokenizer, tell: Callable[[str], None]
+    folder: Path, places: Sequence[tuple[str, str]], tokenizer: Tokenizer, report: Callable[[str], None]
 ) -> tuple[tuple[int, ...], str]:
     """The ids that the first file says which says any, and which file that is."""
     for file, key in places:
@@ -88,7 +88,7 @@ def _authority(
         found = {str(each): _known(each, tokenizer) for each in values if each is not None}
         unknown = ", ".join(each for each, index in found.items() if index is None)
         if unknown:
-            tell(f"{folder}/{file}: {key} is {unknown}, which the tokenizer does not have; it is passed over")
+            report(f"{folder}/{file}: {key} is {unknown}, which the tokenizer does not have; it is passed over")
         known = tuple(dict.fromkeys(index for index in found.values() if index is not None))
         if known:
             return known, f"{key} of {file}"

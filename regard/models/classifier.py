@@ -151,9 +151,9 @@ class BertClassifier(Classifier):
 
     def distances(self, batch: LabelBatch) -> Tensor | None:
         """Where positions are those of a tree, how far apart its tokens are: (B, S, S)."""
-        if self.config.positions != "tree" or batch.heads is None:
+        if self.config.positions != "tree" or batch.parents is None:
             return None
-        return tree_distances(batch.heads)
+        return tree_distances(batch.parents)
 
     def counted(self, calls: Sequence[AttentionCall], lengths: Tensor) -> Tensor:
         flow = rollout(calls)  # (B, S, S)

@@ -83,11 +83,11 @@ def _expressions(random: np.random.Generator, least: int, most: int) -> Iterator
     levels, sizes = _kept(levels, sizes, (sizes[0] >= least) & (sizes[0] <= most))
     answers = _values(levels)
     ends = np.cumsum(sizes[0])
-    codes, heads = _written(levels, sizes, ends - sizes[0])
+    codes, parents = _written(levels, sizes, ends - sizes[0])
     for answer, end, size in zip(answers.tolist(), ends.tolist(), sizes[0].tolist(), strict=True):
         words = [WORDS[code] for code in codes[end - size : end].tolist()]
-        tree = tuple((heads[end - size : end] - (end - size)).tolist())
-        yield Labelled(" ".join(words), WORDS[answer], heads=tree)
+        tree = tuple((parents[end - size : end] - (end - size)).tolist())
+        yield Labelled(" ".join(words), WORDS[answer], parents=tree)
 
 
 def _grown(random: np.random.Generator, most: int) -> list[Level]:
@@ -152,19 +152,19 @@ def _applied(level: Level, arguments: np.ndarray) -> np.ndarray:
 
 
 def _written(levels: list[Level], sizes: list[np.ndarray], begins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The tokens of all trees one behind the other, tree i from begins[i], and where the head of each stands."""
+    """The tokens of all trees one behind the other, tree i from begins[i], and where the parent of each stands."""
     codes = np.empty(int(sizes[0].sum()), dtype=np.int64)
-    heads = np.empty_like(codes)
+    parents = np.empty_like(codes)
     place = above = begins
     for depth, (level, size) in enumerate(zip(levels, sizes, strict=True)):
         if depth:
             before = np.cumsum(size) - size  # tokens of this level in front of a node
-            parents = levels[depth - 1]
-            eldest = np.repeat(before[parents.starts], parents.children[parents.children > 0])
+            upper = levels[depth - 1]
+            eldest = np.repeat(before[upper.starts], upper.children[upper.children > 0])
             above = place[level.parent]
             place = above + 1 + before - eldest
         inside = level.children > 0
         close = (place + size - 1)[inside]
-        codes[place], heads[place] = level.kind, above
-        codes[close], heads[close] = END, place[inside]
-    return codes, heads
+        codes[place], parents[place] = level.kind, above
+        codes[close], parents[close] = END, place[inside]
+    return codes, parents

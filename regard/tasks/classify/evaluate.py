@@ -53,7 +53,7 @@ def evaluate_labels(
             f"it knows {', '.join(classifier.labels[:8])}"
         )
     started = time.perf_counter()
-    trees = [each.heads for each in texts] if reads_trees(classifier.config.model) else None
+    trees = [each.parents for each in texts] if reads_trees(classifier.config.model) else None
     shares = classifier.probabilities([each.text for each in texts], [each.second for each in texts], progress, trees)
     seconds = time.perf_counter() - started
     wanted, predicted = np.array([place[each.label] for each in texts]), shares.argmax(axis=1)

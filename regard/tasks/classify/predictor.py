@@ -178,7 +178,7 @@ class TextClassifier(LabelPredictor):
         if not fitting:
             raise UsageError(f"no text of {material.name} fits: it must have at most {room} tokens")
         batches = encode_labelled(fitting, self.labels, self.tokenizer, self.longest, TOGETHER, seed=0)
-        trees = [each.heads for each in fitting]
+        trees = [each.parents for each in fitting]
         batches = with_trees(batches, [each.text for each in fitting], trees, self.tokenizer)
         plan = [(rows, batches.take(rows)) for rows in batches.plan(0)]
         return Texts(self, [{"text": as_tuple(ids)} for ids in batches.texts], plan, material.name, fitting)

@@ -77,7 +77,7 @@ def prepare_classify(config: RunConfig, setup: Setup) -> PreparedRun:
         model=config.model,
     )
     bundle = Bundle(about, model, TokenizerPair(tokenizer, tokenizer), {})
-    trees = [np.array(each.heads, dtype=np.int32) for each in sets.train if each.heads is not None]
+    trees = [np.array(each.parents, dtype=np.int32) for each in sets.train if each.parents is not None]
     learned = fingerprint(train.texts, [train.labels], *([trees] if trees else []))
     same: Fingerprint = {"the training data": learned, "the labels": list(sets.labels)}
     same["the validation data"] = fingerprint(valid.texts, [valid.labels])
@@ -103,7 +103,7 @@ def _are_pairs(texts: Sequence[Labelled]) -> bool | None:
 
 def _to_probe(texts: Sequence[Labelled]) -> list[Text]:
     """The texts, and their second texts, that a model can read without a tree."""
-    return [(each.text, each.second) for each in texts if each.heads is None]
+    return [(each.text, each.second) for each in texts if each.parents is None]
 
 
 def _encode(
@@ -111,7 +111,7 @@ def _encode(
 ) -> LabelBatches:
     """Batches of the texts, with their trees if they have them."""
     batches = encode_labelled(texts, labels, tokenizer, longest, budget, seed)
-    return with_trees(batches, [each.text for each in texts], [each.heads for each in texts], tokenizer)
+    return with_trees(batches, [each.text for each in texts], [each.parents for each in texts], tokenizer)
 
 
 def _cut_note(texts: Sequence[Labelled], tokenizer: TextTokenizer, longest: int) -> list[str]:
@@ -147,11 +147,11 @@ class ClassifySubject(Subject):
         return self.texts.take(rows)
 
     def lengthened(self, batch: LabelBatch) -> LabelBatch:
-        ids, heads = real_behind(batch.ids), batch.heads
+        ids, heads = real_behind(batch.ids), batch.parents
         if heads is not None:
             behind = torch.arange(batch.ids.size(1), ids.size(1)).expand(len(ids), -1)  # each a root
             heads = torch.cat([heads, behind], dim=1)
-        return replace(batch, ids=ids, segments=zeros_behind(batch.segments), heads=heads)
+        return replace(batch, ids=ids, segments=zeros_behind(batch.segments), parents=heads)
 
     def training(self, seed: int) -> LabelBatches:
         special = self.bundle.tokenizer.specials
