@@ -15,7 +15,11 @@ from regard.cli.extrapolate import print_lengths
 from regard.cli.model import about, check_out
 from regard.cli.options import AsJson
 from regard.cli.output import print_json, print_table, results, say
-from regard.errors import UsageError
+from regard.config import from_assignments
+from regard.errors import UsageError, nearest
+from regard.files import finite, read_json, write_bytes, write_json
+from regard.models.configs.attention import KERNEL_KINDS
+from regard.training.stopwatch import duration
 
 if TYPE_CHECKING:
     from regard.bench.attention import AttentionBench, Line, Tell
@@ -70,8 +74,6 @@ def attention(
     as_json: AsJson = False,
 ) -> None:
     """Time and memory of each kind of attention over the length, how both grow, and from where a kernel pays."""
-    from regard.config import from_assignments
-
     names, sizes = read_names(kernels), read_lengths(lengths)
     learned = None if quality is None else read_quality(quality)
     check_out(out, (".png", ".svg", ".json"))
@@ -116,9 +118,6 @@ def losses(runs: list[str], longest: int) -> list[Extrapolation]:
 
 
 def read_names(kernels: str) -> list[str]:
-    from regard.errors import nearest
-    from regard.models.configs.attention import KERNEL_KINDS
-
     names = [name.strip() for name in kernels.split(",") if name.strip()] or list(KERNEL_KINDS)
     for name in names:
         if name not in (*KERNEL_KINDS, "naive"):
@@ -137,8 +136,6 @@ def read_lengths(lengths: str) -> list[int]:
 
 def read_quality(path: Path) -> list[dict[str, Any]]:
     """Rows of what kernels learned: a list, or tables of tables, {task: {kernel: {...}}}, as benchmarks/long.py has them."""
-    from regard.files import read_json
-
     value = read_json(path)
     rows = value if isinstance(value, list) else _rows_of(value)
     if not rows or not all(isinstance(row, dict) and {"task", "kernel"} <= row.keys() for row in rows):
@@ -170,22 +167,18 @@ def _rows_of(tables: Any) -> list[dict[str, Any]]:
 
 def as_data(found: AttentionBench, trained: list[Extrapolation]) -> dict[str, Any]:
     """Every round, and the losses of trained models beside."""
-    from regard.files import finite
-
     return found.data() | ({"trained": finite([each.data() for each in trained])} if trained else {})
 
 
 def save(found: AttentionBench, trained: list[Extrapolation], out: Path | None) -> list[Path]:
-    from regard.files import write_bytes, write_json
-
     if out is None:
         return []
     if out.suffix.lower() == ".json":
         return [write_json(out, as_data(found, trained))]
-    from regard.look.figures.costs import draw_growth
-    from regard.look.figures.sheet import render
+    from regard.look.figures import costs, sheet
 
-    return [write_bytes(out, render(draw_growth(found.costs(), conditions_of(found)), out.suffix.lower()[1:]))]
+    figure = costs.draw_growth(found.costs(), conditions_of(found))
+    return [write_bytes(out, sheet.render(figure, out.suffix.lower()[1:]))]
 
 
 @bench.command()
@@ -197,17 +190,14 @@ def patterns(
     as_json: AsJson = False,
 ) -> None:
     """Which pairs the sparse kernels see: window, strided, fixed and BigBird, to both sides and causal."""
-    from regard.files import write_bytes, write_json
-    from regard.look.figures.costs import NONE, draw_patterns
-    from regard.look.figures.costs import patterns as every_pattern
-    from regard.look.figures.sheet import render
-
     check_out(out, (".png", ".svg", ".json"))
-    found = every_pattern(length)
+    from regard.look.figures import costs, sheet
+
+    found = costs.patterns(length)
     if out is not None and out.suffix.lower() == ".json":
         write_json(out, [each.data() for each in found])
     elif out is not None:
-        write_bytes(out, render(draw_patterns(found), out.suffix.lower()[1:]))
+        write_bytes(out, sheet.render(costs.draw_patterns(found), out.suffix.lower()[1:]))
     if as_json:
         print_json([each.data() for each in found])
         return
@@ -221,7 +211,7 @@ def patterns(
         for each in found
     ]
     print_table(("pattern", "sides", "of pairs", "with"), rows, right=("of pairs",), fold=("with",))
-    results().print(NONE, style="dim", soft_wrap=True)
+    results().print(costs.NONE, style="dim", soft_wrap=True)
     if out is not None:
         say(f"wrote {out}")
 
@@ -245,8 +235,6 @@ def _of(count: int, what: str) -> str:
 
 
 def print_bench(found: AttentionBench) -> None:
-    from regard.bench.attention import exponent
-
     lengths = shown_lengths(sorted({length for line in found.lines for length in line.time()}))
     longest = lengths[-1]
     columns = [
@@ -256,10 +244,11 @@ def print_bench(found: AttentionBench) -> None:
     rows = []
     for line in found.lines:
         seconds, forward, memory = line.time(), line.forward(), line.memory()
-        cells = [line.name, *(number(1e3, seconds.get(length)) for length in lengths), power(exponent(seconds))]
+        growth = line.growth()
+        cells = [line.name, *(number(1e3, seconds.get(length)) for length in lengths), power(growth["time"])]
         cells.append(pays(found, line))
         cells += [number(1e3, forward.get(longest))] if found.sizes.backward else []
-        rows.append([*cells, number(1 / MIB, memory.get(longest)), power(exponent(memory))])
+        rows.append([*cells, number(1 / MIB, memory.get(longest)), power(growth["memory"])])
     print_table(columns, rows, right=columns[1:])
     console = results()
     console.print(conditions_of(found), style="dim", markup=False, soft_wrap=True)
@@ -332,8 +321,6 @@ def _cell(value: Any) -> str:
 @contextmanager
 def working() -> Iterator[Tell]:
     """What is measured now, and how long it will go on; a line now and then where stderr is no terminal."""
-    from regard.training.stopwatch import duration
-
     console = Console(stderr=True, highlight=False)
     started: list[float] = []
     if not console.is_terminal:

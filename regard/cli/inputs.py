@@ -22,7 +22,9 @@ from typing import IO, Annotated, Any, Generic, TypeVar
 import typer
 
 from regard.cli.output import Advance, progress, say
+from regard.data.lines import decode_line, opened
 from regard.errors import ModelError, RegardError, UsageError
+from regard.files import writing
 
 GROWTH = 4  # how many times more items are asked together each time, up to what is fast
 PAUSE = 0.05  # seconds without a new line after which those that are there are answered
@@ -137,8 +139,6 @@ def lines_of_stdin(what: str) -> InputReader:
 
 
 def _lines_of_files(files: Sequence[Path]) -> InputReader:
-    from regard.data.lines import opened
-
     total = 0
     for file in files:
         if file.is_file():
@@ -194,8 +194,6 @@ def _check_is_text(file: Path, start: bytes) -> None:
 
 
 def _items(lines: Iterable[bytes], name: str, start: int = 0) -> Iterator[Item]:
-    from regard.data.lines import decode_line
-
     for place, raw in enumerate(lines, start=start):
         where = f"{name}, line {place + 1}"
         try:
@@ -359,8 +357,6 @@ def output_to(path: Path | None) -> Iterator[None]:
     if path is None:
         yield
         return
-    from regard.files import writing
-
     some_bad = None
     with writing(path, kept=lambda part: say(f"what was done until then is in {part}")) as file:
         text = TextIOWrapper(file, encoding="utf-8", newline="\n", write_through=True)

@@ -7,8 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import regard
 from regard.cli.output import say
+from regard.config import check, find_file
+from regard.decode.config import DecodeConfig
 from regard.errors import UsageError, nearest
+from regard.files import read_json
+from regard.look.layers import check_choice
+from regard.runs import all_runs, bundle_folder, bundle_task, newest
 
 if TYPE_CHECKING:
     from regard.tasks.translate.predictor import Translator
@@ -58,9 +64,6 @@ class About:
 
 def about(run: str | Path, task: str | None = None) -> About:
     """The model of a run's or a bundle's folder; with `task`, only one that does it."""
-    from regard.files import read_json
-    from regard.runs import bundle_folder, bundle_task
-
     own = bundle_task(run)
     values = read_json(bundle_folder(run) / "config.json")
     tables = [value if isinstance(value := values.get(name), dict) else {} for name in ("model", "decode")]
@@ -98,9 +101,6 @@ def check_device(name: str) -> None:
 
 def check_decode(found: About, over: dict[str, Any]) -> None:
     """The model's own options of decoding, laid over by the given ones."""
-    from regard.config import check
-    from regard.decode.config import DecodeConfig
-
     base = dict(found.decode)
     if found.task == "generate" and (over.get("sample") is False or (over.get("beam") or 1) > 1):
         base = {name: value for name, value in base.items() if name not in (*DRAWS, "sample", "beam")} | {"beam": 1}
@@ -112,8 +112,6 @@ def check_layer(found: About, role: str | None, layer: int | None, head: int | N
     layers, heads = found.layers(role), found.model.get("heads")
     if layer is None or layers is None:
         return
-    from regard.look.layers import check_choice
-
     has = heads if isinstance(heads, int) else 0
     counts = {each: int(found.model[key]) for each, key in LAYERS.items() if key in found.model}
     others = {each: [has] * count for each, count in counts.items() if has and each != (role or "cross")}
@@ -132,8 +130,6 @@ def check_out(out: Path | None, suffixes: Sequence[str] = MAPS) -> None:
 
 def check_files(names: Sequence[str], data_root: Path | None = None, task: str = "") -> None:
     """Files of data that are there, and of pairs not too many; built-in ones are made as they are read."""
-    from regard.config import find_file
-
     if task == "translate" and len(names) > 2:
         raise UsageError(f"name one file of pairs or two parallel files, not {len(names)}")
     for name in names:
@@ -165,10 +161,7 @@ def choose_device(name: str) -> str:
 def load_model(run: str | Path, device: str, task: str | None = None) -> Any:
     """The model of a run's or a bundle's folder, ready to do its task."""
     check_model(run, device, task)
-    from regard.runs import bundle_folder
-    from regard.tasks.trained import load_model as load
-
-    return load(bundle_folder(run), choose_device(device), task)
+    return regard.load(bundle_folder(run), choose_device(device))
 
 
 def load_translator(run: str | Path, device: str) -> Translator:
@@ -181,8 +174,6 @@ READING = ("translate", "generate", "fill", "classify")  # tasks whose models re
 
 def newest_of_any(otherwise: str, another: str = "-m takes another", tasks: Sequence[str] = READING) -> Path:
     """The newest run of these tasks in this folder that has a model; says which. `otherwise`: what to type if none has."""
-    from regard.runs import all_runs, bundle_task
-
     trained = [run for run in all_runs() if run.has_bundle]
     found = [run for run in trained if bundle_task(run.best) in tasks]
     if not found:
@@ -194,8 +185,6 @@ def newest_of_any(otherwise: str, another: str = "-m takes another", tasks: Sequ
 
 def newest_run(task: str) -> Path:
     """The newest run of a task in this folder that has a model; says which."""
-    from regard.runs import newest
-
     run = newest(task)
     if run is None:
         raise UsageError(
