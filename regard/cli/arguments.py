@@ -67,10 +67,11 @@ def spread_files(words: Sequence[str]) -> list[str]:
 
 def _is_second_file(word: str) -> bool:
     """Not an option, nor what may follow one file of pairs: a task, a kind of model, a configuration, a run's folder."""
-    from regard.models.config import all_kinds  # pydantic, which few need for this
-    from regard.tasks.table import TASKS
+    from regard.tasks.table import KINDS_OF, TASKS  # pydantic, which few need for this
 
-    return not (word.startswith("-") or word in (*TASKS, *all_kinds()) or word.endswith(".toml") or Path(word).is_dir())
+    if word in TASKS or any(word in kinds for kinds in KINDS_OF.values()):
+        return False
+    return not (word.startswith("-") or word.endswith(".toml") or Path(word).is_dir())
 
 
 def _before_texts(words: Sequence[str]) -> tuple[list[str], list[str]]:

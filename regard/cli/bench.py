@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -24,6 +24,8 @@ from regard.training.stopwatch import duration
 if TYPE_CHECKING:
     from regard.bench.attention import AttentionBench, Line, Tell
     from regard.bench.extrapolate import Extrapolation
+
+Row = dict[str, object]  # what one kernel learned of one task, by the names of its figures
 
 bench = typer.Typer(
     rich_markup_mode=None,
@@ -109,7 +111,7 @@ def attention(
 
 
 def losses(runs: list[str], longest: int) -> list[Extrapolation]:
-    """Of trained models on their validation text: windows of their training, and doubled up to the longest."""
+    """Measure trained models on their validation text: in windows of their training, doubled up to the longest."""
     from regard.bench.extrapolate import extrapolate, trained_context
 
     context = min(trained_context(run) for run in runs)
@@ -134,7 +136,7 @@ def read_lengths(lengths: str) -> list[int]:
     return sorted({int(word) for word in words})
 
 
-def read_quality(path: Path) -> list[dict[str, Any]]:
+def read_quality(path: Path) -> list[Row]:
     """Rows of what kernels learned: a list, or tables of tables, {task: {kernel: {...}}}, as benchmarks/long.py has them."""
     value = read_json(path)
     rows = value if isinstance(value, list) else _rows_of(value)
@@ -145,16 +147,16 @@ def read_quality(path: Path) -> list[dict[str, Any]]:
     return [_flat(row) for row in rows]
 
 
-def _flat(row: dict[str, Any]) -> dict[str, Any]:
+def _flat(row: Row) -> Row:
     """Tables inside a row as columns of their own, "validation loss"; lists have no column."""
-    found: dict[str, Any] = {}
+    found: Row = {}
     for key, value in row.items():
         inner = {f"{key} {name}": each for name, each in value.items()} if isinstance(value, dict) else {key: value}
         found |= {name: each for name, each in inner.items() if not isinstance(each, (dict, list))}
     return found
 
 
-def _rows_of(tables: Any) -> list[dict[str, Any]]:
+def _rows_of(tables: object) -> list[Row]:
     tasks = tables if isinstance(tables, dict) else {}
     return [
         {"task": task, "kernel": kernel, **entry}
@@ -165,7 +167,7 @@ def _rows_of(tables: Any) -> list[dict[str, Any]]:
     ]
 
 
-def as_data(found: AttentionBench, trained: list[Extrapolation]) -> dict[str, Any]:
+def as_data(found: AttentionBench, trained: list[Extrapolation]) -> dict[str, object]:
     """Every round, and the losses of trained models beside."""
     return found.data() | ({"trained": finite([each.data() for each in trained])} if trained else {})
 
@@ -221,16 +223,17 @@ EVERY = 10.0  # seconds between lines of progress in a file or a pipe
 
 
 def conditions_of(found: AttentionBench) -> str:
-    """What was measured under which conditions, in a line."""
+    """Say in a line under which conditions it was measured."""
     sizes = found.sizes
     way = "forward and backward" if sizes.backward else "forward"
     return (
-        f"{'causal, ' if sizes.causal else ''}{way}, width {sizes.width}, {_of(sizes.heads, 'head')}, batch {sizes.batch}, "
-        f"{_of(found.conditions['threads'], 'thread')}, median of {_of(found.rounds, 'round')}"
+        f"{'causal, ' if sizes.causal else ''}{way}, "
+        f"width {sizes.width}, {_counted(sizes.heads, 'head')}, batch {sizes.batch}, "
+        f"{_counted(found.conditions['threads'], 'thread')}, median of {_counted(found.rounds, 'round')}"
     )
 
 
-def _of(count: int, what: str) -> str:
+def _counted(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
@@ -254,7 +257,7 @@ def print_bench(found: AttentionBench) -> None:
     console.print(conditions_of(found), style="dim", markup=False, soft_wrap=True)
     told = "growth: the power of T, fitted from 1,024 on; memory: at the peak, beside inputs"
     console.print(told, style="dim", soft_wrap=True)
-    for note in (*settings_of(found), *never(found), *found.notes):
+    for note in (*settings_of(found), *never_paying(found), *found.notes):
         console.print(note, markup=False, soft_wrap=True)
 
 
@@ -280,8 +283,8 @@ def power(exponent: float | None) -> str:
     return "" if exponent is None else f"T^{exponent:.2f}"
 
 
-def never(found: AttentionBench) -> list[str]:
-    """Who does not pay, and up to where that was seen."""
+def never_paying(found: AttentionBench) -> list[str]:
+    """Name the kernels that do not pay, and up to where that was seen."""
     exact = found.line("exact")
     times = {} if exact is None else exact.time()
     others = [line for line in found.lines if line.name != "exact" and line.time().keys() & times.keys()]
@@ -304,15 +307,15 @@ def pays(found: AttentionBench, line: Line) -> str:
     return f"≤ {common[0]:,}" if start <= common[0] else f"{start:,.0f}"
 
 
-def print_quality(rows: list[dict[str, Any]]) -> None:
-    """What each kernel learned, in the order of the file."""
+def print_quality(rows: list[Row]) -> None:
+    """Print the quality that each kernel reached, in the order of the file."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
     cells = [[_cell(row.get(name)) for name in columns] for row in rows]
     results().print()
     print_table(columns, cells, right=[name for name in columns if name not in ("task", "kernel")])
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.3f}" if abs(value) < 100 else f"{value:,.0f}"
     return "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
@@ -320,7 +323,7 @@ def _cell(value: Any) -> str:
 
 @contextmanager
 def working() -> Iterator[Tell]:
-    """What is measured now, and how long it will go on; a line now and then where stderr is no terminal."""
+    """Show what is measured now, and how long it will go on; a line now and then where stderr is no terminal."""
     console = Console(stderr=True, highlight=False)
     started: list[float] = []
     if not console.is_terminal:

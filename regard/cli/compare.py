@@ -25,6 +25,7 @@ from regard.cli.options import (
     TargetColumn,
     TextColumn,
     Tokenize,
+    Values,
     column_settings,
     given,
 )
@@ -41,6 +42,7 @@ from regard.decode.config import DecodeConfig
 from regard.errors import UsageError, spelled
 from regard.files import write_json
 from regard.runs import new_run
+from regard.tasks.translate.config import TranslateConfig
 from regard.training.config import TrainConfig
 from regard.training.show import make_show
 
@@ -142,7 +144,7 @@ def compare(
     test = read_test(task, contenders, names, join or [], columns)
     place = new_run("compare") if out is None and seconds is not None else out
     folders = train_all(contenders, seconds, place, device)
-    shown: dict[str, Any] = {"sentence": sentence, "budget": seconds, "device": device}
+    shown: Values = {"sentence": sentence, "budget": seconds, "device": device}
     if isinstance(test, list):
         compare_quality(task, contenders, folders, names, test, columns, place=place, as_json=as_json, **shown)
         return
@@ -151,7 +153,7 @@ def compare(
 
 
 def read_test(
-    task: str, contenders: list[Contender], names: tuple[str, ...], join: list[int], columns: dict[str, Any]
+    task: str, contenders: list[Contender], names: tuple[str, ...], join: list[int], columns: Values
 ) -> TestSet | list[Labelled]:
     """Read and check the test set before anything is trained: pairs to translate, labelled texts to classify, else none."""
     from regard.compare import contest, quality, translation
@@ -191,7 +193,7 @@ def compare_translators(
 
 
 def one_task(contenders: list[Contender]) -> str:
-    """What all of them do."""
+    """Return the task that all of them do."""
     tasks = {each.word: task_of_contender(each) for each in contenders}
     if len(set(tasks.values())) > 1:
         what = ", ".join(f"{word} is to {task}" for word, task in tasks.items())
@@ -213,7 +215,7 @@ def read_budget(budget: str | None, contenders: list[Contender]) -> float | None
     return seconds
 
 
-def check_options(task: str, contenders: list[Contender], decode: dict[str, Any], scoring: dict[str, Any]) -> None:
+def check_options(task: str, contenders: list[Contender], decode: Values, scoring: Values) -> None:
     """Check that options of decoding and of scores of translations have a meaning for the task, and fit every model."""
     if task != "translate":
         asked = given(**decode, **scoring)
@@ -221,8 +223,8 @@ def check_options(task: str, contenders: list[Contender], decode: dict[str, Any]
             raise UsageError(f"--{next(iter(asked))} has no meaning for models to {task}; leave it out")
         return
     for each in contenders:
-        config: Any = each.config
-        own = about(each.word).decode if config is None else config.decode.model_dump()
+        config = each.config
+        own = config.decode.model_dump() if isinstance(config, TranslateConfig) else about(each.word).decode
         check(DecodeConfig, {**own, **decode}, "decode")
 
 
@@ -291,7 +293,7 @@ def compare_quality(
     folders: dict[str, Path],
     on: tuple[str, ...],
     texts: list[Labelled],
-    columns: dict[str, Any],
+    columns: Values,
     *,
     sentence: str | None,
     budget: float | None,

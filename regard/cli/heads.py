@@ -56,7 +56,7 @@ def heads(
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """What each head does (previous token, alignment, broad, ...), by rule, with the number that says so.
+    """Name what each head does (previous token, alignment, broad, ...), by rule, with the number that says so.
 
     And whether it matters: the loss on data with the head removed. For models of text.
     """
@@ -89,7 +89,7 @@ def heads(
 
 
 def _check(role: str | None, lone: bool, out: Path | None) -> None:
-    """What can be told before anything is loaded."""
+    """Refuse what is wrong before anything is loaded."""
     if role is not None and role not in ROLES:
         raise UsageError(f"--role is one of {', '.join(ROLES)}, not {role}")
     if lone:

@@ -1,4 +1,4 @@
-"""What a verb is asked, from arguments, files and standard input as it comes; a bad item costs itself and no other.
+"""Items that a verb is asked about, from arguments, files and standard input as it comes; a bad item costs itself and no other.
 
 Lines are taken as they arrive: as soon as the input pauses, what there is of it is answered. The first answers come
 first: the first item is asked alone, then four together, sixteen, and so on.
@@ -96,11 +96,11 @@ def texts_or_lines(texts: Sequence[str] | None, *, as_text: bool = False, what: 
 
 
 def arguments(
-    values: Sequence[Any],
+    values: Sequence[object],
     names: Sequence[str] | None = None,
     bad: Mapping[int, RegardError] = MappingProxyType({}),
 ) -> InputReader:
-    """What was typed, each item by itself; what is known to be wrong with some, by their places."""
+    """Items of what was typed; `bad` are errors that are known already, by the places of the items."""
     called = names or [f"text {number} ({str(value)[:30]!r})" for number, value in enumerate(values, start=1)]
     items = [
         Item(place, where, value, bad.get(place))
@@ -318,7 +318,7 @@ def _answered(
 
 
 def _named(where: str, problem: str) -> str:
-    """What is wrong with an item, with its name in front; once, where an error about a file has said it."""
+    """Put the name of an item before what is wrong with it, unless an error about a file has said it."""
     return problem if problem.startswith(where) else f"{where}: {problem}"
 
 

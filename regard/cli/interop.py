@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import regard
 from regard.cli.options import AsJson, RunFolder
 from regard.cli.output import print_json, print_table, say
 from regard.errors import RegardError, UsageError, nearest
@@ -45,12 +46,12 @@ def import_model(
     """
     folder = out or MODELS / name_of(source)
     check_source(source, tokens)
-    from regard import bundle as bundles
     from regard import interop
+    from regard.bundle import save_bundle
 
     interop.refuse_to_replace(folder)
     bundle = interop.import_folder(source, tell=say) if source.is_dir() else interop.import_llama2c(source, tokens)
-    bundles.save_bundle(folder, bundle)
+    save_bundle(folder, bundle)
     facts = about(bundle, folder)
     if as_json:
         print_json(facts)
@@ -64,7 +65,7 @@ def import_model(
 
 
 def name_of(source: Path) -> str:
-    """What a bundle is called if nobody says: as the folder, or the file without its ending."""
+    """Name a bundle as its folder, or as its file without the ending; refuse a source that is not there."""
     if not source.exists():
         raise UsageError(f"there is no {source}; name a folder of Hugging Face, or a .bin of llama2.c")
     path = source.resolve()
@@ -130,11 +131,10 @@ def export_model(
     if to not in FORMS:
         raise UsageError(f"no form {to}", nearest(to, FORMS))
     folder = bundle_folder(run)
-    from regard import bundle as bundles
-    from regard import interop
+    from regard.interop import export_folder
 
-    bundle = bundles.load_bundle(folder)
-    interop.export_folder(bundle, out)
+    bundle = regard.load(folder).bundle
+    export_folder(bundle, out)
     files = sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
     if as_json:
         print_json({"folder": str(out), "files": files})

@@ -1,4 +1,4 @@
-"""Which model and which device the person means, and all that can be told of it before torch is imported."""
+"""The model and the device that the person means, and all that can be told of them before torch is imported."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import regard
+from regard.cli.options import Values
 from regard.cli.output import say
 from regard.config import check, find_file
 from regard.decode.config import DecodeConfig
 from regard.errors import UsageError, nearest
 from regard.files import read_json
-from regard.look.layers import check_choice
 from regard.runs import all_runs, bundle_folder, bundle_task, newest
 
 if TYPE_CHECKING:
@@ -38,14 +38,14 @@ LAYERS = {"cross": "decoder_layers", "causal": "decoder_layers", "self": "encode
 
 
 @dataclass(frozen=True)
-class About:
+class ModelFacts:
     """A model by its config.json: what it does and how large it is."""
 
     name: str  # as the person typed it
     task: str
     labels: tuple[str, ...]
-    model: dict[str, Any]
-    decode: dict[str, Any]
+    model: Values
+    decode: Values
 
     @property
     def verb(self) -> str:
@@ -62,12 +62,12 @@ class About:
         return int(self.model["layers"]) if blocks else None
 
 
-def about(run: str | Path, task: str | None = None) -> About:
+def about(run: str | Path, task: str | None = None) -> ModelFacts:
     """The model of a run's or a bundle's folder; with `task`, only one that does it."""
     own = bundle_task(run)
     values = read_json(bundle_folder(run) / "config.json")
     tables = [value if isinstance(value := values.get(name), dict) else {} for name in ("model", "decode")]
-    found = About(str(run), own, tuple(values.get("labels") or ()), *tables)
+    found = ModelFacts(str(run), own, tuple(values.get("labels") or ()), *tables)
     if task is not None and found.verb != task:
         raise UsageError(f"{run} is a model to {found.verb}, not to {task}; try: regard {found.verb}")
     return found
@@ -78,11 +78,11 @@ def check_model(
     device: str = "auto",
     task: str | None = None,
     *,
-    decode: dict[str, Any] | None = None,
+    decode: Values | None = None,
     role: str | None = None,
     layer: int | None = None,
     head: int | None = None,
-) -> About:
+) -> ModelFacts:
     """Tell what is wrong with a request before torch is imported: the model, the device, decoding, layer and head."""
     check_device(device)
     found = about(run, task)
@@ -99,7 +99,7 @@ def check_device(name: str) -> None:
         raise UsageError(f"no device {name}", nearest(name, DEVICES))
 
 
-def check_decode(found: About, over: dict[str, Any]) -> None:
+def check_decode(found: ModelFacts, over: Values) -> None:
     """The model's own options of decoding, laid over by the given ones."""
     base = dict(found.decode)
     if found.task == "generate" and (over.get("sample") is False or (over.get("beam") or 1) > 1):
@@ -107,11 +107,13 @@ def check_decode(found: About, over: dict[str, Any]) -> None:
     check(DecodeConfig, {**base, **over}, "decode")
 
 
-def check_layer(found: About, role: str | None, layer: int | None, head: int | None) -> None:
+def check_layer(found: ModelFacts, role: str | None, layer: int | None, head: int | None) -> None:
     """A layer, and a head of it, that the configuration says are there; both count from 0."""
     layers, heads = found.layers(role), found.model.get("heads")
     if layer is None or layers is None:
         return
+    from regard.look.layers import check_choice
+
     has = heads if isinstance(heads, int) else 0
     counts = {each: int(found.model[key]) for each, key in LAYERS.items() if key in found.model}
     others = {each: [has] * count for each, count in counts.items() if has and each != (role or "cross")}

@@ -11,10 +11,11 @@ import typer
 import regard
 from regard.cli.output import say
 from regard.errors import UsageError
-from regard.look.layers import check_choice, in_words
 
 if TYPE_CHECKING:
     from regard.predictor import Predictor
+
+Values = dict[str, Any]  # of options, or of a configuration as JSON has it, by their names
 
 Device = Annotated[str, typer.Option(metavar="NAME", help="auto (cuda, then mps, then cpu), cpu, cuda or mps.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -80,8 +81,8 @@ Removals = Annotated[
 ]
 
 
-def given(**options: object) -> dict[str, Any]:
-    """The options that the person gave: those left out are None."""
+def given(**options: object) -> Values:
+    """Return the options that the person gave: those left out are None."""
     return {name: value for name, value in options.items() if value is not None}
 
 
@@ -107,6 +108,8 @@ def removing(user: Predictor, words: Sequence[str]) -> Iterator[None]:
     if not words:
         yield
         return
+    from regard.look.layers import check_choice, in_words
+
     changes, empty = [_removal(word) for word in words], user.read_ids(())
     roles: dict[str, list[int]] = {}
     for call in empty.look().calls:

@@ -13,7 +13,6 @@ from regard.cli.options import AsJson, Device, Model
 from regard.cli.output import results, say
 from regard.data.pictures.config import is_picture
 from regard.errors import UsageError
-from regard.look.walk import toy
 
 if TYPE_CHECKING:
     from regard.look.walk import Walk
@@ -74,6 +73,8 @@ def toy_walk(text: str | None, role: str | None, layer: int | None, head: int | 
         raise UsageError(
             "the worked example has its own three tokens and one head; leave out the text, --layer and --head"
         )
+    from regard.look.walk import toy
+
     return toy.toy_walk(role or "self", query)
 
 
