@@ -20,7 +20,7 @@ import sacrebleu
 
 import regard.verify
 from regard.cli import inputs, main, translate
-from regard.cli.output import finite, one_line, progress, size_on_disk
+from regard.cli.output import finite, one_line, progress
 from regard.cli.train import watch
 from regard.data.builtin.dates import as_pairs, date_pairs
 from regard.errors import ModelError, RegardError
@@ -621,9 +621,3 @@ def test_doctor_examines(type_: Type) -> None:
 def test_small_things() -> None:
     assert one_line("a\r\nb\rc\nd\u2028e") == "a b c d\u2028e"
     assert finite({"a": [1.5, math.inf], "b": (math.nan, "x")}) == {"a": [1.5, None], "b": [None, "x"]}
-    assert [size_on_disk(n) for n in (812, 5_300, 24_800_000, 1_200_000_000)] == [
-        "812 B",
-        "5.3 kB",
-        "24.8 MB",
-        "1.2 GB",
-    ]

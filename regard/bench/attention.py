@@ -88,6 +88,11 @@ class Line:
     def memory(self) -> dict[int, float]:
         return {point.length: float(point.memory) for point in self.points}
 
+    def growth(self) -> dict[str, float | None]:
+        """The power of the length with which each of these grows; None where that cannot be told."""
+        costs = {"forward": self.forward(), "time": self.time(), "memory": self.memory()}
+        return {name: exponent(each) for name, each in costs.items()}
+
 
 @dataclass(frozen=True)
 class AttentionBench:
@@ -123,12 +128,7 @@ class AttentionBench:
         }
 
     def _data(self, line: Line) -> dict[str, Any]:
-        growth = {"forward": line.forward(), "time": line.time(), "memory": line.memory()}
-        return {
-            **asdict(line),
-            "growth": {name: exponent(costs) for name, costs in growth.items()},
-            "pays_from": self.pays_from(line),
-        }
+        return {**asdict(line), "growth": line.growth(), "pays_from": self.pays_from(line)}
 
 
 LENGTHS = tuple(128 * 2**n for n in range(8))  # 128 to 16,384

@@ -70,7 +70,9 @@ def _is_second_file(word: str) -> bool:
     from regard.models.config import all_kinds  # pydantic, which few need for this
     from regard.tasks.table import TASKS
 
-    return not (word.startswith("-") or word in (*TASKS, *all_kinds()) or word.endswith(".toml") or Path(word).is_dir())
+    if word in (*TASKS, *all_kinds()):
+        return False
+    return not (word.startswith("-") or word.endswith(".toml") or Path(word).is_dir())
 
 
 def _before_texts(words: Sequence[str]) -> tuple[list[str], list[str]]:

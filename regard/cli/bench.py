@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -15,11 +15,17 @@ from regard.cli.extrapolate import print_lengths
 from regard.cli.model import about, check_out
 from regard.cli.options import AsJson
 from regard.cli.output import print_json, print_table, results, say
-from regard.errors import UsageError
+from regard.config import from_assignments
+from regard.errors import UsageError, nearest
+from regard.files import finite, read_json, write_bytes, write_json
+from regard.models.configs.attention import KERNEL_KINDS
+from regard.training.stopwatch import duration
 
 if TYPE_CHECKING:
     from regard.bench.attention import AttentionBench, Line, OnProgress
     from regard.bench.extrapolate import Extrapolation
+
+Row = dict[str, object]  # what one kernel learned of one task, by the names of its figures
 
 bench = typer.Typer(
     rich_markup_mode=None,
@@ -70,8 +76,6 @@ def attention(
     as_json: AsJson = False,
 ) -> None:
     """Time and memory of each kind of attention over the length, how both grow, and from where a kernel pays."""
-    from regard.config import from_assignments
-
     names, sizes = read_names(kernels), read_lengths(lengths)
     learned = None if quality is None else read_quality(quality)
     check_out(out, (".png", ".svg", ".json"))
@@ -107,7 +111,7 @@ def attention(
 
 
 def losses(runs: list[str], longest: int) -> list[Extrapolation]:
-    """Of trained models on their validation text: windows of their training, and doubled up to the longest."""
+    """Measure trained models on their validation text: in windows of their training, doubled up to the longest."""
     from regard.bench.extrapolate import extrapolate, trained_context
 
     context = min(trained_context(run) for run in runs)
@@ -116,9 +120,6 @@ def losses(runs: list[str], longest: int) -> list[Extrapolation]:
 
 
 def read_names(kernels: str) -> list[str]:
-    from regard.errors import nearest
-    from regard.models.configs.attention import KERNEL_KINDS
-
     names = [name.strip() for name in kernels.split(",") if name.strip()] or list(KERNEL_KINDS)
     for name in names:
         if name not in (*KERNEL_KINDS, "naive"):
@@ -135,10 +136,8 @@ def read_lengths(lengths: str) -> list[int]:
     return sorted({int(word) for word in words})
 
 
-def read_quality(path: Path) -> list[dict[str, Any]]:
+def read_quality(path: Path) -> list[Row]:
     """Rows of what kernels learned: a list, or tables of tables, {task: {kernel: {...}}}, as benchmarks/long.py has them."""
-    from regard.files import read_json
-
     value = read_json(path)
     rows = value if isinstance(value, list) else _rows_of(value)
     if not rows or not all(isinstance(row, dict) and {"task", "kernel"} <= row.keys() for row in rows):
@@ -148,16 +147,16 @@ def read_quality(path: Path) -> list[dict[str, Any]]:
     return [_flat(row) for row in rows]
 
 
-def _flat(row: dict[str, Any]) -> dict[str, Any]:
+def _flat(row: Row) -> Row:
     """Tables inside a row as columns of their own, "validation loss"; lists have no column."""
-    found: dict[str, Any] = {}
+    found: Row = {}
     for key, value in row.items():
         inner = {f"{key} {name}": each for name, each in value.items()} if isinstance(value, dict) else {key: value}
         found |= {name: each for name, each in inner.items() if not isinstance(each, (dict, list))}
     return found
 
 
-def _rows_of(tables: Any) -> list[dict[str, Any]]:
+def _rows_of(tables: object) -> list[Row]:
     tasks = tables if isinstance(tables, dict) else {}
     return [
         {"task": task, "kernel": kernel, **entry}
@@ -168,24 +167,20 @@ def _rows_of(tables: Any) -> list[dict[str, Any]]:
     ]
 
 
-def as_data(found: AttentionBench, trained: list[Extrapolation]) -> dict[str, Any]:
+def as_data(found: AttentionBench, trained: list[Extrapolation]) -> dict[str, object]:
     """Every round, and the losses of trained models beside."""
-    from regard.files import finite
-
     return found.data() | ({"trained": finite([each.data() for each in trained])} if trained else {})
 
 
 def save(found: AttentionBench, trained: list[Extrapolation], out: Path | None) -> list[Path]:
-    from regard.files import write_bytes, write_json
-
     if out is None:
         return []
     if out.suffix.lower() == ".json":
         return [write_json(out, as_data(found, trained))]
-    from regard.look.figures.costs import draw_growth
-    from regard.look.figures.sheet import render
+    from regard.look.figures import costs, sheet
 
-    return [write_bytes(out, render(draw_growth(found.costs(), conditions_of(found)), out.suffix.lower()[1:]))]
+    figure = costs.draw_growth(found.costs(), conditions_of(found))
+    return [write_bytes(out, sheet.render(figure, out.suffix.lower()[1:]))]
 
 
 @bench.command()
@@ -197,17 +192,14 @@ def patterns(
     as_json: AsJson = False,
 ) -> None:
     """Which pairs the sparse kernels see: window, strided, fixed and BigBird, to both sides and causal."""
-    from regard.files import write_bytes, write_json
-    from regard.look.figures.costs import NONE, draw_patterns
-    from regard.look.figures.costs import patterns as every_pattern
-    from regard.look.figures.sheet import render
-
     check_out(out, (".png", ".svg", ".json"))
-    found = every_pattern(length)
+    from regard.look.figures import costs, sheet
+
+    found = costs.patterns(length)
     if out is not None and out.suffix.lower() == ".json":
         write_json(out, [each.data() for each in found])
     elif out is not None:
-        write_bytes(out, render(draw_patterns(found), out.suffix.lower()[1:]))
+        write_bytes(out, sheet.render(costs.draw_patterns(found), out.suffix.lower()[1:]))
     if as_json:
         print_json([each.data() for each in found])
         return
@@ -221,7 +213,7 @@ def patterns(
         for each in found
     ]
     print_table(("pattern", "sides", "of pairs", "with"), rows, right=("of pairs",), fold=("with",))
-    results().print(NONE, style="dim", soft_wrap=True)
+    results().print(costs.NONE, style="dim", soft_wrap=True)
     if out is not None:
         say(f"wrote {out}")
 
@@ -231,22 +223,21 @@ EVERY = 10.0  # seconds between lines of progress in a file or a pipe
 
 
 def conditions_of(found: AttentionBench) -> str:
-    """What was measured under which conditions, in a line."""
+    """Say in a line under which conditions it was measured."""
     sizes = found.sizes
     way = "forward and backward" if sizes.backward else "forward"
     return (
-        f"{'causal, ' if sizes.causal else ''}{way}, width {sizes.width}, {_of(sizes.heads, 'head')}, batch {sizes.batch}, "
-        f"{_of(found.conditions['threads'], 'thread')}, median of {_of(found.rounds, 'round')}"
+        f"{'causal, ' if sizes.causal else ''}{way}, "
+        f"width {sizes.width}, {_counted(sizes.heads, 'head')}, batch {sizes.batch}, "
+        f"{_counted(found.conditions['threads'], 'thread')}, median of {_counted(found.rounds, 'round')}"
     )
 
 
-def _of(count: int, what: str) -> str:
+def _counted(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def print_bench(found: AttentionBench) -> None:
-    from regard.bench.attention import exponent
-
     lengths = shown_lengths(sorted({length for line in found.lines for length in line.time()}))
     longest = lengths[-1]
     columns = [
@@ -256,16 +247,17 @@ def print_bench(found: AttentionBench) -> None:
     rows = []
     for line in found.lines:
         seconds, forward, memory = line.time(), line.forward(), line.memory()
-        cells = [line.name, *(number(1e3, seconds.get(length)) for length in lengths), power(exponent(seconds))]
+        growth = line.growth()
+        cells = [line.name, *(number(1e3, seconds.get(length)) for length in lengths), power(growth["time"])]
         cells.append(pays(found, line))
         cells += [number(1e3, forward.get(longest))] if found.sizes.backward else []
-        rows.append([*cells, number(1 / MIB, memory.get(longest)), power(exponent(memory))])
+        rows.append([*cells, number(1 / MIB, memory.get(longest)), power(growth["memory"])])
     print_table(columns, rows, right=columns[1:])
     console = results()
     console.print(conditions_of(found), style="dim", markup=False, soft_wrap=True)
     told = "growth: the power of T, fitted from 1,024 on; memory: at the peak, beside inputs"
     console.print(told, style="dim", soft_wrap=True)
-    for note in (*settings_of(found), *never(found), *found.notes):
+    for note in (*settings_of(found), *never_paying(found), *found.notes):
         console.print(note, markup=False, soft_wrap=True)
 
 
@@ -291,8 +283,8 @@ def power(exponent: float | None) -> str:
     return "" if exponent is None else f"T^{exponent:.2f}"
 
 
-def never(found: AttentionBench) -> list[str]:
-    """Who does not pay, and up to where that was seen."""
+def never_paying(found: AttentionBench) -> list[str]:
+    """Name the kernels that do not pay, and up to where that was seen."""
     exact = found.line("exact")
     times = {} if exact is None else exact.time()
     others = [line for line in found.lines if line.name != "exact" and line.time().keys() & times.keys()]
@@ -315,15 +307,15 @@ def pays(found: AttentionBench, line: Line) -> str:
     return f"≤ {common[0]:,}" if start <= common[0] else f"{start:,.0f}"
 
 
-def print_quality(rows: list[dict[str, Any]]) -> None:
-    """What each kernel learned, in the order of the file."""
+def print_quality(rows: list[Row]) -> None:
+    """Print the quality that each kernel reached, in the order of the file."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
     cells = [[_cell(row.get(name)) for name in columns] for row in rows]
     results().print()
     print_table(columns, cells, right=[name for name in columns if name not in ("task", "kernel")])
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.3f}" if abs(value) < 100 else f"{value:,.0f}"
     return "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
@@ -331,9 +323,7 @@ def _cell(value: Any) -> str:
 
 @contextmanager
 def working() -> Iterator[OnProgress]:
-    """What is measured now, and how long it will go on; a line now and then where stderr is no terminal."""
-    from regard.training.stopwatch import duration
-
+    """Show what is measured now, and how long it will go on; a line now and then where stderr is no terminal."""
     console = Console(stderr=True, highlight=False)
     started: list[float] = []
     if not console.is_terminal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -24,14 +25,28 @@ from regard.cli.options import (
     TargetColumn,
     TextColumn,
     Tokenize,
+    Values,
     column_settings,
     given,
 )
 from regard.cli.output import print_json, print_table, progress, results, say
+from regard.compare.contenders import (
+    Contender,
+    check_same_data,
+    named_test_set,
+    read_contenders,
+    task_of_contender,
+)
+from regard.config import check
+from regard.decode.config import DecodeConfig
 from regard.errors import UsageError, spelled
+from regard.files import write_json
+from regard.runs import new_run
+from regard.tasks.translate.config import TranslateConfig
+from regard.training.config import TrainConfig
+from regard.training.show import make_show
 
 if TYPE_CHECKING:
-    from regard.compare.contenders import Contender
     from regard.compare.quality import QualityReport
     from regard.compare.translation import Entry, Report, TestSet
     from regard.data.labelled import Labelled
@@ -108,8 +123,6 @@ def compare(
         raise UsageError("a comparison needs two models or more: regard compare RUN RUN --on test.tsv")
     check_tokenizer(tokenize)
     check_device(device)
-    from regard.compare.contenders import check_same_data, named_test_set, read_contenders
-
     tables = given(train=data or None, valid=valid or None)
     over = given(preset=preset, data=tables or None)
     contenders = read_contenders(what, over, settings)
@@ -128,46 +141,59 @@ def compare(
         check_files(each.files, each.data_root)
     check_files(names, contenders[0].data_root, task)
     device = choose_device(device)
-    test = read_test_set(contenders, names, join or [], columns) if task == "translate" else None
-    texts = [] if test is not None else read_other_test(task, contenders, names, columns)
-    if test is not None:
-        check_lengths(contenders, test)
-    place = out
-    if out is None and seconds is not None:
-        from regard.runs import new_run
-
-        place = new_run("compare")
+    test = read_test(task, contenders, names, join or [], columns)
+    place = new_run("compare") if out is None and seconds is not None else out
     folders = train_all(contenders, seconds, place, device)
-    shown: dict[str, Any] = {"sentence": sentence, "budget": seconds, "device": device}
-    if test is None:
-        compare_quality(task, contenders, folders, names, texts, columns, place=place, as_json=as_json, **shown)
+    shown: Values = {"sentence": sentence, "budget": seconds, "device": device}
+    if isinstance(test, list):
+        compare_quality(task, contenders, folders, names, test, columns, place=place, as_json=as_json, **shown)
         return
     shown |= {"lowercase": lowercase, "tokenize": tokenize, "training_data": training_files(contenders)}
     compare_translators(folders, test, place, as_json, **shown, **decode)
+
+
+def read_test(
+    task: str, contenders: list[Contender], names: tuple[str, ...], join: list[int], columns: Values
+) -> TestSet | list[Labelled]:
+    """Read and check the test set before anything is trained: pairs to translate, labelled texts to classify, else none."""
+    from regard.compare import contest, quality, translation
+
+    notes: list[str] = []
+    if task != "translate":
+        texts = quality.read_test(task, contenders, names, columns, notes)
+        say_all(notes)
+        return texts
+    test = translation.read_test_pairs(contenders, names, join, columns, notes)
+    say_all(notes)
+    contest.check_reach(contenders, test.sources())  # what a model cannot read is told now, not when all are trained
+    return test
+
+
+def say_all(notes: list[str]) -> None:
+    for note in notes:
+        say(note)
 
 
 def compare_translators(
     folders: dict[str, Path], test: TestSet, place: Path | None, as_json: bool, **options: Any
 ) -> None:
     """Translate the test set with each of them, write the report, then print it."""
-    from regard.compare.translation import compare as report_of
+    from regard.compare import report, translation
 
     with progress("translating") as advance:
-        report = report_of(folders, test, progress=advance, **options)
-    written = []
-    if place is not None:
-        from regard.compare.report import write_report
-
-        written = write_report(report, place)  # before anything is printed: a reader that leaves early loses nothing
-    print_json(report.data()) if as_json else print_report(report)
+        found = translation.compare(folders, test, progress=advance, **options)
+    # Written before anything is printed: a reader that leaves early loses nothing.
+    written = [] if place is None else report.write_report(found, place)
+    if as_json:
+        print_json(found.data())
+    else:
+        print_report(found)
     for path in written:
-        say(f"wrote {path}") if as_json else print(f"wrote {path}")
+        print(f"wrote {path}", file=sys.stderr if as_json else sys.stdout)
 
 
 def one_task(contenders: list[Contender]) -> str:
-    """What all of them do."""
-    from regard.compare.contenders import task_of_contender
-
+    """Return the task that all of them do."""
     tasks = {each.word: task_of_contender(each) for each in contenders}
     if len(set(tasks.values())) > 1:
         what = ", ".join(f"{word} is to {task}" for word, task in tasks.items())
@@ -184,76 +210,22 @@ def read_budget(budget: str | None, contenders: list[Contender]) -> float | None
         return None
     if not to_train:
         raise UsageError("these models are all trained: leave out --budget, and name a test set with --on")
-    from regard.config import check
-    from regard.training.config import TrainConfig
-
     seconds = check(TrainConfig, {"max_time": budget}, "--budget").max_time
     assert seconds is not None
     return seconds
 
 
-def check_options(task: str, contenders: list[Contender], decode: dict[str, Any], scoring: dict[str, Any]) -> None:
+def check_options(task: str, contenders: list[Contender], decode: Values, scoring: Values) -> None:
     """Check that options of decoding and of scores of translations have a meaning for the task, and fit every model."""
     if task != "translate":
         asked = given(**decode, **scoring)
         if asked:
             raise UsageError(f"--{next(iter(asked))} has no meaning for models to {task}; leave it out")
         return
-    from regard.config import check
-    from regard.decode.config import DecodeConfig
-
     for each in contenders:
-        config: Any = each.config
-        own = about(each.word).decode if config is None else config.decode.model_dump()
+        config = each.config
+        own = config.decode.model_dump() if isinstance(config, TranslateConfig) else about(each.word).decode
         check(DecodeConfig, {**own, **decode}, "decode")
-
-
-def read_other_test(
-    task: str, contenders: list[Contender], names: tuple[str, ...], columns: dict[str, Any]
-) -> list[Labelled]:
-    """The test set of any task but translation, read and checked before anything is trained."""
-    from regard.compare.quality import read_test
-
-    notes: list[str] = []
-    texts = read_test(task, contenders, names, columns, notes)
-    for note in notes:
-        say(note)
-    return texts
-
-
-def read_test_set(
-    contenders: list[Contender], names: tuple[str, ...], join: list[int], columns: dict[str, Any]
-) -> TestSet:
-    """What they are tested on, read before anything is trained, so that a wrong name costs nothing."""
-    from regard.compare.translation import TestSet
-    from regard.data.config import PairsConfig
-    from regard.data.pairs import read_pairs
-    from regard.evaluate.by_length import join_pairs
-    from regard.tasks.translate.evaluate import has_one_answer
-    from regard.tasks.translate.evaluate import read_test_set as read_for_run
-
-    first, notes = contenders[0], list[str]()
-    if first.config is None:
-        pairs = read_for_run(names, first.word, columns, notes)
-    else:
-        data = first.config.data
-        assert isinstance(data, PairsConfig)
-        pairs = read_pairs(names, data.fields, first.data_root, data.languages, notes)
-    for note in notes:
-        say(note)
-    for count in join:
-        join_pairs(pairs, count)  # a wrong number is told now
-    return TestSet(names, tuple(pairs), has_one_answer(names), tuple(sorted(set(join))))
-
-
-def check_lengths(contenders: list[Contender], test: TestSet) -> None:
-    """Each can read the test set, and its sentences joined: this is told now, and not when all are trained."""
-    from regard.compare.contest import check_reach
-    from regard.evaluate.by_length import join_pairs
-
-    texts = {"the test sentences": [source for source, _ in test.pairs]}
-    texts |= {f"{count} of them joined": [source for source, _ in join_pairs(test.pairs, count)] for count in test.join}
-    check_reach(contenders, texts)
 
 
 def training_files(contenders: list[Contender]) -> tuple[str, ...]:
@@ -267,7 +239,6 @@ def train_all(contenders: list[Contender], budget: float | None, place: Path | N
         return {each.name: Path(each.word) for each in contenders}
     assert place is not None
     from regard.compare import contest
-    from regard.training.show import make_show
 
     say(f"comparison: {place}")
     try:
@@ -322,7 +293,7 @@ def compare_quality(
     folders: dict[str, Path],
     on: tuple[str, ...],
     texts: list[Labelled],
-    columns: dict[str, Any],
+    columns: Values,
     *,
     sentence: str | None,
     budget: float | None,
@@ -335,7 +306,6 @@ def compare_quality(
     `texts` are labelled ones to classify; `columns` those that a person named, as keys of the data's configuration.
     """
     from regard.compare.quality import compare_classifiers, compare_language_models, compare_seeing
-    from regard.files import write_json
 
     data_root = contenders[0].data_root
     with progress("testing") as advance:
@@ -351,12 +321,14 @@ def compare_quality(
             report = compare_language_models(
                 folders, on=on, data_root=data_root, budget=budget, device=device, progress=advance, **columns
             )
-    for note in report.notes:
-        say(note)
-    written = [] if place is None else [write_json(place / "report.json", report.data())]
-    print_json(report.data()) if as_json else print_quality(report)
-    for path in written:
-        say(f"wrote {path}")
+    say_all(list(report.notes))
+    written = None if place is None else write_json(place / "report.json", report.data())
+    if as_json:
+        print_json(report.data())
+    else:
+        print_quality(report)
+    if written is not None:
+        say(f"wrote {written}")
 
 
 def print_quality(report: QualityReport) -> None:

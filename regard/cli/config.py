@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from regard.cli.options import AsJson, given
 from regard.cli.output import print_json, print_table, say
 from regard.errors import UsageError, nearest
-
-if TYPE_CHECKING:
-    from regard.tasks.settings import Setting
+from regard.files import write_text
+from regard.models.config import KINDS_OF
+from regard.models.presets import PRESETS
+from regard.tasks.configure import run_config
+from regard.tasks.settings import ConfigKey, as_toml, config_keys, preset_sizes
+from regard.tasks.table import TASKS
 
 
 def config(
@@ -48,9 +51,6 @@ def config(
     if what is None:
         _print_tasks(as_json)
         return
-    from regard.tasks.configure import run_config
-    from regard.tasks.table import TASKS
-
     if presets:
         if what not in TASKS:
             raise UsageError(f"no task {what}", nearest(what, TASKS))
@@ -60,23 +60,24 @@ def config(
         raise UsageError(f"no task {what}; keys are those of a task, as in: regard config translate {what}")
     over = given(model=None if model is None else {"kind": model}, preset=None if what.endswith(".toml") else size)
     found = run_config(what, over)
-    from regard.tasks.settings import as_toml, settings_of
-
     if toml or out is not None:
         _write(as_toml(found, size), out)
         return
-    settings = [each for each in settings_of(found) if key is None or key in each.key]
-    if not settings:
+    keys = [each for each in config_keys(found) if key is None or key in each.key]
+    if not keys:
         raise UsageError(f"no key holds {key}; leave it out to see them all")
-    print_json([each.data() for each in settings]) if as_json else _print_settings(settings)
+    if as_json:
+        print_json([each.data() for each in keys])
+    else:
+        _print_keys(keys)
 
 
-def _print_settings(settings: list[Setting]) -> None:
-    rows = [(each.key, _shown(each.default), each.range, each.meaning) for each in settings]
+def _print_keys(keys: list[ConfigKey]) -> None:
+    rows = [(each.key, _shown(each.default), each.allowed, each.meaning) for each in keys]
     print_table(("key", "default", "range", "what it means"), rows, fold=("default", "range", "what it means"))
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -88,31 +89,21 @@ def _write(text: str, out: Path | None) -> None:
         raise UsageError(f"-o {out}: a configuration ends in .toml, or regard train does not know it")
     if out.exists():
         raise UsageError(f"{out} is there already; choose another name, so that nothing of it is lost")
-    from regard.files import write_text
-
     say(f"wrote {write_text(out, text)}; train it with: regard train {out}")
 
 
 def _print_tasks(as_json: bool) -> None:
-    from regard.models.config import KINDS_OF
-    from regard.models.presets import PRESETS
-    from regard.tasks.table import TASKS
-
-    tasks: list[dict[str, Any]] = [
-        {"task": name, "does": (task.config.__doc__ or "").strip(), "kinds": list(KINDS_OF[name])}
-        for name, task in TASKS.items()
-    ]
+    tasks = [(name, (task.config.__doc__ or "").strip(), list(KINDS_OF[name])) for name, task in TASKS.items()]
     if as_json:
-        print_json({"tasks": tasks, "presets": list(PRESETS)})
+        named = [dict(zip(("task", "does", "kinds"), each, strict=True)) for each in tasks]
+        print_json({"tasks": named, "presets": list(PRESETS)})
         return
-    rows = [(each["task"], each["does"], ", ".join(each["kinds"])) for each in tasks]
+    rows = [(name, does, ", ".join(kinds)) for name, does, kinds in tasks]
     print_table(("task", "what it makes", "kinds of models"), rows, fold=("what it makes", "kinds of models"))
     say("regard config translate lists its keys; --toml writes a file to edit; --presets shows how large they are")
 
 
 def _print_presets(task: str, as_json: bool) -> None:
-    from regard.tasks.settings import preset_sizes
-
     found = preset_sizes(task)
     if as_json:
         print_json([each.data() for each in found])

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from regard.cli.options import AsJson
 from regard.cli.output import print_json, print_table, results
+from regard.doctor import checkup
 
 
 def doctor(as_json: AsJson = False) -> None:
     """Look at this machine and installation; say what could be better."""
-    from regard.doctor import checkup
-
     found = checkup()
     if as_json:
         print_json(found.data())

@@ -11,10 +11,10 @@ from regard.cli.model import about, check_device, check_files, check_out, choose
 from regard.cli.options import AsJson, Device
 from regard.cli.output import print_json, print_table, progress, results, say
 from regard.errors import UsageError
+from regard.files import finite, write_json
 
 if TYPE_CHECKING:
     from regard.bench.extrapolate import AtLength, Extrapolation
-    from regard.look.figures.comparison import LengthLine
 
 COLUMNS = ("model", "positions", "window", "loss", "perplexity", "bits per byte", "at its end")
 AT_ITS_END = (
@@ -113,23 +113,20 @@ def cells(each: AtLength) -> list[str]:
 
 
 def save(found: list[Extrapolation], on: list[str], path: Path) -> Path:
-    from regard.files import finite, write_json
-    from regard.look.figures.comparison import save_lengths
-
     if path.suffix.lower() == ".json":
         return write_json(path, finite({"on": on, "models": [each.data() for each in found]}))
-    return save_lengths([line_of(each) for each in found], path)
+    from regard.look.figures.comparison import LengthLine, save_lengths
 
-
-def line_of(model: Extrapolation) -> LengthLine:
-    from regard.look.figures.comparison import LengthLine
-
-    could = [each for each in model.lengths if not each.cannot]
-    longest = could[-1].by_place if could else ()
-    return LengthLine(
-        model.name,
-        [float(each.times) for each in model.lengths],
-        [each.loss for each in model.lengths],
-        [(each.first + each.end) / 2 / model.trained for each in longest],
-        [each.change for each in longest],
-    )
+    lines = []
+    for model in found:
+        could = [each for each in model.lengths if not each.cannot]
+        longest = could[-1].by_place if could else ()
+        line = LengthLine(
+            model.name,
+            [float(each.times) for each in model.lengths],
+            [each.loss for each in model.lengths],
+            [(each.first + each.end) / 2 / model.trained for each in longest],
+            [each.change for each in longest],
+        )
+        lines.append(line)
+    return save_lengths(lines, path)

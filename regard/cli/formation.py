@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
+import regard
 from regard.cli.model import check_out
 from regard.cli.options import AsJson
 from regard.cli.output import print_json, results, say
 from regard.errors import UsageError
+from regard.runs import all_runs
 
 SUFFIXES = (".png", ".svg", ".gif", ".html", ".json")
 
@@ -41,9 +43,7 @@ def formation(
     """When a model learned where to look: the attention of a probed text over the steps of its training."""
     check_out(out, SUFFIXES)
     folder, wanted = run or _newest(), _numbers(steps)
-    from regard.inspect.formation import formation_of
-
-    found = formation_of(folder, text=text, role=role, layer=layer, head=head, steps=wanted, pieces=pieces)
+    found = regard.formation_of(folder, text=text, role=role, layer=layer, head=head, steps=wanted, pieces=pieces)
     if out is not None:
         say(f"wrote {found.save(out)}")
     if as_json:
@@ -60,8 +60,6 @@ def _numbers(text: str | None) -> list[int]:
 
 
 def _newest() -> Path:
-    from regard.runs import all_runs
-
     found = [run for run in all_runs() if (run.folder / "probes" / "texts.json").exists()]
     if not found:
         raise UsageError("there is no run with probes here; make one with: regard train translate, or name its folder")

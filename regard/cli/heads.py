@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+import regard
 from regard.cli.model import check_files, load_model, newest_of_any
 from regard.cli.options import AsJson, Device
 from regard.cli.output import print_json, print_table, progress, results, say
@@ -54,7 +56,7 @@ def heads(
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """What each head does (previous token, alignment, broad, ...), by rule, with the number that says so.
+    """Name what each head does (previous token, alignment, broad, ...), by rule, with the number that says so.
 
     And whether it matters: the loss on data with the head removed. For models of text.
     """
@@ -65,7 +67,18 @@ def heads(
     from regard.tasks.material import material_of
 
     material = material_of(user, folder, on or ())
-    report = _report(user, material, folder, texts, role, removal, faithful, reference)
+    if faithful:
+        from regard.inspect.faithfulness import check_faithful
+
+        check_faithful(user)
+    with progress("removing heads") as advance:
+        report = regard.heads_of(
+            user, material, texts=texts, role=cast("Role | None", role), removal=removal, name=folder, progress=advance
+        )
+    if faithful:
+        with progress("removing words") as advance:
+            found = regard.faithfulness(user, material, texts=texts, reference=reference, progress=advance)
+        report = replace(report, faithful=found)
     written = None if out is None else report.save(out)  # a reader that leaves early loses nothing
     if as_json:
         print_json(report.data())
@@ -76,32 +89,13 @@ def heads(
 
 
 def _check(role: str | None, lone: bool, out: Path | None) -> None:
-    """What can be told before anything is loaded."""
+    """Refuse what is wrong before anything is loaded."""
     if role is not None and role not in ROLES:
         raise UsageError(f"--role is one of {', '.join(ROLES)}, not {role}")
     if lone:
         raise UsageError("--reference says of what faithfulness is measured; add --faithful")
     if out is not None and out.suffix.lower() not in SUFFIXES:
         raise UsageError(f"cannot tell how to write {out.name}; use {', '.join(SUFFIXES)}")
-
-
-def _report(
-    user: Any, material: Any, folder: str, texts: int, role: Any, removal: bool, faithful: bool, reference: bool
-) -> Any:
-    from dataclasses import replace
-
-    from regard.inspect.faithfulness import check_faithful, faithfulness
-    from regard.inspect.heads import heads_of
-
-    if faithful:
-        check_faithful(user)
-    with progress("removing heads") as advance:
-        report = heads_of(user, material, texts=texts, role=role, removal=removal, name=folder, progress=advance)
-    if not faithful:
-        return report
-    with progress("removing words") as advance:
-        found = faithfulness(user, material, texts=texts, reference=reference, progress=advance)
-    return replace(report, faithful=found)
 
 
 COLUMNS = ("attention", "layer", "head", "what it does", "number", "also", "loss without it", " ")

@@ -1,4 +1,4 @@
-"""What a verb is asked, from arguments, files and standard input as it comes; a bad item costs itself and no other.
+"""Items that a verb is asked about, from arguments, files and standard input as it comes; a bad item costs itself and no other.
 
 Lines are taken as they arrive: as soon as the input pauses, what there is of it is answered. The first answers come
 first: the first item is asked alone, then four together, sixteen, and so on.
@@ -22,7 +22,9 @@ from typing import IO, Annotated, Any, Generic, TypeVar
 import typer
 
 from regard.cli.output import Advance, progress, say
+from regard.data.lines import decode_line, opened
 from regard.errors import ModelError, RegardError, UsageError
+from regard.files import writing
 
 GROWTH = 4  # how many times more items are asked together each time, up to what is fast
 PAUSE = 0.05  # seconds without a new line after which those that are there are answered
@@ -94,11 +96,11 @@ def texts_or_lines(texts: Sequence[str] | None, *, as_text: bool = False, what: 
 
 
 def arguments(
-    values: Sequence[Any],
+    values: Sequence[object],
     names: Sequence[str] | None = None,
     bad: Mapping[int, RegardError] = MappingProxyType({}),
 ) -> InputReader:
-    """What was typed, each item by itself; what is known to be wrong with some, by their places."""
+    """Items of what was typed; `bad` are errors that are known already, by the places of the items."""
     called = names or [f"text {number} ({str(value)[:30]!r})" for number, value in enumerate(values, start=1)]
     items = [
         Item(place, where, value, bad.get(place))
@@ -137,8 +139,6 @@ def lines_of_stdin(what: str) -> InputReader:
 
 
 def _lines_of_files(files: Sequence[Path]) -> InputReader:
-    from regard.data.lines import opened
-
     total = 0
     for file in files:
         if file.is_file():
@@ -194,8 +194,6 @@ def _check_is_text(file: Path, start: bytes) -> None:
 
 
 def _items(lines: Iterable[bytes], name: str, start: int = 0) -> Iterator[Item]:
-    from regard.data.lines import decode_line
-
     for place, raw in enumerate(lines, start=start):
         where = f"{name}, line {place + 1}"
         try:
@@ -320,7 +318,7 @@ def _answered(
 
 
 def _named(where: str, problem: str) -> str:
-    """What is wrong with an item, with its name in front; once, where an error about a file has said it."""
+    """Put the name of an item before what is wrong with it, unless an error about a file has said it."""
     return problem if problem.startswith(where) else f"{where}: {problem}"
 
 
@@ -359,8 +357,6 @@ def output_to(path: Path | None) -> Iterator[None]:
     if path is None:
         yield
         return
-    from regard.files import writing
-
     some_bad = None
     with writing(path, kept=lambda part: say(f"what was done until then is in {part}")) as file:
         text = TextIOWrapper(file, encoding="utf-8", newline="\n", write_through=True)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import regard
 from regard.cli.options import AsJson, RunFolder
 from regard.cli.output import print_json, print_table, say
 from regard.errors import RegardError, UsageError, nearest
+from regard.runs import bundle_folder
+from regard.tasks.table import TASKS
 
 if TYPE_CHECKING:
     from regard.bundle import Bundle
@@ -42,12 +45,12 @@ def import_model(
     Its weights and tokenizer become a bundle, which every other command takes with -m.
     """
     folder = out or MODELS / name_of(source)
-    from regard.interop.folder import refuse_to_replace
-
-    refuse_to_replace(folder)
+    check_source(source, tokens)
+    from regard import interop
     from regard.bundle import save_bundle
 
-    bundle = read(source, tokens)
+    interop.refuse_to_replace(folder)
+    bundle = interop.import_folder(source, report=say) if source.is_dir() else interop.import_llama2c(source, tokens)
     save_bundle(folder, bundle)
     facts = about(bundle, folder)
     if as_json:
@@ -56,35 +59,33 @@ def import_model(
     print_table(
         ("", ""), [(key, f"{value:,}" if isinstance(value, int) else str(value)) for key, value in facts.items()]
     )
-    say(use(bundle, folder))
+    example = TASKS[bundle.config.task].example.format(model=folder)
+    alone = f'regard vectors -m {folder} "a text"'  # without a head there are only vectors
+    say(f"use it with: {example if getattr(bundle.config.model, 'head', True) else alone}")
 
 
 def name_of(source: Path) -> str:
-    """What a bundle is called if nobody says: as the folder, or the file without its ending."""
+    """Name a bundle as its folder, or as its file without the ending; refuse a source that is not there."""
     if not source.exists():
         raise UsageError(f"there is no {source}; name a folder of Hugging Face, or a .bin of llama2.c")
     path = source.resolve()
     return path.name if path.is_dir() else path.stem
 
 
-def read(source: Path, tokens: Path | None) -> Bundle:
-    from regard.interop import import_folder, import_llama2c
-
-    if source.is_dir():
-        if tokens is not None:
-            raise UsageError("--tokens is for files of llama2.c; a folder has its own tokenizer")
-        return import_folder(source, report=say)
-    if source.suffix == ".safetensors" or source.name == "config.json":
+def check_source(source: Path, tokens: Path | None) -> None:
+    """Refuse what cannot be taken in, before torch is imported."""
+    if source.is_dir() and tokens is not None:
+        raise UsageError("--tokens is for files of llama2.c; a folder has its own tokenizer")
+    if source.is_file() and (source.suffix == ".safetensors" or source.name == "config.json"):
         raise UsageError(f"name the folder that {source.name} lies in: regard import {source.parent}")
-    if source.suffix in PICKLES:
+    if source.suffix in PICKLES and source.is_file():
         raise RegardError(
             f"{source} is a pickle; loading one can run any program, so it is refused. Convert it where you trust it: "
             "safetensors.torch.save_file(torch.load(path, weights_only=True), 'model.safetensors')"
         )
-    return import_llama2c(source, tokens)
 
 
-def about(bundle: Bundle, folder: Path) -> dict[str, Any]:
+def about(bundle: Bundle, folder: Path) -> dict[str, object]:
     config = bundle.config
     return {
         "bundle": str(folder),
@@ -95,9 +96,9 @@ def about(bundle: Bundle, folder: Path) -> dict[str, Any]:
     }
 
 
-def _takes(bundle: Bundle) -> dict[str, Any]:
-    """What the model is given: text or pictures."""
-    config: Any = bundle.config
+def _takes(bundle: Bundle) -> dict[str, object]:
+    """Facts about the texts or the pictures that the model takes."""
+    config = bundle.config
     if config.pictures is not None:
         return {"pictures": f"{config.pictures.size} x {config.pictures.size}", "labels": len(config.labels)}
     special, label = bundle.tokenizer.specials, bundle.tokenizer.labels
@@ -107,15 +108,6 @@ def _takes(bundle: Bundle) -> dict[str, Any]:
         "begins with": label([special.begin])[0],
         "ends with": " or ".join(label([special.end, *special.also_end])),
     }
-
-
-def use(bundle: Bundle, folder: Path) -> str:
-    """What to type next."""
-    from regard.tasks.table import TASKS
-
-    if not getattr(bundle.config.model, "head", True):
-        return f'use it with: regard vectors -m {folder} "a text"'
-    return f"use it with: {TASKS[bundle.config.task].example.format(model=folder)}"
 
 
 FORMS = {"hf": "transformers"}
@@ -138,13 +130,10 @@ def export_model(
     """
     if to not in FORMS:
         raise UsageError(f"no form {to}", nearest(to, FORMS))
-    from regard.runs import bundle_folder
-
     folder = bundle_folder(run)
-    from regard.bundle import load_bundle
     from regard.interop import export_folder
 
-    bundle = load_bundle(folder)
+    bundle = regard.load(folder).bundle
     export_folder(bundle, out)
     files = sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
     if as_json:

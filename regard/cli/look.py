@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,9 @@ from regard.cli.options import Device
 from regard.cli.output import results, say
 from regard.data.pictures.config import is_picture
 from regard.errors import UsageError
+
+if TYPE_CHECKING:
+    from regard.predictor import Predictor
 
 
 def look(
@@ -74,14 +77,16 @@ def look(
         "--as": form, "--role": role, "--word": word, "--pieces": pieces or None, "--hide-special": None if specials else True
     }  # fmt: skip
     given = [name for name, value in for_text.items() if value is not None]
-    _check(user, question, channels=channels, smooth=smooth, exact=exact, given=given)
-    if exact:
-        shown = beside_exact(user, text, second, layer, head)
-    elif user.config.pictures is not None:
-        shown = user.channels(text) if channels else _in_picture(user, text, question, second, layer, head)
-    else:
-        from regard.inspect.looking import View, look_at
+    _check(user, question, second, channels=channels, smooth=smooth, exact=exact, given=given)
+    from regard.inspect.looking import View, effective_attention, look_at
 
+    shown: Any  # one of the forms of `regard.look`, or a map of a picture
+    if exact:
+        shown = effective_attention(user, text, second, layer, head)
+    elif user.config.pictures is not None:
+        asked = (text,) if question is None else (text, question)
+        shown = user.channels(text) if channels else user.look(*asked, layer=layer, head=head)
+    else:
         shown = look_at(user, text, second, View(form, role, layer, head, pieces, specials, word))
     if out is not None:
         say(f"wrote {shown.save(out, smooth=True) if smooth else shown.save(out)}")
@@ -97,8 +102,17 @@ def _tasks(text: str, question: str | None) -> tuple[str, ...]:
     return ("classify-pictures", "caption") if named else READING
 
 
-def _check(user: Any, question: str | None, *, channels: bool, smooth: bool, exact: bool, given: list[str]) -> None:
-    """What does not go together, before anything is computed. `given` are options for texts."""
+def _check(
+    user: Predictor,
+    question: str | None,
+    second: str | None,
+    *,
+    channels: bool,
+    smooth: bool,
+    exact: bool,
+    given: list[str],
+) -> None:
+    """Refuse what does not go together, before anything is computed. `given` are options for texts."""
     task = user.config.task
     if (task == "answer") != (question is not None):
         raise UsageError(
@@ -114,21 +128,7 @@ def _check(user: Any, question: str | None, *, channels: bool, smooth: bool, exa
         raise UsageError(f"{given[0]} is for models of text; this is a model to {task}")
     if given and exact:
         raise UsageError(f"--exact has a form of its own; leave out {given[0]}")
-
-
-def _in_picture(
-    user: Any, picture: str, question: str | None, second: str | None, layer: int | None, head: int | None
-) -> Any:
-    if second is not None:
+    if exact and second is not None and task != "classify":
+        raise UsageError(f"--second is for classifiers of pairs; this is a model to {task}")
+    if second is not None and user.config.pictures is not None and not channels:
         raise UsageError("--second is for classifiers of pairs of texts")
-    asked = () if question is None else (question,)
-    return user.look(picture, *asked, layer=layer, head=head)
-
-
-def beside_exact(user: Any, text: str, second: str | None, layer: int | None, head: int | None) -> Any:
-    """The maps of a model of text, effective and exact."""
-    if second is not None and user.config.task != "classify":
-        raise UsageError(f"--second is for classifiers of pairs; this is a model to {user.config.task}")
-    from regard.inspect.looking import effective_attention
-
-    return effective_attention(user, text, second, layer, head)

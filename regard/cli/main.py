@@ -162,7 +162,7 @@ app = typer.Typer(
 
 
 def read_plugins(files: list[Path] | None) -> None:
-    load_plugins([str(file) for file in files or ()])
+    load_plugins(files or ())
 
 
 def print_version(wanted: bool) -> None:

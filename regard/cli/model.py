@@ -1,4 +1,4 @@
-"""Which model and which device the person means, and all that can be told of it before torch is imported."""
+"""The model and the device that the person means, and all that can be told of them before torch is imported."""
 
 from __future__ import annotations
 
@@ -7,8 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import regard
+from regard.cli.options import Values
 from regard.cli.output import say
+from regard.config import check, find_file
+from regard.decode.config import DecodeConfig
 from regard.errors import UsageError, nearest
+from regard.files import read_json
+from regard.runs import all_runs, bundle_folder, bundle_task, newest
 from regard.tasks.table import TASKS
 
 if TYPE_CHECKING:
@@ -25,14 +31,14 @@ LAYERS = {"cross": "decoder_layers", "causal": "decoder_layers", "self": "encode
 
 
 @dataclass(frozen=True)
-class About:
+class ModelFacts:
     """A model by its config.json: what it does and how large it is."""
 
     name: str  # as the person typed it
     task: str
     labels: tuple[str, ...]
-    model: dict[str, Any]
-    decode: dict[str, Any]
+    model: Values
+    decode: Values
 
     @property
     def verb(self) -> str:
@@ -49,15 +55,12 @@ class About:
         return int(self.model["layers"]) if blocks else None
 
 
-def about(run: str | Path, task: str | None = None) -> About:
+def about(run: str | Path, task: str | None = None) -> ModelFacts:
     """The model of a run's or a bundle's folder; with `task`, only one that does it."""
-    from regard.files import read_json
-    from regard.runs import bundle_folder, bundle_task
-
     own = bundle_task(run)
     values = read_json(bundle_folder(run) / "config.json")
     tables = [value if isinstance(value := values.get(name), dict) else {} for name in ("model", "decode")]
-    found = About(str(run), own, tuple(values.get("labels") or ()), *tables)
+    found = ModelFacts(str(run), own, tuple(values.get("labels") or ()), *tables)
     if task is not None and found.verb != task:
         raise UsageError(f"{run} is a model to {found.verb}, not to {task}; try: regard {found.verb}")
     return found
@@ -68,11 +71,11 @@ def check_model(
     device: str = "auto",
     task: str | None = None,
     *,
-    decode: dict[str, Any] | None = None,
+    decode: Values | None = None,
     role: str | None = None,
     layer: int | None = None,
     head: int | None = None,
-) -> About:
+) -> ModelFacts:
     """Tell what is wrong with a request before torch is imported: the model, the device, decoding, layer and head."""
     check_device(device)
     found = about(run, task)
@@ -89,18 +92,15 @@ def check_device(name: str) -> None:
         raise UsageError(f"no device {name}", nearest(name, DEVICES))
 
 
-def check_decode(found: About, over: dict[str, Any]) -> None:
+def check_decode(found: ModelFacts, over: Values) -> None:
     """The model's own options of decoding, laid over by the given ones."""
-    from regard.config import check
-    from regard.decode.config import DecodeConfig
-
     base = dict(found.decode)
     if found.task == "generate" and (over.get("sample") is False or (over.get("beam") or 1) > 1):
         base = {name: value for name, value in base.items() if name not in (*DRAWS, "sample", "beam")} | {"beam": 1}
     check(DecodeConfig, {**base, **over}, "decode")
 
 
-def check_layer(found: About, role: str | None, layer: int | None, head: int | None) -> None:
+def check_layer(found: ModelFacts, role: str | None, layer: int | None, head: int | None) -> None:
     """A layer, and a head of it, that the configuration says are there; both count from 0."""
     layers, heads = found.layers(role), found.model.get("heads")
     if layer is None or layers is None:
@@ -125,8 +125,6 @@ def check_out(out: Path | None, suffixes: Sequence[str] = MAPS) -> None:
 
 def check_files(names: Sequence[str], data_root: Path | None = None, task: str = "") -> None:
     """Files of data that are there, and of pairs not too many; built-in ones are made as they are read."""
-    from regard.config import find_file
-
     if task == "translate" and len(names) > 2:
         raise UsageError(f"name one file of pairs or two parallel files, not {len(names)}")
     for name in names:
@@ -158,10 +156,7 @@ def choose_device(name: str) -> str:
 def load_model(run: str | Path, device: str, task: str | None = None) -> Any:
     """The model of a run's or a bundle's folder, ready to do its task."""
     check_model(run, device, task)
-    from regard.runs import bundle_folder
-    from regard.tasks.trained import load_model as load
-
-    return load(bundle_folder(run), choose_device(device), task)
+    return regard.load(bundle_folder(run), choose_device(device))
 
 
 def load_translator(run: str | Path, device: str) -> Translator:
@@ -174,8 +169,6 @@ READING = tuple(task.name for task in TASKS.values() if task.reads_text)
 
 def newest_of_any(otherwise: str, another: str = "-m takes another", tasks: Sequence[str] = READING) -> Path:
     """The newest run of these tasks in this folder that has a model; says which. `otherwise`: what to type if none has."""
-    from regard.runs import all_runs, bundle_task
-
     trained = [run for run in all_runs() if run.has_bundle]
     found = [run for run in trained if bundle_task(run.best) in tasks]
     if not found:
@@ -187,8 +180,6 @@ def newest_of_any(otherwise: str, another: str = "-m takes another", tasks: Sequ
 
 def newest_run(task: str) -> Path:
     """The newest run of a task in this folder that has a model; says which."""
-    from regard.runs import newest
-
     run = newest(task)
     if run is None:
         raise UsageError(

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import regard
 from regard.cli.output import say
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
-    from regard.attention import Remove
+    from regard.predictor import Predictor
+
+Values = dict[str, Any]  # of options, or of a configuration as JSON has it, by their names
 
 Device = Annotated[str, typer.Option(metavar="NAME", help="auto (cuda, then mps, then cpu), cpu, cuda or mps.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -78,12 +81,12 @@ Removals = Annotated[
 ]
 
 
-def given(**options: Any) -> dict[str, Any]:
-    """The options that the person gave: those left out are None."""
+def given(**options: object) -> Values:
+    """Return the options that the person gave: those left out are None."""
     return {name: value for name, value in options.items() if value is not None}
 
 
-def column_settings(task: str, **asked: str | None) -> dict[str, Any]:
+def column_settings(task: str, **asked: str | None) -> dict[str, str | tuple[str, str]]:
     """The columns that a person names, as keys of the data's configuration."""
     named, allowed = given(**asked), COLUMNS_OF.get(task, ())
     wrong = [name for name in named if name not in allowed]
@@ -100,12 +103,11 @@ def column_settings(task: str, **asked: str | None) -> dict[str, Any]:
 
 
 @contextmanager
-def removing(user: Any, words: Sequence[str]) -> Iterator[None]:
+def removing(user: Predictor, words: Sequence[str]) -> Iterator[None]:
     """Inside this block, the heads that `--remove` names are taken away; one that is not there is told before."""
     if not words:
         yield
         return
-    from regard.attention import intervene
     from regard.look.layers import check_choice, in_words
 
     changes, empty = [_removal(word) for word in words], user.read_ids(())
@@ -122,19 +124,17 @@ def removing(user: Any, words: Sequence[str]) -> Iterator[None]:
         except UsageError as error:
             raise UsageError(f"--remove {word}: {error}") from error
     say(f"removed: {', '.join(words)}")
-    with intervene(user.model, *changes):
+    with regard.intervene(user.model, *changes):
         empty.look()  # so that each has met its attention, whatever is asked of the model
         yield
 
 
-def _removal(word: str) -> Remove:
-    """role:layer:head; the last, or the last two, may be left out."""
-    from regard.attention import Remove
-
+def _removal(word: str) -> regard.Remove:
+    """Read role:layer:head; the last, or the last two, may be left out."""
     role, *numbers = word.split(":")
     if role not in ("self", "causal", "cross") or len(numbers) > 2 or not all(each.isdecimal() for each in numbers):
         raise UsageError(
             f"--remove {word}: type a role (self, causal or cross), a layer and a head, from 0, such as cross:1:3"
         )
     layer, head = [*map(int, numbers), None, None][:2]
-    return Remove(role, layer, head=head)  # type: ignore[arg-type]
+    return regard.Remove(role, layer, head=head)  # type: ignore[arg-type]

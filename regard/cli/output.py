@@ -9,7 +9,6 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -34,11 +33,11 @@ def results() -> Console:
     return Console(highlight=False)
 
 
-def print_json(value: Any) -> None:
+def print_json(value: object) -> None:
     print(json_line(value, indent=2))
 
 
-def json_line(value: Any, indent: int | None = None) -> str:
+def json_line(value: object, indent: int | None = None) -> str:
     """A value as strict JSON, in one line; a lone surrogate, as in the name of a file that is not UTF-8, is escaped."""
     line = json.dumps(finite(value), ensure_ascii=False, indent=indent)
     return line if printable(line) == line else json.dumps(finite(value), indent=indent)
@@ -93,14 +92,6 @@ def _print_stacked(columns: Sequence[str], rows: Sequence[Sequence[str | Text]],
 def one_line(text: str) -> str:
     """The text without line ends, so that line n of the output answers line n of the input."""
     return re.sub(r"\r\n|\r|\n", " ", text)
-
-
-def size_on_disk(bytes: int) -> str:
-    """In thousands, as disks are sold: 812 B, 5.3 kB, 24.8 MB, 1.2 GB."""
-    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if bytes >= factor:
-            return f"{bytes / factor:.1f} {unit}"
-    return f"{bytes} B"
 
 
 Advance = Callable[[int, int], None]

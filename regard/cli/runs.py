@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,9 +12,8 @@ from regard.brief import in_short
 from regard.cli.options import AsJson
 from regard.cli.output import print_json, print_table, say
 from regard.errors import UsageError
-
-if TYPE_CHECKING:
-    from regard.training.history import RunSummary
+from regard.runs import all_runs
+from regard.training.history import RunSummary, summarise
 
 RUNS = Path("runs")
 COLUMNS = ("run", "data", "size", "steps", "best", "state", "changed")
@@ -26,9 +25,6 @@ def runs(
     as_json: AsJson = False,
 ) -> None:
     """List the runs here: how far they came, how good they are, whether they can go on."""
-    from regard.runs import all_runs
-    from regard.training.history import summarise
-
     found = [summarise(run) for run in all_runs(root, depth=3)]
     if as_json:
         print_json([asdict(each) for each in found])

@@ -20,15 +20,24 @@ from regard.cli.options import (
     SourceColumn,
     TargetColumn,
     TextColumn,
+    Values,
     column_settings,
     given,
 )
 from regard.cli.output import print_json, print_table, say
+from regard.config import from_assignments
 from regard.errors import RegardError, UsageError
+from regard.files import is_bare, is_taken
+from regard.runs import check_free, new_run, read_run
+from regard.tasks.config import RunConfig
+from regard.tasks.configure import data_folder, run_config, task_named
 from regard.tasks.table import TASKS
+from regard.training.config import seconds
+from regard.training.history import read_progress
+from regard.training.show import make_show, metrics_line
+from regard.training.stopwatch import duration
 
 if TYPE_CHECKING:
-    from regard.tasks.config import RunConfig
     from regard.tasks.run import RunResult
 
 REASONS = {
@@ -127,66 +136,57 @@ def train(
         fixed |= given(**{"from": origin}, seed=seed, out=out, budget=budget) | columns
         result = go_on(resume, fixed, {**changes, **_train_settings(settings or [])}, device)
     else:
-        from regard.tasks.configure import data_folder, run_config, task_named
-
         if what is None:
             raise UsageError("name a task or a configuration: regard train translate --data pairs.tsv")
         tables = _data(data, valid, languages) | (column_settings(task_named(what), **columns) if columns else {})
         over = given(preset=preset, train=given(**changes, seed=seed), data=tables, start=origin)
         over |= given(model=None if model is None else {"kind": model})
         config, data_root = run_config(what, over, settings, say), data_folder(what) or Path.cwd()
-        seconds = _seconds(budget, steps, max_time)
+        span = _budget(budget, steps, max_time)
         check_start(config, data_root, out, device)
-        result = start(config, data_root, out, device, seconds)
-    print_json(summary(result)) if as_json else print_summary(result)
+        result = start(config, data_root, out, device, span)
+    if as_json:
+        print_json(summary(result))
+    else:
+        print_summary(result)
 
 
 def check_start(config: RunConfig, data_root: Path, out: Path | None, device: str) -> None:
     """Check, before torch is imported, that there is such a device, that the folder is free and the data there."""
-    from regard.runs import check_free
-
     check_device(device)
     if out is not None:
         check_free(out)
-    data: Any = config.data
+    data = config.data
     check_files((*data.train, *data.valid, *getattr(data, "test", ())), data_root)
 
 
-def start(config: RunConfig, data_root: Path, out: Path | None, device: str, budget: float | None = None) -> RunResult:
-    """A new run, shown while it learns; with a budget, as long as that."""
-    from regard.runs import new_run
-
+def start(config: RunConfig, data_root: Path, out: Path | None, device: str, span: float | None = None) -> RunResult:
+    """Start a new run, shown while it learns; with `span`, a budget of so many seconds, all of which is used."""
     folder = out or new_run(config.task.partition("-")[0])
     say(f"run: {folder}")  # before torch is imported, which takes seconds
-    from regard.tasks.budget import MEASURING, fit
-    from regard.tasks.run import start_run
-    from regard.training.show import make_show
+    from regard.tasks import budget, run
 
     def work() -> RunResult:
         chosen = choose_device(device)
-        place = folder.with_name(folder.name + MEASURING)
         planned = config
-        if budget is not None:
-            planned = fit(str(folder), config, data_root, budget, place, chosen, say, make_show(spell=as_typed))
-        return start_run(planned, data_root=data_root, folder=folder, device=chosen, show=make_show(spell=as_typed))
+        if span is not None:
+            place = folder.with_name(folder.name + budget.MEASURING)
+            planned = budget.fit(str(folder), config, data_root, span, place, chosen, say, make_show(spell=as_typed))
+        return run.start_run(planned, data_root=data_root, folder=folder, device=chosen, show=make_show(spell=as_typed))
 
     return watch(work, folder)
 
 
-def go_on(folder: Path, fixed: dict[str, Any], changes: dict[str, Any], device: str) -> RunResult:
-    """A run that was stopped, from its last checkpoint."""
+def go_on(folder: Path, fixed: dict[str, object], changes: Values, device: str) -> RunResult:
+    """Go on with a run that was stopped, from its last checkpoint."""
     if fixed:
         names = ", ".join(name if name.isupper() else f"--{name}" for name in fixed)
         raise UsageError(f"a run goes on as it began: leave out {names}, or start a new run without --resume")
     check_device(device)
-    from regard.runs import read_run
-    from regard.training.history import read_progress
-
     read_run(folder)  # a wrong name is told before torch is imported
     if read_progress(folder).get("finished") and not changes:
         say(f"{folder} had come to its end; --steps N or --max-time TIME lengthen it")
     from regard.tasks.run import resume_run
-    from regard.training.show import make_show
 
     device = choose_device(device)
     return watch(lambda: resume_run(folder, device=device, show=make_show(spell=as_typed), **changes), folder)
@@ -215,13 +215,11 @@ def watch(work: Callable[[], RunResult], folder: Path) -> RunResult:
 
 def _leave_no_empty(folder: Path) -> None:
     """Remove the folder of a run that could not start, unless another process has just begun one in it."""
-    from regard.files import is_bare, is_taken
-
     if folder.exists() and is_bare(folder) and not is_taken(folder):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def summary(result: RunResult) -> dict[str, Any]:
+def summary(result: RunResult) -> dict[str, object]:
     outcome = result.outcome
     return {
         "run": str(result.folder),
@@ -237,9 +235,6 @@ def summary(result: RunResult) -> dict[str, Any]:
 
 
 def print_summary(result: RunResult) -> None:
-    from regard.training.show import metrics_line
-    from regard.training.stopwatch import duration
-
     outcome = result.outcome
     took = f"{outcome.progress.step:,} steps in {duration(outcome.progress.seconds)}"
     rows = [
@@ -256,29 +251,25 @@ def print_summary(result: RunResult) -> None:
 
 
 def _test_set(result: RunResult) -> str:
-    """What to test a run on: the built-in test set of built-in data, or a file of the person's."""
-    from regard.runs import read_run
-
+    """Name the data to test a run on: the built-in test set of built-in data, or a file of the person's."""
     config: Any = read_run(result.folder)["config"]
     name = str(config["data"]["train"][0])
     built_in = name.startswith("builtin/") and not name.startswith(NO_TEST)
     return f"{name.removesuffix('/train')}/test" if built_in else TASKS[result.task].test
 
 
-def _data(data: list[str] | None, valid: list[str] | None, languages: str | None) -> dict[str, Any]:
+def _data(data: list[str] | None, valid: list[str] | None, languages: str | None) -> dict[str, object]:
     codes = None if languages is None else [code.strip() for code in languages.split(",")]
     if codes is not None and (len(codes) != 2 or not all(codes)):
         raise UsageError(f"--languages {languages}: name two codes with a comma between them, as --languages en,de")
     return given(train=data or None, valid=valid or None, languages=codes)
 
 
-def _seconds(budget: str | None, steps: int | None, max_time: str | None) -> float | None:
+def _budget(budget: str | None, steps: int | None, max_time: str | None) -> float | None:
     if budget is None:
         return None
     if steps is not None or max_time is not None:
         raise UsageError("--budget says how long to train; leave out --steps and --max-time")
-    from regard.training.config import seconds
-
     try:
         found = float(seconds(budget))  # type: ignore[arg-type]
     except ValueError as error:
@@ -288,10 +279,8 @@ def _seconds(budget: str | None, steps: int | None, max_time: str | None) -> flo
     return found
 
 
-def _train_settings(settings: list[str]) -> dict[str, Any]:
+def _train_settings(settings: list[str]) -> Values:
     """The `--set` assignments of a run that goes on: only its length may change."""
-    from regard.config import from_assignments
-
     tables = from_assignments(settings)
     over = tables.pop("train", {})
     if tables or not isinstance(over, dict) or not over.keys() <= set(LENGTHEN):

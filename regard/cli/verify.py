@@ -9,6 +9,7 @@ from rich.text import Text
 
 from regard.cli.options import AsJson, RunFolder
 from regard.cli.output import print_json, print_table
+from regard.runs import bundle_folder
 
 MARKS = {True: ("✓", "green"), False: ("✗", "bold red"), None: ("–", "dim")}
 
@@ -18,8 +19,6 @@ def verify(run: RunFolder, as_json: AsJson = False) -> None:
 
     Cached = uncached, batched = single, padded = unpadded, reloaded = saved, and so on.
     """
-    from regard.runs import bundle_folder
-
     folder = bundle_folder(run)
     from regard.verify import verify_bundle
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import regard
 from regard.cli.model import check_model, load_model, newest_of_any
 from regard.cli.options import AsJson, Device, Model
 from regard.cli.output import results, say
@@ -72,9 +73,9 @@ def toy_walk(text: str | None, role: str | None, layer: int | None, head: int | 
         raise UsageError(
             "the worked example has its own three tokens and one head; leave out the text, --layer and --head"
         )
-    from regard.look.walk.toy import toy_walk as walk
+    from regard.look.walk import toy
 
-    return walk(role or "self", query)
+    return toy.toy_walk(role or "self", query)
 
 
 def model_walk(
@@ -98,6 +99,4 @@ def model_walk(
     run = model or newest_of_any("name one with -m, or see a worked example: regard walk --toy")
     check_model(run, device, role=role, layer=layer, head=head)
     user = load_model(run, device)
-    from regard.inspect.walk import walk
-
-    return walk(user, text, target, role=role, layer=layer, head=head, query=query)
+    return regard.walk(user, text, target, role=role, layer=layer, head=head, query=query)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from regard.compare.conditions import Conditions, conditions
+from regard.compare.contenders import Contender
 from regard.data.builtin.dates import date_pairs
-from regard.data.pairs import Pair
+from regard.data.config import PairsConfig
+from regard.data.pairs import Pair, read_pairs
 from regard.decode.config import DecodeConfig
 from regard.errors import Advice, Option
 from regard.evaluate.by_length import Bucket, buckets, join_pairs, score_bucket, source_lengths
@@ -17,7 +20,7 @@ from regard.evaluate.translation import Comparison, Score, Tokenizing, paired_bo
 from regard.look.sentence import SentenceAttention
 from regard.runs import bundle_folder
 from regard.tasks.translate.alignment import AlignmentErrors, alignment_errors
-from regard.tasks.translate.evaluate import Evaluation, evaluate, tokenizing
+from regard.tasks.translate.evaluate import Evaluation, evaluate, has_one_answer, read_test_set, tokenizing
 from regard.tasks.translate.predictor import Translator
 from regard.training.history import History, read_history
 
@@ -41,6 +44,33 @@ class TestSet:
     pairs: tuple[Pair, ...]
     dates: bool = False  # built-in dates: one right answer each, alignment known, length in characters
     join: tuple[int, ...] = ()  # also as longer inputs, of so many neighbours each
+
+    def sources(self) -> dict[str, list[str]]:
+        """Its sources by what they are: as they stand, and joined."""
+        texts = {"the test sentences": [source for source, _ in self.pairs]}
+        for count in self.join:
+            texts[f"{count} of them joined"] = [source for source, _ in join_pairs(self.pairs, count)]
+        return texts
+
+
+def read_test_pairs(
+    contenders: Sequence[Contender],
+    names: tuple[str, ...],
+    join: Sequence[int] = (),
+    columns: Mapping[str, Any] = MappingProxyType({}),
+    notes: list[str] | None = None,
+) -> TestSet:
+    """Read the pairs that contenders are tested on, before anything is trained: a wrong name or number costs nothing."""
+    first = contenders[0]
+    if first.config is None:
+        pairs = read_test_set(names, first.word, columns, notes)
+    else:
+        data = first.config.data
+        assert isinstance(data, PairsConfig)
+        pairs = read_pairs(names, data.fields, first.data_root, data.languages, notes)
+    for count in join:
+        join_pairs(pairs, count)  # a wrong number is told now
+    return TestSet(names, tuple(pairs), has_one_answer(names), tuple(sorted(set(join))))
 
 
 @dataclass(frozen=True)

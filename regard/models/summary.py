@@ -22,6 +22,9 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+COLUMNS = ("layer", "kind", "output", "parameters", "multiply-adds")  # of the table that a person reads
+COUNTS = COLUMNS[3:]
+
 
 @dataclass(frozen=True)
 class Layer:
@@ -67,6 +70,14 @@ class Summary:
             "name": self.name, "parameters": self.parameters, "multiply_adds": self.multiply_adds, "layers": rows,
         }  # fmt: skip
 
+    def rows(self) -> list[tuple[str, ...]]:
+        """Cells of a table with `COLUMNS`: a row for each layer, and the last for all of them."""
+        rows = [
+            (each.name, each.does, each.gives, _number(each.parameters), _number(each.multiply_adds))
+            for each in self.layers
+        ]
+        return [*rows, ("in all", "", "", _number(self.parameters), _number(self.multiply_adds))]
+
     def __str__(self) -> str:
         console = Console(width=120, color_system=None)
         with console.capture() as capture:
@@ -75,13 +86,16 @@ class Summary:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         table = Table(title=self.name, title_justify="left", show_footer=True, box=None, pad_edge=False)
-        table.add_column("layer", "in all", overflow="fold")
-        table.add_column("kind", overflow="fold")
-        table.add_column("output")
-        table.add_column("parameters", f"{self.parameters:,}", justify="right")
-        table.add_column("multiply-adds", f"{self.multiply_adds:,}", justify="right")
-        for layer in self.layers:
-            table.add_row(layer.name, layer.does, layer.gives, _number(layer.parameters), _number(layer.multiply_adds))
+        *rows, in_all = self.rows()
+        for name, whole in zip(COLUMNS, in_all, strict=True):
+            table.add_column(
+                name,
+                whole,
+                justify="right" if name in COUNTS else "left",
+                overflow="fold" if name in ("layer", "kind") else "ellipsis",
+            )
+        for row in rows:
+            table.add_row(*row)
         yield table
 
 

@@ -49,7 +49,7 @@ EXAMPLES = (
 
 
 @dataclass(frozen=True)
-class Example:
+class DateRead:
     """A date as the model read it."""
 
     source: str
@@ -60,15 +60,15 @@ class Example:
 
 @dataclass(frozen=True)
 class DemoReport:
-    """What the demo found out about its model."""
+    """Examples and scores of the demo's model."""
 
-    examples: tuple[Example, ...]
+    examples: tuple[DateRead, ...]
     exact: float  # percentage of test pairs right to the last character
     tested: int
     alignment_error: float  # of the attention map against the generator's own alignment
     aligned: int
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         return asdict(self)
 
 
@@ -96,9 +96,9 @@ def report(translator: Translator, progress: Callable[[int, int], None] | None =
     )
 
 
-def read_examples(translator: Translator, pairs: Sequence[tuple[str, str]]) -> tuple[Example, ...]:
+def read_examples(translator: Translator, pairs: Sequence[tuple[str, str]]) -> tuple[DateRead, ...]:
     outputs = translator.translate([source for source, _ in pairs])
     return tuple(
-        Example(source, output.text, reference, split_of(date.fromisoformat(reference)) == "train")
+        DateRead(source, output.text, reference, split_of(date.fromisoformat(reference)) == "train")
         for (source, reference), output in zip(pairs, outputs, strict=True)
     )

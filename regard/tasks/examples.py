@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from regard.errors import UsageError
 from regard.files import write_text
 from regard.tasks.table import TASKS
 
+Row = dict[str, str | int]  # one example, by the keys of its task
 FILES = {"train": "data.jsonl", "valid": "valid.jsonl"}  # in the run's folder
 
 
@@ -23,7 +23,7 @@ def is_examples(data: object) -> bool:
     return True
 
 
-def rows_of(task: str, data: Iterable[Any]) -> list[dict[str, Any]]:
+def rows_of(task: str, data: Iterable[object]) -> list[Row]:
     """Each example as a row: (source, target) to translate, (text, label) to classify, a text to generate and to fill."""
     keys = TASKS[task].columns
     if not keys:
@@ -32,18 +32,27 @@ def rows_of(task: str, data: Iterable[Any]) -> list[dict[str, Any]]:
     wanted = "a text" if len(keys) == 1 else f"a pair ({', '.join(keys)})"
     rows = []
     for number, each in enumerate(data):
-        values = (each,) if isinstance(each, str) else each
-        fits = isinstance(values, Sequence) and len(values) == len(keys) and isinstance(values[0], str)
-        if not fits or not all(isinstance(value, (str, int)) for value in values):
+        row = _row(each, keys)
+        if row is None:
             advice = "names of files are a tuple" if isinstance(each, str) else f"it is {str(each)[:60]!r}"
             raise UsageError(f"data[{number}] should be {wanted} to {task}; {advice}")
-        rows.append(dict(zip(keys, values, strict=True)))
+        rows.append(row)
     if not rows:
         raise UsageError(f"data holds no example; give {wanted} for each")
     return rows
 
 
-def keep(folder: Path, part: str, rows: Sequence[dict[str, Any]]) -> str:
-    """Write the examples into a run's folder; the name of the file."""
+def _row(example: object, keys: tuple[str, ...]) -> Row | None:
+    """Name the values of an example; None where there are not as many as keys, the first a text."""
+    values = (example,) if isinstance(example, str) else example
+    if not isinstance(values, Sequence) or len(values) != len(keys) or not isinstance(values[0], str):
+        return None
+    if not all(isinstance(value, (str, int)) for value in values):
+        return None
+    return dict(zip(keys, values, strict=True))
+
+
+def keep(folder: Path, part: str, rows: Sequence[Row]) -> str:
+    """Write the examples into a run's folder; return the name of the file."""
     file = write_text(folder / FILES[part], "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     return str(file.absolute())

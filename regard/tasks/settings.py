@@ -8,7 +8,10 @@ from dataclasses import asdict, dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
+from pydantic.fields import FieldInfo
+
 from regard.config import keys_of
+from regard.data.pictures.config import PictureFormat, SeenConfig
 from regard.models.config import KINDS_OF
 from regard.models.presets import PRESETS
 from regard.tasks.config import RunConfig
@@ -16,7 +19,7 @@ from regard.tasks.configure import run_config
 
 # How pydantic's bounds are said, in this order.
 WORDS = {"Gt": "over", "Ge": "from", "Lt": "under", "Le": "to"}
-SORTS = {bool: "true or false", int: "whole number", float: "number", str: "text"}
+TYPE_NAMES = {bool: "true or false", int: "whole number", float: "number", str: "text"}
 ALWAYS = ("task", "data.train", "model.kind")  # what a file to edit says aloud; all else is there as a comment
 ACROSS = ("width", "hidden", "channels")  # how wide a model is, by whichever of these its kind has
 DEEP = ("encoder_layers", "decoder_layers", "layers", "blocks", "sets")
@@ -25,64 +28,68 @@ SEEN = 112  # pixels of a side, likewise: patches of 4, 7, 8 and 16 fill it
 
 
 @dataclass(frozen=True)
-class Setting:
+class ConfigKey:
     """One key: where it stands, its default here, what it may be, and what it means."""
 
     key: str
-    default: Any
-    range: str
+    default: object
+    allowed: str
     meaning: str
 
     @property
     def table(self) -> str:
         return self.key.rpartition(".")[0]
 
-    def data(self) -> dict[str, Any]:
-        return asdict(self)
+    def data(self) -> dict[str, object]:
+        return {"key": self.key, "default": self.default, "range": self.allowed, "meaning": self.meaning}
 
 
-def settings_of(config: RunConfig) -> list[Setting]:
+def config_keys(config: RunConfig) -> list[ConfigKey]:
     """Every key of a run's configuration, with the values that it has in this one."""
     values, said = config.dump(), {"task": ", ".join(KINDS_OF), "model.kind": ", ".join(KINDS_OF[config.task])}
     meant = {"task": "What the model is to do.", "model.kind": "Which kind of model; each has keys of its own."}
     return [
-        Setting(
+        ConfigKey(
             key.path,
             _at(values, key.path),
-            said.get(key.path) or range_of(key.field),
+            said.get(key.path) or allowed_values(key.field),
             meant.get(key.path) or key.field.description or "",
         )
         for key in keys_of(type(config), values)
     ]
 
 
-def _at(values: Any, path: str) -> Any:
+def _at(values: object, path: str) -> object:
+    """Return the value under a path such as train.lr, or None."""
     for part in path.split("."):
         values = values.get(part) if isinstance(values, dict) else None
     return values
 
 
-def range_of(field: Any) -> str:
-    """Say what a value may be: the words that it is chosen from, or its sort and its bounds."""
-    sorts, words = _sorts(field.annotation)
+def allowed_values(field: FieldInfo) -> str:
+    """Say what a value may be: the words that it is chosen from, or its type and its bounds."""
+    types, words = _types_and_words(field.annotation)
     if words:
         return ", ".join(words)
     bounds = {type(each).__name__: each for each in field.metadata}
     told = [f"{word} {getattr(bounds[name], name.lower()):g}" for name, word in WORDS.items() if name in bounds]
-    return " ".join([*sorts[:1], *told])
+    return " ".join([*types[:1], *told])
 
 
-def _sorts(annotation: Any) -> tuple[list[str], list[str]]:
-    """Sorts of values that a type allows, and words that it lists."""
+def _types_and_words(annotation: Any) -> tuple[list[str], list[str]]:
+    """Return the types that an annotation allows, in plain words, and the words that it lists."""
     if get_origin(annotation) is Literal:
         return [], [str(each) for each in get_args(annotation)]
     if get_origin(annotation) in (Union, UnionType):
-        parts = [_sorts(each) for each in get_args(annotation) if each is not NoneType]
-        return [sort for sorts, _ in parts for sort in sorts], [word for _, words in parts for word in words]
-    if get_origin(annotation) is tuple:
-        return [f"list of {_sorts(get_args(annotation)[0])[0][0]}s".replace("true or falses", "true or false")], []
+        parts = [_types_and_words(each) for each in get_args(annotation) if each is not NoneType]
+        return [name for types, _ in parts for name in types], [word for _, words in parts for word in words]
     inner = get_args(annotation)
-    return _sorts(inner[0]) if inner and get_origin(annotation) is not dict else ([SORTS.get(annotation, "table")], [])
+    if get_origin(annotation) is tuple:
+        each = _types_and_words(inner[0])[0][0]
+        return [f"list of {each}s".replace("true or falses", "true or false")], []
+    if inner and get_origin(annotation) is not dict:
+        return _types_and_words(inner[0])
+    return [TYPE_NAMES.get(annotation, "table")], []
 
 
 # --- A file to edit
@@ -96,31 +103,33 @@ def as_toml(config: RunConfig, size: str) -> str:
         "# A key behind a # has the value that it would have anyway; take the # away and change it (and that of its",
         "# [table], if there is one).",
     ]
-    table, settings = "", settings_of(config)
-    tables = ["", *dict.fromkeys(each.table for each in settings)]  # keys without a table must come first
-    for setting in sorted(settings, key=lambda each: tables.index(each.table)):
-        if setting.table != table:
-            table = setting.table
+    table, keys = "", config_keys(config)
+    tables = ["", *dict.fromkeys(each.table for each in keys)]  # keys without a table must come first
+    for each in sorted(keys, key=lambda each: tables.index(each.table)):
+        if each.table != table:
+            table = each.table
             lines += ["", f"{'#' if '.' in table else ''}[{table}]"]  # an inner one is of its default kind unless named
-        lines += _lines(setting)
-        if setting.key == "task":
+        lines += _lines(each)
+        if each.key == "task":
             lines += ["# Size of the model: " + ", ".join(PRESETS), f'preset = "{size}"']
     return "\n".join(lines) + "\n"
 
 
-def _lines(setting: Setting) -> Iterator[str]:
-    name = setting.key.rpartition(".")[2]
-    if setting.meaning or setting.range:
-        yield f"# {setting.meaning} ({setting.range})" if setting.meaning else f"# {setting.range}"
-    if setting.key in ALWAYS:
-        yield f"{name} = {_toml(setting.default)}"
-    elif setting.default is None:
+def _lines(each: ConfigKey) -> Iterator[str]:
+    name = each.key.rpartition(".")[2]
+    if each.meaning:
+        yield f"# {each.meaning} ({each.allowed})"
+    elif each.allowed:
+        yield f"# {each.allowed}"
+    if each.key in ALWAYS:
+        yield f"{name} = {_toml(each.default)}"
+    elif each.default is None:
         yield f"# {name} is not set"
     else:
-        yield f"#{name} = {_toml(setting.default)}"
+        yield f"#{name} = {_toml(each.default)}"
 
 
-def _toml(value: Any) -> str:
+def _toml(value: object) -> str:
     """A value as TOML writes it: like JSON, but for tables within a line."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{json.dumps(key)} = {_toml(each)}" for key, each in value.items()) + "}"
@@ -143,7 +152,7 @@ class PresetSize:
     vocabulary: int
     parameters: int
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         return asdict(self)
 
 
@@ -155,13 +164,12 @@ def preset_sizes(task: str) -> list[PresetSize]:
 def _size(task: str, name: str, kind: str) -> PresetSize:
     import torch
 
-    from regard.data.pictures.config import PictureFormat
     from regard.models.table import build
 
     config = run_config(task, {"preset": name, "model": {"kind": kind}})
     words = 0 if config.tokens is None else config.tokens.size
-    data: Any = config.data
-    seen = PictureFormat(size=data.size or SEEN, fit=data.fit) if hasattr(data, "fit") else None
+    data = config.data
+    seen = PictureFormat(size=data.size or SEEN, fit=data.fit) if isinstance(data, SeenConfig) else None
     vocabulary = (words, words) if task == "translate" else (words,) if words else ()
     with torch.device("cpu" if seen else "meta"):  # networks that see try their shapes on a picture as they are built
         model = build(config.task, config.model, vocabulary, labels=LABELS, pictures=seen)
@@ -171,7 +179,7 @@ def _size(task: str, name: str, kind: str) -> PresetSize:
     )
 
 
-def _first(values: dict[str, Any], names: tuple[str, ...]) -> str:
+def _first(values: dict[str, object], names: tuple[str, ...]) -> str:
     found = [values[name] for name in names if values.get(name) is not None]
     if len(found) > 1 and "encoder_layers" in values:
         return f"{found[0]} + {found[1]}"
