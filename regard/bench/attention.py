@@ -82,7 +82,7 @@ class Line:
         return {point.length: statistics.median(point.forward) for point in self.points}
 
     def time(self) -> dict[int, float]:
-        """Of forward and backward, if that was asked for."""
+        """Seconds of a forward pass, with the backward pass if that was asked for."""
         return {point.length: statistics.median(point.both or point.forward) for point in self.points}
 
     def memory(self) -> dict[int, float]:
@@ -139,7 +139,7 @@ OnProgress = Callable[
 
 @dataclass
 class _Work:
-    """What has been done of how much, in seconds as the children found them."""
+    """Progress of a benchmark: seconds of work done and in all, as the child processes estimated them."""
 
     on_progress: OnProgress
     total: float

@@ -80,7 +80,7 @@ def read_contenders(
 
 
 def task_of_kinds(kinds: Sequence[str]) -> str:
-    """What models of these kinds can all do."""
+    """The first task that models of all these kinds can do."""
     able = [task for task in TASKS if all(kind in KINDS_OF[task] for kind in kinds)]
     if not able:
         raise UsageError(
@@ -160,7 +160,7 @@ def _shown(value: Any) -> str:
 
 
 def named_test_set(contenders: Sequence[Contender], on: Sequence[str]) -> tuple[str, ...]:
-    """What the models are tested on: what the person named, else the configurations' own test set, else fresh dates."""
+    """The files of the test set: those that were named, else the configurations' own test set, else fresh dates."""
     if on:
         return tuple(on)
     to_train = [each for each in contenders if each.config is not None]  # these have the same data

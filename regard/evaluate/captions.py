@@ -135,7 +135,7 @@ def bleu(sums: np.ndarray, order: int) -> float:
 def _matches(
     said: list[Words], wanted: list[list[Words]], said_counts: list[Counts], wanted_counts: list[list[Counts]]
 ) -> np.ndarray:
-    """What BLEU adds up, a row for each picture: (N, 2 + 2 * LONGEST)."""
+    """The counts that BLEU adds up, a row for each picture: (N, 2 + 2 * LONGEST)."""
     rows = []
     for one, several, counts, known in zip(said, wanted, said_counts, wanted_counts, strict=True):
         length = len(one)

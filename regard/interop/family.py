@@ -47,7 +47,7 @@ class Settings:
         return value
 
     def choice(self, key: str, known: dict[str, str], default: str) -> str:
-        """What we call the value of this key."""
+        """Our own name of the value of this key."""
         value = self._value(key, default)
         if not isinstance(value, str) or value not in known:
             raise RegardError(f"{self.origin}: {key} is {value!r}", f"Regard has {', '.join(known)}")

@@ -197,7 +197,7 @@ def _around(text: TextTokenizer, *, both: bool) -> processors.PostProcessor:
 
 
 def _names(text: TextTokenizer) -> dict[str, str]:
-    """What transformers calls the special tokens."""
+    """The special tokens under the names that transformers gives them."""
     ids = text.specials
     roles = {"bos_token": ids.begin, "eos_token": ids.end, "unk_token": ids.unknown, "pad_token": ids.pad}
     if ids.mask is not None:

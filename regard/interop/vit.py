@@ -234,7 +234,7 @@ def write(config: ViTConfig, picture_format: PictureFormat, labels: Sequence[str
 
 
 def read_labels(settings: Settings) -> tuple[str, ...]:
-    """What `id2label` calls each class. transformers leaves it out when all are called LABEL_0, LABEL_1, ..."""
+    """The names of the classes in `id2label`. transformers leaves it out when all are called LABEL_0, LABEL_1, ..."""
     names = settings.values.get("id2label")
     if names is None:
         return tuple(f"LABEL_{number}" for number in range(settings.size("num_labels", 2)))

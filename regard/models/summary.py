@@ -1,4 +1,4 @@
-"""What a model is made of, layer by layer in the order in which they run: shapes, parameters and multiply-adds.
+"""A summary of a model, layer by layer in the order in which they run: shapes, parameters and multiply-adds.
 
     print(summary(model, pixels))
 

@@ -1,4 +1,4 @@
-"""When the loss stops being a number: where it happened, and what to do about it."""
+"""Guards of the loop: a loss that is no longer a number, where it happened and what to do, and requests to stop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Diverged(Exception):
 
 
 def check_update(loss: float, norm: float, first_loss: float | None) -> str:
-    """What is wrong with this update, or nothing."""
+    """Say what is wrong with this update; empty if nothing is."""
     if not math.isfinite(loss):
         return f"the loss is {loss}"
     if not math.isfinite(norm):

@@ -145,7 +145,7 @@ class RunSummary:
 
 
 def summarise(run: Run) -> RunSummary:
-    """What is known of a run; a damaged one is said to be so."""
+    """Summarise a run for a list; a damaged one is said to be so."""
     folder, task, age = str(run.folder), run.folder.parent.name, time.time() - run.modified()
     try:
         config: Any = read_run(run.folder)["config"]
