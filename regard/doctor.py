@@ -10,7 +10,6 @@ import time
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from regard import __version__
 
@@ -33,7 +32,7 @@ class Checkup:
     versions: dict[str, str]  # of the dependencies
     warnings: tuple[str, ...]
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         return asdict(self)
 
 

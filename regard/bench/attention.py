@@ -74,7 +74,7 @@ class Line:
     """One kind of attention over all lengths."""
 
     name: str
-    settings: dict[str, Any]
+    settings: dict[str, object]
     points: tuple[Point, ...]
 
     def forward(self) -> dict[int, float]:
@@ -112,7 +112,7 @@ class AttentionBench:
         """As a figure shows them."""
         return [Costs(line.name, line.time(), line.memory(), self.pays_from(line)) for line in self.lines]
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         return {
             **asdict(self.sizes),
             "rounds": self.rounds,
@@ -122,7 +122,7 @@ class AttentionBench:
             "kernels": [self._data(line) for line in self.lines],
         }
 
-    def _data(self, line: Line) -> dict[str, Any]:
+    def _data(self, line: Line) -> dict[str, object]:
         growth = {"forward": line.forward(), "time": line.time(), "memory": line.memory()}
         return {
             **asdict(line),
@@ -180,7 +180,7 @@ def _point(found: Scouted, forward: list[float], both: list[float]) -> Point:
     return Point(found.length, found.memory, found.inputs, tuple(forward), tuple(both))
 
 
-def _settings(name: str, sizes: Sizes) -> dict[str, Any]:
+def _settings(name: str, sizes: Sizes) -> dict[str, object]:
     if name in ("exact", "naive"):
         return {}
     told = config_of(name, sizes, 1).model_dump(exclude={"kind"})

@@ -109,7 +109,7 @@ class Extrapolation:
     def name(self) -> str:
         return f"{self.run} (interpolated)" if self.interpolated else self.run
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         return asdict(self)
 
 

@@ -44,7 +44,7 @@ class Sizes:
     batch: int = 1
     causal: bool = False
     backward: bool = True
-    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of kernels, by their names
+    settings: Mapping[str, Mapping[str, object]] = field(default_factory=dict)  # of kernels, by their names
 
 
 @dataclass(frozen=True, eq=False)

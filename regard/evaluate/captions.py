@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -53,7 +52,7 @@ class CaptionScores:
             f"CIDEr-D {self.cider_d:.3f} [{least:.3f}, {most:.3f}], ROUGE-L {self.rouge_l:.1f}"
         )
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """All numbers as JSON holds them."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
 

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,12 +30,12 @@ def check_update(loss: float, norm: float, first_loss: float | None) -> str:
     return ""
 
 
-def locate(model: nn.Module, forwards: Iterable[Callable[[], Any]]) -> str:
+def locate(model: nn.Module, forwards: Iterable[Callable[[], object]]) -> str:
     """The first module whose output is not finite in these forward passes, or the first parameter whose gradient is not."""
     found: list[str] = []
     names = {module: name for name, module in model.named_modules()}
 
-    def check_output(module: nn.Module, _: Any, output: Any) -> None:
+    def check_output(module: nn.Module, _: object, output: object) -> None:
         if not found and isinstance(output, Tensor) and not torch.isfinite(output).all():
             found.append(f"first seen in the output of {names[module]}")
 
