@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeAlias, TypeVar, get_args
 
 from pydantic import (
     BaseModel,
@@ -36,6 +36,7 @@ class StrictConfig(BaseModel):
 
 
 Config = TypeVar("Config", bound=StrictConfig)
+Tables: TypeAlias = dict[str, Any]  # nested tables of TOML or JSON, not checked yet
 
 # What other toolkits call a key, and what it is called here: the first of these that the configuration has.
 SYNONYMS: dict[str, tuple[str, ...]] = {
@@ -95,7 +96,7 @@ def keys_of(kind: type[BaseModel], values: Any = None, before: str = "") -> Iter
         yield from keys_of(fitting[0] if fitting else own, below, f"{before}{key}.")
 
 
-def read_toml(path: str | Path) -> dict[str, Any]:
+def read_toml(path: str | Path) -> Tables:
     """The tables of a TOML file, or an error that names the file and the line."""
     try:
         return tomllib.loads(Path(path).read_bytes().decode("utf-8"))
@@ -107,7 +108,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         raise UsageError(f"{path} is not valid TOML: {error}") from error
 
 
-def check(kind: type[Config], values: dict[str, Any], origin: str) -> Config:
+def check(kind: type[Config], values: Tables, origin: str) -> Config:
     """`values` as a configuration, or one line for each mistake: where it stands, what is wrong, what to type."""
     try:
         return kind.model_validate(values)
@@ -116,7 +117,7 @@ def check(kind: type[Config], values: dict[str, Any], origin: str) -> Config:
         raise UsageError(f"{origin}: " + "; ".join(dict.fromkeys(lines))) from None
 
 
-def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+def merge(base: Tables, over: Tables) -> Tables:
     """`over` laid on `base`, table by table; neither is changed. A word in the place of a table is its `kind`."""
     merged = dict(base)
     for key, value in over.items():
@@ -127,12 +128,12 @@ def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def from_assignments(assignments: list[str]) -> dict[str, Any]:
+def from_assignments(assignments: list[str]) -> Tables:
     """`["train.lr=1e-3"]` as nested tables; a value is read as TOML, and as plain text where it is not TOML.
 
     A table comes before its keys, in whichever order they are given: a word that names its kind takes none of them away.
     """
-    tables: dict[str, Any] = {}
+    tables: Tables = {}
     for assignment in sorted(assignments, key=lambda each: each.partition("=")[0].count(".")):
         key, separator, text = assignment.partition("=")
         if not separator or not key.strip():
@@ -151,7 +152,7 @@ def _toml_value(text: str) -> Any:
         return text
 
 
-def _explain(kind: type[BaseModel], values: dict[str, Any], problem: Any) -> str:
+def _explain(kind: type[BaseModel], values: Tables, problem: Any) -> str:
     path, owner = _walk(kind, [str(part) for part in problem["loc"]])
     where = ".".join(path)
     if problem["type"] == "extra_forbidden":
@@ -165,7 +166,7 @@ def _explain(kind: type[BaseModel], values: dict[str, Any], problem: Any) -> str
     return f"{where}: {_trouble(problem)}" if where else _trouble(problem)
 
 
-def _elsewhere(kind: type[BaseModel], values: dict[str, Any], path: list[str]) -> str:
+def _elsewhere(kind: type[BaseModel], values: Tables, path: list[str]) -> str:
     """Where an unknown key is meant that is called otherwise here, or stands in another table; empty if it is a typo."""
     there = [key.path for key in keys_of(kind, values)]
     meant = [each for each in SYNONYMS.get(path[-1].lower(), ()) if each in there]

@@ -1,4 +1,4 @@
-"""What this machine and this installation are like, and what a person could do to make them better."""
+"""A checkup of this machine and installation, with advice on how to make them better."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import time
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from regard import __version__
 
@@ -27,13 +26,13 @@ class Fact:
 
 @dataclass(frozen=True)
 class Checkup:
-    """What was found, and advice that a person can act on."""
+    """Findings about the machine, and advice that a person can act on."""
 
     facts: tuple[Fact, ...]
     versions: dict[str, str]  # of the dependencies
     warnings: tuple[str, ...]
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         return asdict(self)
 
 

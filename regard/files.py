@@ -98,7 +98,7 @@ def write_text(path: str | Path, text: str) -> Path:
     return write_bytes(path, text.encode("utf-8"))
 
 
-def write_json(path: str | Path, value: Any) -> Path:
+def write_json(path: str | Path, value: object) -> Path:
     return write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 

@@ -128,7 +128,7 @@ def _newest_in(folder: Path, depth: int = 2) -> str:
 
 
 def bundle_task(path: str | Path) -> str:
-    """What the model in a run's or a bundle's folder does, without loading it."""
+    """The task of the model in a run's or a bundle's folder, without loading it."""
     folder = bundle_folder(path)
     config = read_json(folder / "config.json") if (folder / "config.json").exists() else None
     if not isinstance(config, dict) or not isinstance(config.get("task"), str):

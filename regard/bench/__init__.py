@@ -1,1 +1,1 @@
-"""What attention costs: time and memory over the length, and losses beyond the trained length."""
+"""Benchmarks of attention: time and memory over the length, and losses beyond the trained length."""

@@ -74,7 +74,7 @@ class Line:
     """One kind of attention over all lengths."""
 
     name: str
-    settings: dict[str, Any]
+    settings: dict[str, object]
     points: tuple[Point, ...]
 
     def forward(self) -> dict[int, float]:
@@ -82,7 +82,7 @@ class Line:
         return {point.length: statistics.median(point.forward) for point in self.points}
 
     def time(self) -> dict[int, float]:
-        """Of forward and backward, if that was asked for."""
+        """Seconds of a forward pass, with the backward pass if that was asked for."""
         return {point.length: statistics.median(point.both or point.forward) for point in self.points}
 
     def memory(self) -> dict[int, float]:
@@ -117,7 +117,7 @@ class AttentionBench:
         """As a figure shows them."""
         return [Costs(line.name, line.time(), line.memory(), self.pays_from(line)) for line in self.lines]
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         return {
             **asdict(self.sizes),
             "rounds": self.rounds,
@@ -127,7 +127,7 @@ class AttentionBench:
             "kernels": [self._data(line) for line in self.lines],
         }
 
-    def _data(self, line: Line) -> dict[str, Any]:
+    def _data(self, line: Line) -> dict[str, object]:
         return {**asdict(line), "growth": line.growth(), "pays_from": self.pays_from(line)}
 
 
@@ -139,7 +139,7 @@ OnProgress = Callable[
 
 @dataclass
 class _Work:
-    """What has been done of how much, in seconds as the children found them."""
+    """Progress of a benchmark: seconds of work done and in all, as the child processes estimated them."""
 
     on_progress: OnProgress
     total: float
@@ -180,7 +180,7 @@ def _point(found: Scouted, forward: list[float], both: list[float]) -> Point:
     return Point(found.length, found.memory, found.inputs, tuple(forward), tuple(both))
 
 
-def _settings(name: str, sizes: Sizes) -> dict[str, Any]:
+def _settings(name: str, sizes: Sizes) -> dict[str, object]:
     if name in ("exact", "naive"):
         return {}
     told = config_of(name, sizes, 1).model_dump(exclude={"kind"})

@@ -1,4 +1,4 @@
-"""What a language model was trained on, from the folder of its run: the length of its windows, its validation text."""
+"""Losses of language models on windows longer than those of their training, on the validation text of their runs or another."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Stretch:
 
 @dataclass(frozen=True)
 class AtLength:
-    """What a model thinks of the text, read in windows of so many tokens. `loss` is in nats for each token."""
+    """The loss of a model on a text read in windows of so many tokens; `loss` is in nats for each token."""
 
     times: int  # the context of training
     window: int
@@ -109,7 +109,7 @@ class Extrapolation:
     def name(self) -> str:
         return f"{self.run} (interpolated)" if self.interpolated else self.run
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         return asdict(self)
 
 

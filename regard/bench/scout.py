@@ -1,4 +1,4 @@
-"""What `regard bench attention` measures: an attention alone on given queries, keys and values, there and back.
+"""One attention alone on given queries, keys and values, forward and backward: the unit that `bench_attention` measures.
 
 Vectors lie as `MultiHead`'s projections leave them, (B, T, D) seen as (B, H, T, E); gradients go to queries, keys, values
 and whatever the kernel learns. A state-space layer has no queries: its own forward is measured, projections and all.
@@ -37,14 +37,14 @@ CONFIGS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is equal for everything that is measured."""
+    """Sizes and settings that all kernels of a benchmark share."""
 
     width: int = 256
     heads: int = 4
     batch: int = 1
     causal: bool = False
     backward: bool = True
-    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of kernels, by their names
+    settings: Mapping[str, Mapping[str, object]] = field(default_factory=dict)  # of kernels, by their names
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,7 +198,7 @@ SHARE = 0.6  # of the machine's memory that one attention may take
 
 @dataclass(frozen=True)
 class Scouted:
-    """What the child found of one length. `skipped` says why the rest is empty."""
+    """Time and memory of one length, as a child process measured them. `skipped` says why the rest is empty."""
 
     length: int
     seconds: float = 0.0  # of one pass

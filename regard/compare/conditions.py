@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy
 import sacrebleu
@@ -24,7 +23,7 @@ class Conditions:
     machine: str
     versions: dict[str, str]
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         return asdict(self)
 
 

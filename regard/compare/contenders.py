@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regard.config import find_file, merge
+from regard.config import Tables, find_file, merge
 from regard.errors import Advice, Option, UsageError, Verb, nearest
 from regard.models.config import KINDS_OF, all_kinds
 from regard.runs import CONFIG, bundle_folder, bundle_task, read_run
@@ -16,7 +16,7 @@ from regard.tasks.configure import data_folder, run_config
 from regard.tasks.table import TASKS
 
 # What a kind of model is trained with where the person names nothing else: on the built-in dates, and on their own data.
-ON_DATES: dict[str, Any] = {
+ON_DATES: Tables = {
     "preset": "demo",
     "data": {"train": "builtin/dates"},
     "tokens": {"kind": "character"},
@@ -32,8 +32,8 @@ ON_DATES: dict[str, Any] = {
     "validate": {"sentences": 200, "samples": 1},
     "decode": {"beam": 1},
 }
-ON_OWN_DATA: dict[str, Any] = {"train": {"batch_tokens": 2048, "schedule": "cosine", "warmup": 400}}
-ON_NAMES: dict[str, Any] = {"preset": "demo", "tokens": {"kind": "character"}, "train": {"batch_tokens": 2048}}
+ON_OWN_DATA: Tables = {"train": {"batch_tokens": 2048, "schedule": "cosine", "warmup": 400}}
+ON_NAMES: Tables = {"preset": "demo", "tokens": {"kind": "character"}, "train": {"batch_tokens": 2048}}
 
 # What must be equal for a comparison to be of models and not of data.
 DATA_KEYS = (
@@ -70,7 +70,7 @@ class Contender:
 
 
 def read_contenders(
-    words: Sequence[str], over: dict[str, Any] | None = None, assignments: list[str] | None = None
+    words: Sequence[str], over: Tables | None = None, assignments: list[str] | None = None
 ) -> list[Contender]:
     """Each word as what it means; `over` and `assignments` are laid over every configuration."""
     over = over or {}
@@ -80,7 +80,7 @@ def read_contenders(
 
 
 def task_of_kinds(kinds: Sequence[str]) -> str:
-    """What models of these kinds can all do."""
+    """The first task that models of all these kinds can do."""
     able = [task for task in TASKS if all(kind in KINDS_OF[task] for kind in kinds)]
     if not able:
         raise UsageError(
@@ -94,7 +94,7 @@ def task_of_contender(contender: Contender) -> str:
     return TASKS[task].family
 
 
-def _contender(word: str, name: str, task: str, over: dict[str, Any], assignments: list[str]) -> Contender:
+def _contender(word: str, name: str, task: str, over: Tables, assignments: list[str]) -> Contender:
     if word in all_kinds():
         own = over.get("data", {}).get("train")
         base = {"translate": ON_OWN_DATA if own else ON_DATES, "classify": {} if own else ON_NAMES}.get(task, {})
@@ -143,10 +143,10 @@ def check_same_data(contenders: Sequence[Contender], test_matters: bool) -> None
                 )
 
 
-def _data_value(contender: Contender, key: str) -> Any:
+def _data_value(contender: Contender, key: str) -> object:
     """The value of a key of the data; files by where they lie, so that two names of one file are equal."""
     assert contender.config is not None
-    value: Any = getattr(contender.config.data, key, None)
+    value = getattr(contender.config.data, key, None)
     if key not in ("train", "valid", "test") or value is None:
         return value
     return tuple(name if name.startswith("builtin/") else str(_place(name, contender.data_root)) for name in value)
@@ -156,12 +156,12 @@ def _place(name: str, data_root: Path | None) -> Path:
     return find_file(name, data_root).resolve()
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return (" ".join(map(str, value)) or "none") if isinstance(value, tuple) else str(value)
 
 
 def named_test_set(contenders: Sequence[Contender], on: Sequence[str]) -> tuple[str, ...]:
-    """What the models are tested on: what the person named, else the configurations' own test set, else fresh dates."""
+    """The files of the test set: those that were named, else the configurations' own test set, else fresh dates."""
     if on:
         return tuple(on)
     to_train = [each for each in contenders if each.config is not None]  # these have the same data

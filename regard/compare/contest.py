@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from regard.bundle import read_config
 from regard.compare.contenders import Contender
+from regard.config import Tables
 from regard.data.pairs import load_pairs
 from regard.errors import UsageError
 from regard.files import alone_in
@@ -106,7 +106,7 @@ def _train_one(
 
 def check_same_run(asked: RunConfig, folder: Path, budget: float) -> None:
     """Refuse to go on with a run of another configuration or budget; say what differs."""
-    stored: Any = read_run(folder)["config"]
+    stored: Tables = read_run(folder)["config"]  # type: ignore[assignment]
     train = stored.get("train", {})
     every = asked.train.validate_every or train.get("validate_every", 1)
     expected = under_budget(asked, Plan(train.get("steps", 1), every), budget).dump()
@@ -115,7 +115,7 @@ def check_same_run(asked: RunConfig, folder: Path, budget: float) -> None:
         raise UsageError(f"{folder} was trained otherwise ({'; '.join(changed)})", "choose another folder with -o")
 
 
-def differences(before: dict[str, Any], now: dict[str, Any], path: str = "") -> list[str]:
+def differences(before: Tables, now: Tables, path: str = "") -> list[str]:
     """Keys whose values differ, each with both of them: "train.lr was 0.001, is 0.002"."""
     found = []
     for key in sorted(before.keys() | now.keys()):

@@ -40,7 +40,7 @@ def read_test(
     task: str,
     contenders: Sequence[Contender],
     on: Sequence[str],
-    columns: Mapping[str, Any] = MappingProxyType({}),
+    columns: Mapping[str, str] = MappingProxyType({}),
     notes: list[str] | None = None,
 ) -> list[Labelled]:
     """Check that a test set can be read and asks for nothing that the models do not learn; labelled texts are returned."""
@@ -69,7 +69,7 @@ def read_test(
 
 
 def _test_texts(
-    first: Contender, on: Sequence[str], columns: Mapping[str, Any], notes: list[str] | None
+    first: Contender, on: Sequence[str], columns: Mapping[str, str], notes: list[str] | None
 ) -> list[Labelled]:
     """Labelled texts, laid out as those of training."""
     if first.config is None:
@@ -124,7 +124,7 @@ class QualityEntry:
     rate: float  # texts or tokens a second
     looked: WeighedText | None = None
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         return {
             "name": self.name,
             "run": self.run,
@@ -152,7 +152,7 @@ class QualityReport:
     conditions: Conditions
     notes: tuple[str, ...] = ()  # what was left out of the test set
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         return {
             "task": self.task,
             "on": list(self.on),

@@ -174,7 +174,7 @@ def facts(report: Report) -> list[tuple[str, str]]:
 
 
 def _shared(values: list[str]) -> str:
-    """What all have in common; nothing where they differ, which then stands elsewhere."""
+    """The value that all models share; empty where they differ, and the table shows each."""
     return values[0] if len(set(values)) == 1 else ""
 
 

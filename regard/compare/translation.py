@@ -36,7 +36,7 @@ OnProgress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class TestSet:
-    """What the models are tested on."""
+    """Sources and references of a test set, and where they come from."""
 
     __test__ = False  # not a test, whatever its name
 
@@ -344,7 +344,7 @@ def nothing_learned(entries: Sequence[Entry]) -> bool:
 
 
 def _notes(entries: Sequence[Entry]) -> list[str]:
-    """What a reader should know before trusting a number."""
+    """Caveats of a report: undertrained models, other tokens, other decoding, runs that the clock stopped."""
     notes = []
     if nothing_learned(entries):
         notes.append(

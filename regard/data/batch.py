@@ -23,7 +23,7 @@ class PairBatch:
 
     @property
     def source_parts(self) -> tuple[Tensor, ...]:
-        """What `encode` reads."""
+        """The tensors that `encode` takes."""
         return self.source, self.source_lengths
 
     @property
@@ -159,7 +159,7 @@ class CaptionBatch:
 
     @property
     def source_parts(self) -> tuple[Tensor, ...]:
-        """What `encode` reads."""
+        """The tensors that `encode` takes."""
         return (self.pixels,)
 
     @property

@@ -40,7 +40,7 @@ class Generated:
 
 
 def generated(name: str, most: dict[str, int]) -> Generated:
-    """What a name means. `most` has every task with the length that it has where the name says none."""
+    """Read the name of a generated set. `most` has the length of every task where the name says none."""
     found = _GENERATED.fullmatch(name)
     if found is None or found[1] not in most:
         task = name.split("/")[1]

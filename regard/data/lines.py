@@ -91,5 +91,5 @@ def open_binary(path: Path) -> IO[bytes]:
 
 
 def suffix_of(path: Path) -> str:
-    """What kind of file it is, gzipped or not."""
+    """The suffix of a file's name in lower case, without a trailing .gz."""
     return Path(path.stem).suffix if path.suffix == ".gz" else path.suffix

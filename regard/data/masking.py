@@ -148,7 +148,7 @@ class MaskedBatches:
 
 
 def choose(text: np.ndarray, rate: float, random: np.random.Generator) -> np.ndarray:
-    """Of the places in each row that are `text` (B, S), a share of `rate`, at least one, all equally likely."""
+    """Choose a share of `rate`, at least one, of the places in each row that are `text` (B, S), all equally likely."""
     counts = np.maximum(1, np.rint(rate * text.sum(axis=1))).astype(np.int64)  # (B,)
     drawn = np.where(text, random.random(text.shape), np.inf)  # what is not text comes last
     ranks = drawn.argsort(axis=1).argsort(axis=1)  # (B, S)

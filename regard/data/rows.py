@@ -151,7 +151,7 @@ def csv_rows(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, list[st
 
 
 def _csv(path: Path, encoding: str) -> tuple[str, Iterator[tuple[int, list[str]]]]:
-    """What stands between the cells of a CSV file, and its rows."""
+    """The delimiter of a CSV file, and its rows."""
     with opened(path) as file:
         text = read_text(path, file.read(), encoding)
     delimiter = _delimiter(text)
@@ -169,7 +169,7 @@ def _split(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[st
 
 
 def _delimiter(text: str) -> str:
-    """What divides the first rows into equally many cells, more than one: a comma before anything else.
+    """The delimiter that divides the first rows into equally many cells, more than one; a comma is tried first.
 
     Spreadsheets write semicolons where the comma is in numbers, and some say so in a first line such as "sep=;".
     """

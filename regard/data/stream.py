@@ -137,7 +137,7 @@ def _write(file: IO[bytes], sequences: Iterable[Sequence[int]], vocabulary: int,
 
 
 def _about(path: Path) -> dict:
-    """What the end of a stream's file tells of it; an error if the file is not whole."""
+    """Read the footer of a stream's file; an error if the file is not whole."""
     try:
         with open(path, "rb") as file:
             size = file.seek(0, os.SEEK_END)

@@ -91,7 +91,7 @@ def _lowest_of_equals(rows: Tensor, cut: Tensor, k: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Scores:
-    """What the model says of the next token, and what the filters leave of it."""
+    """Log-probabilities of the next token: the model's own, and after the filters."""
 
     logits: Tensor  # (B, W, V) the model's own where a token is allowed
     norms: Tensor  # (B, W) their log-sum-exp before any filter

@@ -181,7 +181,7 @@ def search_steps(
 
 @dataclass(frozen=True)
 class _Move:
-    """What the stepper does next."""
+    """The next call of the stepper."""
 
     rows: Tensor | None  # (B',) sources that go on; None: all
     parents: Tensor | None  # (B', W') hypotheses that go on; None: each in its place

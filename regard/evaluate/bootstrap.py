@@ -35,7 +35,7 @@ def resampled_scores(metric: Metric, tables: Sequence[np.ndarray], resamples: in
 
 
 def interval(scores: np.ndarray) -> tuple[float, float]:
-    """What is left after cutting 1/40 of the resampled scores at each end: the 95% confidence interval."""
+    """The 95% confidence interval: 1/40 of the resampled scores is cut at each end."""
     cut = len(scores) // 40
     ordered = np.sort(scores)
     return float(ordered[cut]), float(ordered[len(scores) - cut - 1])

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -53,7 +52,7 @@ class CaptionScores:
             f"CIDEr-D {self.cider_d:.3f} [{least:.3f}, {most:.3f}], ROUGE-L {self.rouge_l:.1f}"
         )
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """All numbers as JSON holds them."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
 
@@ -135,7 +134,7 @@ def bleu(sums: np.ndarray, order: int) -> float:
 def _matches(
     said: list[Words], wanted: list[list[Words]], said_counts: list[Counts], wanted_counts: list[list[Counts]]
 ) -> np.ndarray:
-    """What BLEU adds up, a row for each picture: (N, 2 + 2 * LONGEST)."""
+    """The counts that BLEU adds up, a row for each picture: (N, 2 + 2 * LONGEST)."""
     rows = []
     for one, several, counts, known in zip(said, wanted, said_counts, wanted_counts, strict=True):
         length = len(one)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -45,10 +44,10 @@ class ClassificationScores:
             f"accuracy {self.accuracy:.1f} [{self.low:.1f}, {self.high:.1f}] ({always}), macro F1 {self.macro_f1:.1f}"
         )
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """All numbers as strict JSON holds them: NaN is null."""
         labels = [vars(each) for each in self.labels]
-        whole: dict[str, Any] = {
+        whole: dict[str, object] = {
             "accuracy": self.accuracy,
             "low": self.low,
             "high": self.high,

@@ -34,7 +34,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Score:
-    """Of one map over all texts."""
+    """The faithfulness of one map over all texts."""
 
     score: Estimate
     drop: float  # mean fall without the most attended word
@@ -68,7 +68,7 @@ def _best(case: Case) -> np.ndarray:
 
 
 def _first(case: Case, name: str) -> np.ndarray:
-    """Of each prediction, which word has the first place: shares that sum to one (T, W)."""
+    """Which word has the first place for each prediction: shares that sum to one (T, W)."""
     weights = case.maps[name]
     first = weights >= weights.max(axis=1, keepdims=True) - EQUAL
     return first / first.sum(axis=1, keepdims=True)

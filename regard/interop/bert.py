@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 from regard.config import check
 from regard.errors import RegardError
-from regard.files import read_json, write_json
+from regard.files import JSON, read_json, write_json
 from regard.interop.family import MOST_LAYERS, Family, Row, Settings, layer, must_be, row
 from regard.models.config import BertConfig
 from regard.models.configs.attention import ExactConfig
@@ -56,7 +55,7 @@ def write_pooling(folder: Path, config: BertConfig, longest: int | None) -> None
     write_json(folder / MODULES, modules)
 
 
-def _modules(folder: Path) -> list[dict[str, Any]]:
+def _modules(folder: Path) -> list[dict[str, JSON]]:
     modules = read_json(folder / MODULES)
     if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
         raise RegardError(f"{folder}/{MODULES} is not a list of modules", "copy it again")
@@ -117,7 +116,7 @@ def read(settings: Settings, names: Collection[str]) -> BertConfig:
     return check(BertConfig, values, settings.origin)
 
 
-def write(config: BertConfig) -> dict[str, Any]:
+def write(config: BertConfig) -> dict[str, JSON]:
     must_be(config, "BERT", norm="post", positions="learned", activation=("gelu", "relu", "gelu-tanh"))
     must_be(config, "BERT", attention=ExactConfig(), random_offset=0)
     return {

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from regard.bundle import Bundle, BundleConfig
 from regard.config import StrictConfig
 from regard.errors import RegardError
+from regard.files import JSON
 from regard.models.table import build
 from regard.tokens import TextTokenizer, TokenizerPair, TokensConfig
 
@@ -25,7 +26,7 @@ Config = TypeVar("Config", bound=StrictConfig)
 class Settings:
     """The keys of a config.json. A key that is absent, or null, has the default of the library that wrote the file."""
 
-    def __init__(self, values: dict[str, Any], origin: str) -> None:
+    def __init__(self, values: dict[str, JSON], origin: str) -> None:
         self.values, self.origin = values, origin
 
     def size(self, key: str, default: int | None = None, most: int = LARGEST) -> int:
@@ -47,7 +48,7 @@ class Settings:
         return value
 
     def choice(self, key: str, known: dict[str, str], default: str) -> str:
-        """What we call the value of this key."""
+        """Our own name of the value of this key."""
         value = self._value(key, default)
         if not isinstance(value, str) or value not in known:
             raise RegardError(f"{self.origin}: {key} is {value!r}", f"Regard has {', '.join(known)}")
@@ -60,7 +61,7 @@ class Settings:
             needs = " or ".join(repr(each) for each in allowed) or "no value"
             raise RegardError(f"{self.origin}: {key} is {value!r}, which Regard cannot express", f"it needs {needs}")
 
-    def _value(self, key: str, default: Any) -> Any:
+    def _value(self, key: str, default: JSON) -> JSON:
         value = self.values.get(key)
         value = default if value is None else value
         if value is None:
@@ -189,7 +190,7 @@ class Family:
     old_ends: dict[str, str]  # how names ended in earlier years, and how they end now
     copies: Callable[[Any], dict[str, str]]  # what may be saved twice: a name, and the name it must be equal to
     read: Callable[[Settings, Collection[str]], Any]  # config.json and the names of tensors -> our configuration
-    write: Callable[[Any], dict[str, Any]]  # our configuration -> config.json
+    write: Callable[[Any], dict[str, JSON]]  # our configuration -> config.json
     rows: Callable[[Any], list[Row]]
 
     def full_names(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from typing import Any
 
 from regard.config import check
+from regard.files import JSON
 from regard.interop.family import MOST_LAYERS, Family, Row, Settings, layer, must_be, row
 from regard.models.config import GPT2Config, GPT3Config
 from regard.models.configs.attention import ExactConfig
@@ -41,7 +41,7 @@ def read(settings: Settings, names: Collection[str]) -> GPT2Config:
     return check(GPT2Config, values, settings.origin)
 
 
-def write(config: GPT2Config | GPT3Config) -> dict[str, Any]:
+def write(config: GPT2Config | GPT3Config) -> dict[str, JSON]:
     must_be(config, "GPT-2", norm="pre", norm_kind="layer", positions="learned", bias=True, groups=(0, config.heads))
     must_be(config, "GPT-2", band=0, experts=0, activation=("gelu-tanh", "gelu", "relu"))
     must_be(config, "GPT-2", attention=ExactConfig(), reversible=False, random_offset=0)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from typing import Any
 
 from regard.config import check
 from regard.errors import RegardError
+from regard.files import JSON
 from regard.interop.family import MOST_LAYERS, Family, Row, Settings, layer, must_be, row
 from regard.models.config import LlamaConfig
 from regard.models.configs.attention import ExactConfig
@@ -40,7 +40,7 @@ def read(settings: Settings, names: Collection[str]) -> LlamaConfig:
     return check(LlamaConfig, values, settings.origin)
 
 
-def write(config: LlamaConfig) -> dict[str, Any]:
+def write(config: LlamaConfig) -> dict[str, JSON]:
     must_be(config, "LLaMA", norm="pre", norm_kind="rms", positions="rotary", activation="swiglu", band=0, experts=0)
     must_be(config, "LLaMA", attention=ExactConfig(), reversible=False, rotary_scale=1.0)
     return {

@@ -48,7 +48,7 @@ class Header:
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of every stretch of the file, in its order; layers are stacked."""
+        """Name and shape of every tensor of the file, in its order; layers are stacked."""
         d, f, n, e = self.width, self.feed_forward, self.layers, self.head_width
         shapes = {
             "table": (self.vocabulary, d),

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from regard.bundle import Bundle
 from regard.errors import RegardError
-from regard.files import read_json, write_json, write_text
+from regard.files import JSON, read_json, write_json, write_text
 from regard.tokens import Specials, TextTokenizer, named_special, specials_of
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<|endoftext|>")
@@ -95,7 +94,7 @@ def _authority(
     return (), ""
 
 
-def _known(value: Any, tokenizer: Tokenizer) -> int | None:
+def _known(value: object, tokenizer: Tokenizer) -> int | None:
     """The id that a file says, itself or by its token (a name, or a table with its `content`), if there is one."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value if 0 <= value < 2**32 and tokenizer.id_to_token(value) is not None else None
@@ -103,7 +102,7 @@ def _known(value: Any, tokenizer: Tokenizer) -> int | None:
     return tokenizer.token_to_id(name) if isinstance(name, str) else None
 
 
-def write_specials(bundle: Bundle, folder: Path) -> dict[str, Any]:
+def write_specials(bundle: Bundle, folder: Path) -> dict[str, JSON]:
     """The special tokens for config.json; a language model gets a generation_config.json too, which says when to stop.
 
     A language model's config.json names no pad: it may be the end token, whose embedding is learned.
@@ -112,7 +111,7 @@ def write_specials(bundle: Bundle, folder: Path) -> dict[str, Any]:
     if bundle.config.task == "fill":
         return {"pad_token_id": ids.pad}
     ends = [ids.end, *ids.also_end] if ids.also_end else ids.end
-    both = {"bos_token_id": ids.begin, "eos_token_id": ends}
+    both: dict[str, JSON] = {"bos_token_id": ids.begin, "eos_token_id": ends}
     write_json(folder / GENERATION, both | {"pad_token_id": ids.pad})
     return both
 
@@ -122,7 +121,7 @@ def write_tokenizer(bundle: Bundle, folder: Path) -> None:
     text = bundle.tokenizer
     text.save(folder / "tokenizer.json")
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    names: dict[str, Any] = _names(text)
+    names: dict[str, JSON] = {**_names(text)}
     if tokenizer.post_processor is None:
         tokenizer.post_processor = _around(text, both=bundle.config.task == "fill")
         write_text(folder / "tokenizer.json", tokenizer.to_str())
@@ -147,13 +146,14 @@ def _wordpiece(folder: Path) -> Tokenizer:
     ids = {token: number for number, token in enumerate(lines)}
     if len(ids) != len(lines) or "[UNK]" not in ids:
         raise RegardError(f"{path} names a token twice, or has no [UNK]", "copy it again")
-    told = _settings(folder)
+    settings = _settings(folder)
+    accents = settings.get("strip_accents")
     tokenizer = Tokenizer(models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100))
     tokenizer.normalizer = normalizers.BertNormalizer(
         clean_text=True,
-        handle_chinese_chars=bool(told.get("tokenize_chinese_chars", True)),
-        strip_accents=told.get("strip_accents"),
-        lowercase=bool(told.get("do_lower_case", True)),
+        handle_chinese_chars=bool(settings.get("tokenize_chinese_chars", True)),
+        strip_accents=None if accents is None else bool(accents),
+        lowercase=bool(settings.get("do_lower_case", True)),
     )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix="##")
@@ -197,7 +197,7 @@ def _around(text: TextTokenizer, *, both: bool) -> processors.PostProcessor:
 
 
 def _names(text: TextTokenizer) -> dict[str, str]:
-    """What transformers calls the special tokens."""
+    """The special tokens under the names that transformers gives them."""
     ids = text.specials
     roles = {"bos_token": ids.begin, "eos_token": ids.end, "unk_token": ids.unknown, "pad_token": ids.pad}
     if ids.mask is not None:
@@ -210,7 +210,7 @@ def _longest(bundle: Bundle) -> int:
     return UNLIMITED if longest is None else longest
 
 
-def _settings(folder: Path, file: str = TOKENIZER) -> dict[str, Any]:
+def _settings(folder: Path, file: str = TOKENIZER) -> dict[str, JSON]:
     path = folder / file
     values = read_json(path) if path.exists() else {}
     if not isinstance(values, dict):

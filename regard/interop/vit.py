@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,7 +14,7 @@ from regard.bundle import Bundle, BundleConfig
 from regard.config import check
 from regard.data.pictures.config import PictureFormat
 from regard.errors import RegardError
-from regard.files import read_json, write_json
+from regard.files import JSON, read_json, write_json
 from regard.interop.family import MOST_LAYERS, Row, Settings, check_names, layer, must_be, row, to_ours, to_theirs
 from regard.interop.weights import SINGLE, read_weights
 from regard.models.configs.attention import ExactConfig
@@ -48,7 +47,7 @@ def read_format(settings: Settings | None, *, size: int, channels: int) -> Pictu
     return check(PictureFormat, values, settings.origin)
 
 
-def write_format(picture_format: PictureFormat) -> dict[str, Any]:
+def write_format(picture_format: PictureFormat) -> dict[str, JSON]:
     if picture_format.fit == "pad":
         raise RegardError(
             "transformers has no equal for pictures.fit = 'pad'",
@@ -96,7 +95,7 @@ def _resample(settings: Settings) -> str:
     return RESAMPLE[value]
 
 
-def _expect(settings: Settings, key: str, size: int, allowed: tuple[Any, ...]) -> None:
+def _expect(settings: Settings, key: str, size: int, allowed: tuple[object, ...]) -> None:
     value = settings.values.get(key)
     if value is not None and value not in allowed:
         raise RegardError(
@@ -107,14 +106,15 @@ def _expect(settings: Settings, key: str, size: int, allowed: tuple[Any, ...]) -
 
 def _by_channel(settings: Settings, key: str, channels: int) -> tuple[float, ...]:
     value = settings.values.get(key, 0.5)
-    values = value if isinstance(value, list) else [value]
-    if len(values) not in (1, channels) or not all(isinstance(each, (int, float)) for each in values):
+    given = value if isinstance(value, list) else [value]
+    values = [float(each) for each in given if isinstance(each, (int, float))]
+    if len(given) not in (1, channels) or len(values) < len(given):
         raise RegardError(
             f"{settings.origin}: {key} is {value!r}", f"it should be a number for each of {channels} channels"
         )
     if key == "image_std" and min(values) <= 0:
         raise RegardError(f"{settings.origin}: {key} is {value!r}", "it should be more than 0")
-    return tuple(float(each) for each in values)
+    return tuple(values)
 
 
 NAME = "vit"  # its model_type
@@ -136,8 +136,8 @@ class OurViT:
 class TheirViT:
     """All that a folder of a ViTForImageClassification is made of."""
 
-    config: dict[str, Any]  # config.json
-    preprocessor: dict[str, Any]  # preprocessor_config.json
+    config: dict[str, JSON]  # config.json
+    preprocessor: dict[str, JSON]  # preprocessor_config.json
     tensors: dict[str, Tensor]
 
 
@@ -209,7 +209,7 @@ def read(settings: Settings) -> ViTConfig:
     return check(ViTConfig, values, settings.origin)
 
 
-def write(config: ViTConfig, picture_format: PictureFormat, labels: Sequence[str]) -> dict[str, Any]:
+def write(config: ViTConfig, picture_format: PictureFormat, labels: Sequence[str]) -> dict[str, JSON]:
     must_be(config, "ViT", pool="class", positions="learned", attention=ExactConfig())
     return {
         "model_type": NAME,
@@ -234,7 +234,7 @@ def write(config: ViTConfig, picture_format: PictureFormat, labels: Sequence[str
 
 
 def read_labels(settings: Settings) -> tuple[str, ...]:
-    """What `id2label` calls each class. transformers leaves it out when all are called LABEL_0, LABEL_1, ..."""
+    """The names of the classes in `id2label`. transformers leaves it out when all are called LABEL_0, LABEL_1, ..."""
     names = settings.values.get("id2label")
     if names is None:
         return tuple(f"LABEL_{number}" for number in range(settings.size("num_labels", 2)))

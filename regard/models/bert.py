@@ -116,11 +116,11 @@ class Bert(nn.Module):
         return self.encoder.tokens.table.weight
 
     def logits(self, batch: MaskedBatch) -> Tensor:
-        """Of every place, chosen or not: (B, S, V)."""
+        """Logits of every place, chosen or not: (B, S, V)."""
         return self.gaps(self.encoder(batch.ids, batch.lengths, batch.segments).vectors)
 
     def gaps(self, vectors: Tensor) -> Tensor:
-        """What stands at each place: (..., D) -> (..., V)."""
+        """Logits of the token at each place: (..., D) -> (..., V)."""
         assert self.head is not None
         return self.head(vectors) @ self.table.mT + self.head.bias
 

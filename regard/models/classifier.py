@@ -1,4 +1,4 @@
-"""What every classifier of texts shares: one vector for a text, one layer to its labels, the loss, and what counted.
+"""The base of every text classifier: one vector for a text, one layer to its labels, the loss, and which tokens counted.
 
 A family adds `features`, which makes the vector, and `counted`, which reads from its attention how it was made.
 """
@@ -62,7 +62,7 @@ class Classifier(nn.Module):
         return label_parts(logits, labels, self.smoothing, self.class_weights)
 
     def looked(self, seen: Seen, lengths: Tensor) -> Tensor:
-        """Of one recorded `logits(batch)`, the share of each token in its text's vector: (B, S).
+        """The share of each token in its text's vector, from one recorded `logits(batch)`: (B, S).
 
         Rows sum to one, padding has nothing. A text of which no token counted has zeros.
         """
@@ -97,7 +97,7 @@ def real_places(lengths: Tensor, places: int) -> Tensor:
 
 
 def padding_mask(batch: LabelBatch) -> Mask | None:
-    """What of each text is real; None where all of it is."""
+    """The mask of each text's real tokens; None where nothing is padding."""
     return None if bool((batch.lengths == batch.ids.size(1)).all()) else Lengths(batch.lengths)
 
 
@@ -198,7 +198,7 @@ class GPTClassifier(Classifier):
         return last_of(self.body.read(batch.ids), batch.lengths)  # (B, D)
 
     def language_part(self, hidden: Tensor, batch: LabelBatch) -> Part:
-        """What a language model's loss on the texts themselves would be."""
+        """The loss of language modelling on the texts themselves."""
         real = real_places(batch.lengths - 1, batch.ids.size(1) - 1)  # (B, S - 1)
         kept, wanted = hidden[:, :-1][real], batch.ids[:, 1:][real]  # (N, D), (N,)
         loss, _ = output_loss(kept, self.body.output.weight, wanted, smoothing=0.0)
@@ -217,7 +217,7 @@ class GPTClassifier(Classifier):
 
 
 def last_of(x: Tensor, lengths: Tensor) -> Tensor:
-    """What stands at the last real place of each row: (B, S, K) -> (B, K)."""
+    """The vector at the last real place of each row: (B, S, K) -> (B, K)."""
     return x[torch.arange(len(x), device=x.device), lengths - 1]
 
 

@@ -1,4 +1,4 @@
-"""What every encoder returns, and all that decoders, cross-attention and figures need of it."""
+"""The base of every encoder-decoder, and the memory of an encoder that decoders, cross-attention and figures read."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class EncoderDecoder(nn.Module):
 
     @abstractmethod
     def encode(self, *source: Any, **kwargs: Any) -> Any:
-        """What the decoder needs to know of the sources: ids (B, S) and lengths (B,), or pixels."""
+        """Encode the sources, ids (B, S) and lengths (B,), or pixels, to the memory that the decoder reads."""
 
     @abstractmethod
     def decode(self, ids: Tensor, memory: Any) -> Tensor:

@@ -1,4 +1,4 @@
-"""What every family that goes on with a text shares: one table of embeddings, output layer, loss.
+"""The base of every language model: one table of embeddings, the output layer, the loss.
 
 A family adds `read`, which sees whole sequences in training, and the four methods of a stepper.
 """

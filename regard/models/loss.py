@@ -24,7 +24,7 @@ class Loss:
     parts: dict[str, Part]
 
     def objective(self, totals: dict[str, int]) -> Tensor:
-        """What to differentiate: each part divided by the count of the whole batch, all micro-batches and processes."""
+        """The scalar to differentiate: each part divided by the count of the whole batch, all micro-batches and processes."""
         terms = [part.weight * part.sum / totals[name] for name, part in self.parts.items() if part.weight]
         return sum(terms[1:], start=terms[0])
 
@@ -33,7 +33,7 @@ CHUNK_ELEMENTS = 2**22  # logits alive at once: 16 MiB in float32
 
 
 def output_loss_reference(h: Tensor, weight: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-    """What `output_loss` computes: the smoothed loss and the plain negative log-likelihood, both summed over N."""
+    """The reference of `output_loss`: the smoothed loss and the plain negative log-likelihood, both summed over N."""
     logits = h @ weight.T  # (N, V)
     smooth = cross_entropy(logits, target, label_smoothing=smoothing, reduction="sum")
     return smooth, cross_entropy(logits.detach(), target, reduction="sum")

@@ -1,4 +1,4 @@
-"""What a model is made of, layer by layer in the order in which they run: shapes, parameters and multiply-adds.
+"""A summary of a model, layer by layer in the order in which they run: shapes, parameters and multiply-adds.
 
     print(summary(model, pixels))
 
@@ -62,7 +62,7 @@ class Summary:
     def multiply_adds(self) -> int:
         return sum(layer.multiply_adds for layer in self.layers)
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """For JSON."""
         rows = [{field.name: getattr(layer, field.name) for field in fields(layer)} for layer in self.layers]
         rows = [row | {"shape": list(row["shape"])} for row in rows]
@@ -137,11 +137,11 @@ class _Watch(TorchDispatchMode):
                 stack.callback(module.register_forward_hook(self._leave).remove)
             yield
 
-    def _enter(self, module: nn.Module, inputs: Any) -> None:
+    def _enter(self, module: nn.Module, inputs: object) -> None:
         self.running.append(module)
         self.calls[module] = self.calls.get(module, 0) + 1
 
-    def _leave(self, module: nn.Module, inputs: Any, out: Any) -> None:
+    def _leave(self, module: nn.Module, inputs: object, out: object) -> None:
         self.running.pop()
         self.shapes[module] = tuple(out.shape) if isinstance(out, Tensor) else ()
 

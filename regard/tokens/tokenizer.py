@@ -109,7 +109,7 @@ class TextTokenizer:
         return [span for index, span in pairs for _ in self._spelled.get(index, (index,))]
 
     def unknown_in(self, text: str) -> list[str]:
-        """What of a text the vocabulary does not have, in the order of its unknown tokens in `encode(text)`."""
+        """The pieces of a text that the vocabulary lacks, in the order of its unknown tokens in `encode(text)`."""
         ids = self.encode(text)
         if self.specials.unknown not in ids:
             return []
@@ -150,7 +150,7 @@ class TextTokenizer:
         return self._tokenizer.decode([int(i) for i in ids if int(i) not in hidden], skip_special_tokens=False)
 
     def labels(self, ids: Iterable[int]) -> list[str]:
-        """What a person reads for each id: its text, or its name if it is special.
+        """The label of each id for a person: its text, or its name if it is special.
 
         Of a letter that is split over several ids, the first has the letter and the others have nothing.
         """
@@ -356,7 +356,7 @@ def _word(config: TokensConfig) -> tuple[Tokenizer, trainers.Trainer]:
 
 
 def _space(config: TokensConfig) -> tuple[Tokenizer, trainers.Trainer]:
-    """What white space separates, as in corpora that were split before; a line end is a token of its own."""
+    """Split at white space, as in corpora that were tokenized before; a line end is a token of its own."""
     tokenizer, trainer = _word(config)
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\n|[^\s]+"), behavior="removed", invert=True)
     return tokenizer, trainer

@@ -45,7 +45,7 @@ def words_of(labels: Sequence[str]) -> Words:
 
 
 def word_label(labels: Sequence[str], word: Sequence[int]) -> str:
-    """What a person reads for a word."""
+    """The label of a word for a person."""
     pieces = [labels[place] for place in word]
     text = "".join(piece.removeprefix(GOES_ON) if number else piece for number, piece in enumerate(pieces))
     for space in SPACES:

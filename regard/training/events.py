@@ -21,7 +21,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Working:
-    """What the run does now besides updates: reading, encoding, validating. It comes again as the work goes on."""
+    """Work of a run besides updates: reading, encoding, validating. It comes again as the work goes on."""
 
     what: str
     done: int = 0
@@ -40,7 +40,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What to expect of a run, from its own first updates."""
+    """How long a run will take and how fast it is, from its own first updates."""
 
     steps: int
     seconds: float  # from its first step to its last, without validations
@@ -74,7 +74,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Validated:
-    """What a validation found, and whether these weights are now the best."""
+    """The metrics of a validation, and whether these weights are now the best."""
 
     step: int
     weights: str  # "step 80", "average of steps 40..80"

@@ -1,4 +1,4 @@
-"""When the loss stops being a number: where it happened, and what to do about it."""
+"""Guards of the loop: a loss that is no longer a number, where it happened and what to do, and requests to stop."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +20,7 @@ class Diverged(Exception):
 
 
 def check_update(loss: float, norm: float, first_loss: float | None) -> str:
-    """What is wrong with this update, or nothing."""
+    """Say what is wrong with this update; empty if nothing is."""
     if not math.isfinite(loss):
         return f"the loss is {loss}"
     if not math.isfinite(norm):
@@ -31,12 +30,12 @@ def check_update(loss: float, norm: float, first_loss: float | None) -> str:
     return ""
 
 
-def locate(model: nn.Module, forwards: Iterable[Callable[[], Any]]) -> str:
+def locate(model: nn.Module, forwards: Iterable[Callable[[], object]]) -> str:
     """The first module whose output is not finite in these forward passes, or the first parameter whose gradient is not."""
     found: list[str] = []
     names = {module: name for name, module in model.named_modules()}
 
-    def check_output(module: nn.Module, _: Any, output: Any) -> None:
+    def check_output(module: nn.Module, _: object, output: object) -> None:
         if not found and isinstance(output, Tensor) and not torch.isfinite(output).all():
             found.append(f"first seen in the output of {names[module]}")
 

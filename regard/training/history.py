@@ -6,7 +6,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ class RunLog:
     def __init__(self, folder: Path) -> None:
         self._paths = {name: folder / name for name in (LOG, CLOCK)}
 
-    def write(self, row: dict[str, Any], name: str = LOG) -> None:
+    def write(self, row: Mapping[str, object], name: str = LOG) -> None:
         try:
             with open(self._paths[name], "a", encoding="utf-8") as file:
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
@@ -145,7 +145,7 @@ class RunSummary:
 
 
 def summarise(run: Run) -> RunSummary:
-    """What is known of a run; a damaged one is said to be so."""
+    """Summarise a run for a list; a damaged one is said to be so."""
     folder, task, age = str(run.folder), run.folder.parent.name, time.time() - run.modified()
     try:
         config: Any = read_run(run.folder)["config"]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol, Self, TypeVar
 
 import torch
 from torch import nn
@@ -37,14 +37,23 @@ from regard.training.state import (
 from regard.training.stopwatch import Stopwatch, peak_memory
 from regard.training.validation import Choice, Validation, choose
 
+Number = TypeVar("Number", int, float)
 COUNT = "count."  # before the name of a part of the loss: over how many items its sum goes
+
+
+class Batch(Protocol):
+    """A batch that a model makes a loss of: `counts` of what each part of the loss is a mean over, and `to` a device."""
+
+    @property
+    def counts(self) -> Mapping[str, int]: ...
+    def to(self, device: torch.device, /) -> Self: ...
 
 
 class Source(Protocol):
     """Where batches come from: `get(epoch, index)` is a pure function."""
 
     def count(self, epoch: int) -> int: ...
-    def get(self, epoch: int, index: int) -> Any: ...
+    def get(self, epoch: int, index: int) -> Batch: ...
     def padding_share(self) -> float: ...
 
 
@@ -58,7 +67,7 @@ class Job:
     width: int  # of the model, for the paper's schedule
     batches: Source
     validate: Callable[[nn.Module], Validation]
-    save: Callable[[nn.Module, str, dict[str, Any]], None]  # write the bundle `name` with these metrics
+    save: Callable[[nn.Module, str, dict[str, object]], None]  # write the bundle `name` with these metrics
     fingerprint: Fingerprint = field(default_factory=dict)  # what must not change between a stop and a resume
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     probe: Callable[[nn.Module, int], None] | None = None  # keep where the model looks, at this step
@@ -154,18 +163,18 @@ class Trainer:
             return
         self.apply(norm, sums, totals)
 
-    def backward(self, batch: Any, number: int, totals: dict[str, int]) -> dict[str, float]:
+    def backward(self, batch: Batch, number: int, totals: dict[str, int]) -> dict[str, float]:
         """The sum of each part of the loss, and its count as `count.NAME`."""
         loss = self.forward(batch, number)
         loss.objective(totals).backward()
         sums = {name: float(part.sum.detach()) for name, part in loss.parts.items()}
         return sums | {COUNT + name: float(part.count) for name, part in loss.parts.items()}
 
-    def forward(self, batch: Any, number: int) -> Loss:
+    def forward(self, batch: Batch, number: int) -> Loss:
         with noise(self.config.seed, self.progress.step, number), autocast(self.config.precision, self.job.device):
             return self.model(batch)
 
-    def next_batches(self) -> list[Any]:
+    def next_batches(self) -> list[Batch]:
         """The batches of this update, and the place in the data behind them."""
         began = time.monotonic()
         batches = []
@@ -318,7 +327,7 @@ class Trainer:
         self.drop_snapshots()
         self.started = time.monotonic()
 
-    def go_back(self, trouble: str, batches: list[Any]) -> None:
+    def go_back(self, trouble: str, batches: list[Batch]) -> None:
         """After a divergence: back to the last checkpoint with half the rate, once; then stop with advice."""
         trouble += f" at step {self.progress.step + 1}"
         with contextlib.suppress(RuntimeError):
@@ -342,7 +351,7 @@ class Trainer:
         return self.progress.seconds + time.monotonic() - self.started
 
 
-def _add(sums: dict[str, Any], more: Mapping[str, float]) -> None:
+def _add(sums: dict[str, Number], more: Mapping[str, Number]) -> None:
     for name, value in more.items():
         sums[name] = sums.get(name, 0) + value
 
@@ -353,7 +362,7 @@ def _means(interval: Mapping[str, float]) -> dict[str, float]:
     return {name: interval[name] / count for name, count in counts.items()}
 
 
-def _choice_row(choice: Choice) -> dict[str, Any]:
+def _choice_row(choice: Choice) -> dict[str, object]:
     """A choice as columns of the log: whether these weights are the best so far, and by which metric."""
     return {"best": choice.better, "by": choice.by, **({"why": choice.why} if choice.why else {})}
 

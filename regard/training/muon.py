@@ -37,7 +37,7 @@ def orthogonal_reference(x: Tensor) -> Tensor:
 
 
 def orthogonal(x: Tensor) -> Tensor:
-    """What `orthogonal_reference` computes, with fewer products: x (N, rows, columns), rows <= columns."""
+    """`orthogonal_reference` with fewer products: x (N, rows, columns), rows <= columns."""
     x = x / _size(x)
     if x.size(-1) > WIDE * x.size(-2):
         return torch.bmm(_product(torch.bmm(x, x.mT)), x)

@@ -1,4 +1,4 @@
-"""bf16 autocast where the hardware multiplies it faster than float32; elsewhere nothing changes."""
+"""Optimiser, learning rate, gradient clipping and precision of a run, as its configuration asks for them."""
 
 from __future__ import annotations
 

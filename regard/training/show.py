@@ -1,4 +1,4 @@
-"""What a person sees while a model learns: a live table on a terminal, plain lines elsewhere, all on stderr.
+"""Listeners that show a run while it learns: a live table on a terminal, plain lines elsewhere, all on stderr.
 
 On a terminal something moves at every moment. Into a pipe or a log go lines, never more than five seconds apart; whatever takes
 long (reading, a validation, one slow update) says that it goes on.
@@ -108,7 +108,7 @@ class Both(Show):
 
 
 class Activity:
-    """What is going on now, since when, and how long it will take where that can be told."""
+    """The work that is going on now, since when, and how long it will take where that is known."""
 
     def __init__(self) -> None:
         self.what, self.since = "", time.monotonic()
@@ -306,7 +306,7 @@ def forecast_line(event: Forecast) -> str:
 
 
 def quality(row: Mapping[str, float], unit: str) -> list[str]:
-    """What a row of the log tells beside the loss: the perplexity of tokens, the share of right answers."""
+    """The quality in a row of the log besides the loss: the perplexity of tokens, the share of right answers."""
     found = []
     if "nll" in row and unit.endswith("tokens"):
         found.append(f"perplexity {number('perplexity', math.exp(min(20.0, row['nll'])))}")

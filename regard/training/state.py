@@ -1,4 +1,4 @@
-"""Averages of weights: an exponential moving average, and the mean of the last N snapshots."""
+"""The state of a run: weights, their averages and progress, kept in checkpoints from which it resumes bit for bit."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class TrainingProgress:
 
 @dataclass
 class Learner:
-    """What changes while learning."""
+    """The parts of a run that change while it learns."""
 
     model: nn.Module
     optimiser: torch.optim.Optimizer

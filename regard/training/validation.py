@@ -1,4 +1,4 @@
-"""What a validation found, and when it is better than the best so far.
+"""The result of a validation, and when it is better than the best so far.
 
 A score decides only where it says something: it must differ from the best so far by more than its own standard error on
 these validation examples (the one-standard-error rule of Breiman et al. 1984, section 3.4.3), and BLEU below 5 counts as 5,
@@ -18,7 +18,7 @@ FLOORS = {"bleu": 5.0, "bleu4": 5.0}  # scores below these do not tell two model
 
 @dataclass(frozen=True)
 class Validation:
-    """What a validation found: numbers, among them `loss`, and a few examples for a person to read."""
+    """The result of a validation: metrics, among them `loss`, and a few examples for a person to read."""
 
     metrics: dict[str, float]
     samples: list[tuple[str, str, str]] = field(default_factory=list)  # source, output, reference

@@ -129,7 +129,7 @@ def _kept(levels: list[Level], sizes: list[np.ndarray], keep: np.ndarray) -> tup
 
 
 def _values(levels: list[Level]) -> np.ndarray:
-    """What the expression of each tree comes to."""
+    """The value of each tree's expression."""
     below = np.zeros(0, dtype=np.int64)
     for level in reversed(levels):
         values = level.kind.copy()

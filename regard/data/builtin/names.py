@@ -85,7 +85,7 @@ def split_of(text: str) -> str:
 
 
 def plain_spelling(text: str) -> str:
-    """What is left of a name without capitals and accents."""
+    """The name in lower case and without accents."""
     return _ACCENTS.sub("", unicodedata.normalize("NFD", text.casefold())).replace("ı", "i")
 
 

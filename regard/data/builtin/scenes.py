@@ -174,7 +174,7 @@ def _is_there(things: Sequence[Thing], random: np.random.Generator) -> list[Ques
 
 
 def _is_where(things: Sequence[Thing], random: np.random.Generator) -> list[Question]:
-    """Of each two that are the only ones of their kinds, one question in a direction in which they clearly differ."""
+    """One question for each two things that are unique in a scene, in a direction in which they clearly differ."""
     found = []
     for pair in combinations([thing for thing in things if _alone(thing, things)], 2):
         first, second = pair if random.random() < 0.5 else pair[::-1]

@@ -26,7 +26,7 @@ _STREAM = 1  # at the end of the key, so that augmentation and the order of an e
 
 @dataclass(frozen=True)
 class Draws:
-    """What was drawn for each of B pictures."""
+    """The random draws for each of B pictures."""
 
     top: np.ndarray  # (B,): where the window begins in the padded picture, from 0 to 2 · crop
     left: np.ndarray  # (B,)
@@ -91,7 +91,7 @@ def mixup(pixels: Tensor, config: AugmentConfig, key: tuple[int, ...]) -> Mixed:
 
 
 def normalise(pixels: Tensor, picture_format: PictureFormat) -> Tensor:
-    """What a model sees of bytes (B, C, H, W): (byte / 255 - mean) / deviation, float32, channels_last."""
+    """Normalise bytes (B, C, H, W): (byte / 255 - mean) / deviation, float32, channels_last."""
     rows, channels, height, width = pixels.shape
     mean, deviation = (torch.tensor(each).expand(channels) for each in (picture_format.mean, picture_format.deviation))
     scale, shift = 1 / (255 * deviation), -mean / deviation  # (C,)

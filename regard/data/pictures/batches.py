@@ -150,7 +150,7 @@ class TextsOnPictures:
         return plan_by_length((self._lengths,), np.ones_like(self._lengths), self.batch, key)
 
     def _allowed(self, augment: AugmentConfig | None) -> AugmentConfig | None:
-        """What can be done to pictures that have words, and to features."""
+        """Check that augmentations suit pictures with words, and features."""
         if augment is None or augment == AugmentConfig():
             return None
         if augment.mixup:
@@ -214,7 +214,7 @@ class AnswerBatches(TextsOnPictures):
 def shown(
     pictures: np.ndarray, picture_format: PictureFormat, augment: AugmentConfig | None = None, key: Key | None = None
 ) -> Tensor:
-    """What a model is shown of bytes (B, H, W, C): normalised (B, C, H, W), changed if there is a key; features as float32."""
+    """Bytes (B, H, W, C) as a model's input: normalised (B, C, H, W), augmented if there is a key; features as float32."""
     if pictures.dtype != np.uint8:
         return torch.from_numpy(pictures).float()  # (B, P, K)
     pixels = torch.from_numpy(pictures).permute(0, 3, 1, 2)  # (B, C, H, W)

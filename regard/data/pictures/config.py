@@ -70,7 +70,7 @@ class AugmentConfig(StrictConfig):
 
 
 class SeenConfig(StrictConfig):
-    """What all sets of pictures share."""
+    """The base of every configuration of a set of pictures."""
 
     size: int | None = Field(
         None, ge=4, description="Height and width that a model sees; without, those of the pictures if all are small."

@@ -91,7 +91,7 @@ def _opened(source: Path | bytes, name: str) -> Iterator[IO[bytes]]:
 
 
 def _header(file: IO[bytes], name: str) -> Image.Image:
-    """What a file is and how large, before any of its pixels are decoded."""
+    """Read the header of a picture file, its format and size, before any of its pixels are decoded."""
     start = file.read(32)
     if not start:
         raise PictureError(name, "empty", "the file has no bytes; fetch it again")

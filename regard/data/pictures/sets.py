@@ -149,7 +149,7 @@ def read_rows_bin(*paths: str | Path) -> PictureSet:
 
 
 def _entries(folder: Path) -> list[Path]:
-    """What lies in a folder, sorted by name, without what is hidden."""
+    """The visible entries of a folder, sorted by name."""
     try:
         return [folder / name for name in sorted(os.listdir(folder)) if not name.startswith(".")]
     except OSError as error:

@@ -150,7 +150,7 @@ def _open(path: Path, pictures: PictureSet, shape: tuple[int, ...]) -> PictureSt
 
 
 def _about(file: IO[bytes], shape: tuple[int, ...]) -> dict:
-    """What the end of a store's file tells of it; a ValueError if the file is not whole."""
+    """Read the footer of a store's file; a ValueError if the file is not whole."""
     tail = _SIZE + len(_MAGIC)
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - tail))

@@ -56,7 +56,7 @@ class Answerer(nn.Module):
         return mean_of_real(self.norm(x), batch.lengths)
 
     def looked(self, seen: Seen) -> Tensor:
-        """Of one recorded `logits(batch)`, where the question looked in its picture: (B, P), rows sum to one.
+        """Where the question looked in its picture, from one recorded `logits(batch)`: (B, P), rows sum to one.
 
         It is the last block's cross-attention, the mean over heads and over the question's real tokens.
         """

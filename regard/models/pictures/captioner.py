@@ -1,4 +1,4 @@
-"""What models that write or answer about a picture share: how it becomes a memory of places, and blocks that look there."""
+"""Models that write about a picture, and what answerers share: a memory of the picture's places, and blocks that look there."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from regard.noise import dropout
 
 
 def encoder_of(config: EncoderConfig, picture_format: PictureFormat) -> PictureEncoder:
-    """What sees the picture, with its own fresh weights: it is built when the rest of a model has been initialised."""
+    """Build the picture encoder, with its own fresh weights, when the rest of a model has been initialised."""
     from regard.models.pictures.classifier import make_encoder
 
     return make_encoder(config, picture_format)
 
 
 def view_of(encoder: PictureEncoder, pixels: Tensor) -> View:
-    """What the encoder sees in pixels (B, C, H, W), or features (B, P, K) that it gave before, if it does not learn."""
+    """Encode pixels (B, C, H, W), or take features (B, P, K) that the encoder gave before, if it does not learn."""
     if pixels.dim() != 3:
         return encoder(pixels)
     if any(parameter.requires_grad for parameter in encoder.parameters()):
@@ -55,7 +55,7 @@ def view_of(encoder: PictureEncoder, pixels: Tensor) -> View:
 
 
 class Projection(nn.Module):
-    """What an encoder saw, (B, P, K), at the width of what looks at it, (B, P, D): a layer, its norm, where each place is."""
+    """Project an encoder's places (B, P, K) to the width of the decoder (B, P, D): a linear layer, its norm, positions."""
 
     def __init__(self, inputs: int, width: int, rate: float, positions: nn.Module) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class RecurrentCaptioner(RecurrentModel):
         return Memory(self.projection(self.places(view_of(self.encoder, pixels))), None, "grid")
 
     def places(self, view: View) -> Tensor:
-        """What of a view the decoder gets to know: (B, P, K)."""
+        """The part of a view that the decoder reads: (B, P, K)."""
         return view.places
 
 

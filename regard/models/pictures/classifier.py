@@ -65,7 +65,7 @@ class PictureClassifier(nn.Module):
         return Loss(mixed_parts(logits, batch.labels, batch.others, batch.shares, smoothing, weights))
 
     def logits(self, seen: PictureBatch | Tensor) -> Tensor:
-        """Of a batch, or of pixels (B, channels, height, width): (B, labels)."""
+        """Logits of a batch, or of pixels (B, channels, height, width): (B, labels)."""
         vector = self.encoder(seen if isinstance(seen, Tensor) else seen.pixels).vector  # (B, D)
         return self.head(dropout(vector, self.rate) if self.training else vector)
 

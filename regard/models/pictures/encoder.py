@@ -1,4 +1,4 @@
-"""What every network that sees gives: one vector for the picture, and one for each place of a grid on it."""
+"""The base of every picture encoder: one vector for the picture, and one for each place of a grid on it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class View:
-    """What a network saw in pictures."""
+    """Pictures as an encoder sees them."""
 
     vector: Tensor  # (B, D)
     places: Tensor  # (B, P, D): the grid, row by row

@@ -56,7 +56,7 @@ class Mixer(PictureEncoder):
 
     @torch.no_grad()
     def mixing(self) -> list[Tensor]:
-        """Of each block the matrix W2 W1 (P, P): row i tells how much of each place goes into place i.
+        """The matrix W2 W1 (P, P) of each block: row i tells how much of each place goes into place i.
 
         The block has a GELU between the two, so this is what its weights say, not what it does to one picture: the
         linear part of it.

@@ -43,7 +43,7 @@ KEPT = 0.9  # of the baseline at each update (eq. 12)
 
 @dataclass(frozen=True)
 class Step:
-    """What one step of writing leaves, or all of them side by side."""
+    """The tensors of one decoding step, or of all of them side by side."""
 
     h: Tensor  # (B, T, hidden): the new state
     z: Tensor  # (B, T, D): what joined it
@@ -153,7 +153,7 @@ class ShowAttendTell(RecurrentCaptioner):
         return dropout(out, self.config.dropout) if self.training else out
 
     def _chosen_parts(self, vectors: Tensor, step: Step, batch: PairBatch | CaptionBatch) -> dict[str, Part]:
-        """What teaches hard attention where to look (eq. 11), and the baseline, which then moves on (eq. 12)."""
+        """The loss of hard attention by REINFORCE (eq. 11), and its baseline, which then moves on (eq. 12)."""
         real, words = real_places(batch.target_lengths, vectors.size(1)), batch.target_tokens
         with torch.no_grad():
             told = vectors.new_zeros(real.shape)  # (B, T): log p of each word
