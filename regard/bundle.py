@@ -11,7 +11,6 @@ import subprocess
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import torch
 from pydantic import Field
@@ -19,7 +18,7 @@ from torch import nn
 
 from regard import __version__
 from regard.brief import brief, in_short
-from regard.config import StrictConfig, check
+from regard.config import StrictConfig, Tables, check
 from regard.data.pictures.config import PictureFormat
 from regard.decode.config import DecodeConfig
 from regard.errors import RegardError
@@ -119,7 +118,7 @@ class Bundle:
     config: BundleConfig
     model: nn.Module
     pair: TokenizerPair | None
-    metrics: dict[str, Any]
+    metrics: Tables
 
     def words(self) -> list[str]:
         """The kind of model, its languages or labels, and its size: "transformer", "en-de", "2.6M"."""
@@ -156,7 +155,7 @@ def save_bundle(folder: str | Path, bundle: Bundle) -> Path:
     return folder
 
 
-def _dumped(config: BundleConfig) -> dict[str, Any]:
+def _dumped(config: BundleConfig) -> Tables:
     """What `config.json` holds; plugins only where there are any, so that a Regard that knows none can read it."""
     values = config.model_dump(mode="json")
     needed = needed_by(values)

@@ -22,10 +22,10 @@ from regard.cli.options import (
     PairColumn,
     Softness,
     SourceColumn,
+    Tables,
     TargetColumn,
     TextColumn,
     Tokenize,
-    Values,
     column_settings,
     given,
 )
@@ -144,7 +144,7 @@ def compare(
     test = read_test(task, contenders, names, join or [], columns)
     place = new_run("compare") if out is None and seconds is not None else out
     folders = train_all(contenders, seconds, place, device)
-    shown: Values = {"sentence": sentence, "budget": seconds, "device": device}
+    shown: Tables = {"sentence": sentence, "budget": seconds, "device": device}
     if isinstance(test, list):
         compare_quality(task, contenders, folders, names, test, columns, place=place, as_json=as_json, **shown)
         return
@@ -153,7 +153,7 @@ def compare(
 
 
 def read_test(
-    task: str, contenders: list[Contender], names: tuple[str, ...], join: list[int], columns: Values
+    task: str, contenders: list[Contender], names: tuple[str, ...], join: list[int], columns: Tables
 ) -> TestSet | list[Labelled]:
     """Read and check the test set before anything is trained: pairs to translate, labelled texts to classify, else none."""
     from regard.compare import contest, quality, translation
@@ -215,7 +215,7 @@ def read_budget(budget: str | None, contenders: list[Contender]) -> float | None
     return seconds
 
 
-def check_options(task: str, contenders: list[Contender], decode: Values, scoring: Values) -> None:
+def check_options(task: str, contenders: list[Contender], decode: Tables, scoring: Tables) -> None:
     """Check that options of decoding and of scores of translations have a meaning for the task, and fit every model."""
     if task != "translate":
         asked = given(**decode, **scoring)
@@ -293,7 +293,7 @@ def compare_quality(
     folders: dict[str, Path],
     on: tuple[str, ...],
     texts: list[Labelled],
-    columns: Values,
+    columns: Tables,
     *,
     sentence: str | None,
     budget: float | None,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import regard
-from regard.cli.options import Values
+from regard.cli.options import Tables
 from regard.cli.output import say
 from regard.config import check, find_file
 from regard.decode.config import DecodeConfig
@@ -37,8 +37,8 @@ class ModelFacts:
     name: str  # as the person typed it
     task: str
     labels: tuple[str, ...]
-    model: Values
-    decode: Values
+    model: Tables
+    decode: Tables
 
     @property
     def verb(self) -> str:
@@ -71,7 +71,7 @@ def check_model(
     device: str = "auto",
     task: str | None = None,
     *,
-    decode: Values | None = None,
+    decode: Tables | None = None,
     role: str | None = None,
     layer: int | None = None,
     head: int | None = None,
@@ -92,7 +92,7 @@ def check_device(name: str) -> None:
         raise UsageError(f"no device {name}", nearest(name, DEVICES))
 
 
-def check_decode(found: ModelFacts, over: Values) -> None:
+def check_decode(found: ModelFacts, over: Tables) -> None:
     """The model's own options of decoding, laid over by the given ones."""
     base = dict(found.decode)
     if found.task == "generate" and (over.get("sample") is False or (over.get("beam") or 1) > 1):

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import regard
 from regard.cli.output import say
+from regard.config import Tables
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
     from regard.predictor import Predictor
 
-Values = dict[str, Any]  # of options, or of a configuration as JSON has it, by their names
 
 Device = Annotated[str, typer.Option(metavar="NAME", help="auto (cuda, then mps, then cpu), cpu, cuda or mps.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -81,7 +81,7 @@ Removals = Annotated[
 ]
 
 
-def given(**options: object) -> Values:
+def given(**options: object) -> Tables:
     """Return the options that the person gave: those left out are None."""
     return {name: value for name, value in options.items() if value is not None}
 

@@ -18,9 +18,9 @@ from regard.cli.options import (
     LabelColumn,
     PairColumn,
     SourceColumn,
+    Tables,
     TargetColumn,
     TextColumn,
-    Values,
     column_settings,
     given,
 )
@@ -177,7 +177,7 @@ def start(config: RunConfig, data_root: Path, out: Path | None, device: str, spa
     return watch(work, folder)
 
 
-def go_on(folder: Path, fixed: dict[str, object], changes: Values, device: str) -> RunResult:
+def go_on(folder: Path, fixed: dict[str, object], changes: Tables, device: str) -> RunResult:
     """Go on with a run that was stopped, from its last checkpoint."""
     if fixed:
         names = ", ".join(name if name.isupper() else f"--{name}" for name in fixed)
@@ -279,7 +279,7 @@ def _budget(budget: str | None, steps: int | None, max_time: str | None) -> floa
     return found
 
 
-def _train_settings(settings: list[str]) -> Values:
+def _train_settings(settings: list[str]) -> Tables:
     """The `--set` assignments of a run that goes on: only its length may change."""
     tables = from_assignments(settings)
     over = tables.pop("train", {})

@@ -35,7 +35,7 @@ def _log_sum_exp(logits: Tensor) -> Tensor:
 
 
 def top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Values and ids of the k greatest in the last dimension, greatest first; of equals, the lower id first.
+    """Tables and ids of the k greatest in the last dimension, greatest first; of equals, the lower id first.
 
     `torch.topk` does not say which of equals it takes, nor in which order; a search must, to be repeatable.
     """

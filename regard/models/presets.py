@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from regard.config import Tables
 from regard.errors import UsageError, nearest
 from regard.models.config import all_kinds
 
-PRESETS: dict[str, dict[str, dict[str, Any]]] = {  # size -> kind -> values
+PRESETS: dict[str, dict[str, Tables]] = {  # size -> kind -> values
     "demo": {
         "transformer": {
             "encoder_layers": 2,
@@ -140,7 +139,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {  # size -> kind -> values
 }
 
 
-def preset(size: str, kind: str = "transformer") -> dict[str, Any]:
+def preset(size: str, kind: str = "transformer") -> Tables:
     """The values of a named size of a kind of model; base is about that of each kind's own paper."""
     if size not in PRESETS:
         raise UsageError(f"no preset {size}", nearest(size, PRESETS))

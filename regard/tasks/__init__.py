@@ -8,6 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from regard.config import Tables
 from regard.errors import RegardError, UsageError, nearest
 from regard.tasks.config import RunConfig
 from regard.tasks.configure import data_folder, run_config
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
     from regard.tasks.run import RunResult
     from regard.tasks.translate.predictor import Translator
     from regard.training.events import Event
+    from regard.training.show import Show
 
-Data = str | Path | tuple[str, ...] | Mapping[str, Any] | Iterable[Any]
+Data = str | Path | tuple[str, ...] | Mapping[str, object] | Iterable[object]
 
 
 @overload
@@ -78,7 +80,7 @@ def train(
     device: str = "cpu",
     on_event: Callable[[Event], object] | None = None,
     quiet: bool = False,
-    show: Any = None,
+    show: Show | None = None,
     **tables: Any,
 ) -> RunResult:
     """Train as the command line does: `regard.train("translate", data="pairs.tsv", preset="tiny", steps=500)`.
@@ -97,7 +99,7 @@ def train(
 
     if budget is not None and (steps is not None or max_time is not None):
         raise UsageError("budget says how long to train; leave out steps and max_time")
-    table: dict[str, Any] = {**data} if isinstance(data, Mapping) else {} if data is None else {"train": data}
+    table: Tables = {**data} if isinstance(data, Mapping) else {} if data is None else {"train": data}
     table |= {} if valid is None else {"valid": valid}
     given = {part: list(table[part]) for part in FILES if part in table and is_examples(table[part])}
     config = run_config(what, _over(tables, preset, {"steps": steps, "max_time": max_time}, table))
@@ -112,10 +114,10 @@ def train(
     return begin_run(config, place, data_root=data_root, device=device, show=show, on_event=on_event)
 
 
-def _over(tables: dict[str, Any], preset: str | None, bounds: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
+def _over(tables: Tables, preset: str | None, bounds: Tables, data: Tables) -> Tables:
     """The arguments as tables of a configuration; examples under the name of the file that they will be."""
     _check_names(tables)
-    over: dict[str, Any] = {**tables, **({} if preset is None else {"preset": preset})}
+    over: Tables = {**tables, **({} if preset is None else {"preset": preset})}
     if isinstance(over.get("model"), str):
         over["model"] = {"kind": over["model"]}
     limits = {name: value for name, value in bounds.items() if value is not None}
@@ -126,7 +128,7 @@ def _over(tables: dict[str, Any], preset: str | None, bounds: dict[str, Any], da
     return over
 
 
-def _check_names(tables: Mapping[str, Any]) -> None:
+def _check_names(tables: Mapping[str, object]) -> None:
     """An argument that is neither one of `train` nor a table of a configuration."""
     asked = [name for name in signature(train).parameters if name not in ("show", "tables")]
     fields = (each for task in TASKS.values() for each in task.config.model_fields.items())
@@ -137,14 +139,14 @@ def _check_names(tables: Mapping[str, Any]) -> None:
             raise UsageError(f"regard.train: no {name}", f"say {meant}" if meant else nearest(name, known))
 
 
-def _names(part: str, data: Any) -> Any:
+def _names(part: str, data: object) -> object:
     if is_examples(data):
         return FILES[part]
     return [str(name) for name in data] if isinstance(data, tuple) else str(data)
 
 
 def _under_budget(
-    config: RunConfig, budget: str | float, data_root: Path | None, place: Path, device: str, show: Any
+    config: RunConfig, budget: str | float, data_root: Path | None, place: Path, device: str, show: Show
 ) -> RunConfig:
     from regard.tasks.budget import MEASURING, fit
     from regard.tasks.run import find_data_root, leave_nothing

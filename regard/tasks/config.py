@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
-from regard.config import StrictConfig
+from regard.config import StrictConfig, Tables
 from regard.data.config import LabelledConfig, PairsConfig, TextConfig
 from regard.data.pictures.config import CaptionsConfig, PicturesConfig, QuestionsConfig
 from regard.models.config import (
@@ -17,7 +17,7 @@ from regard.tokens.config import TokensConfig
 from regard.training.config import TrainConfig
 
 # How tasks that see train where a configuration says nothing else.
-SEEING: dict[str, Any] = {
+SEEING: Tables = {
     "steps": 2000,
     "lr": 2e-3,
     "schedule": "linear",
@@ -60,20 +60,20 @@ class RunConfig(StrictConfig):
         return self
 
     # What the task takes where a configuration says nothing else.
-    defaults: ClassVar[dict[str, Any]] = {}
+    defaults: ClassVar[Tables] = {}
     has_classes: ClassVar[bool] = False  # whether `train.class_weights` has a meaning
 
     @classmethod
-    def defaults_for(cls, values: dict[str, Any]) -> dict[str, Any]:
+    def defaults_for(cls, values: Tables) -> Tables:
         """The task's defaults for a configuration that says `values`."""
         return cls.defaults
 
     @classmethod
-    def completed(cls, values: dict[str, Any]) -> dict[str, Any]:
+    def completed(cls, values: Tables) -> Tables:
         """The values, defaults and preset included, with what follows from them."""
         return values
 
-    def dump(self) -> dict[str, Any]:
+    def dump(self) -> Tables:
         return self.model_dump(mode="json", by_alias=True)
 
 
@@ -86,7 +86,7 @@ class TextRunConfig(RunConfig):
 
     @field_validator("probes", mode="before")
     @classmethod
-    def _probes_are_texts(cls, value: Any) -> Any:
+    def _probes_are_texts(cls, value: object) -> object:
         if isinstance(value, str):
             return (value,)
         if isinstance(value, bool) or (isinstance(value, int) and value < 0):

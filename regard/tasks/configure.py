@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from regard.config import check, from_assignments, merge, read_toml
+from regard.config import Tables, check, from_assignments, merge, read_toml
 from regard.errors import UsageError, nearest
 from regard.models.config import KINDS_OF
 from regard.models.presets import preset
@@ -20,7 +19,7 @@ _A_KEY = {"model": "width", "train": "lr", "tokens": "size"}
 
 def run_config(
     what: str,
-    over: dict[str, Any] | None = None,
+    over: Tables | None = None,
     assignments: list[str] | None = None,
     note: Callable[[str], None] = lambda text: None,
 ) -> RunConfig:
@@ -38,7 +37,7 @@ def task_named(what: str) -> str:
     return str(_named(what).get("task", "translate"))
 
 
-def _named(what: str) -> dict[str, Any]:
+def _named(what: str) -> Tables:
     if what in TASKS:
         return {"task": what}
     if what.endswith(".toml"):
@@ -48,25 +47,25 @@ def _named(what: str) -> dict[str, Any]:
     raise UsageError(f"no task {what}", f"{nearest(what, TASKS)} (or name a .toml file)")
 
 
-def _meant(values: dict[str, Any]) -> dict[str, Any]:
+def _meant(values: Tables) -> Tables:
     """The values with the task that they mean: to classify is one word for texts and pictures."""
     task = TASKS.get(values.get("task", "translate"))
     return values if task is None or task.meant is None else {**values, "task": task.meant(values)}
 
 
-def check_run(values: dict[str, Any], origin: str) -> RunConfig:
+def check_run(values: Tables, origin: str) -> RunConfig:
     """The configuration of the task that the values name."""
     return check(_kind_of_run(values, origin), values, origin)
 
 
-def _kind_of_run(values: dict[str, Any], origin: str) -> type[RunConfig]:
+def _kind_of_run(values: Tables, origin: str) -> type[RunConfig]:
     task = values.get("task", "translate")
     if task not in TASKS:
         raise UsageError(f"{origin}: no task {task}", nearest(str(task), TASKS))
     return TASKS[task].config
 
 
-def _filled(values: dict[str, Any], origin: str) -> dict[str, Any]:
+def _filled(values: Tables, origin: str) -> Tables:
     """The values with what they leave open: the task's defaults, the preset, or the model that the run starts from."""
     _check_tables(values, origin)
     values = {"task": "translate", **values}
@@ -84,7 +83,7 @@ def _filled(values: dict[str, Any], origin: str) -> dict[str, Any]:
     return kind_of_run.completed(values)
 
 
-def _short_warmup(values: dict[str, Any], asked: dict[str, Any], note: Callable[[str], None]) -> dict[str, Any]:
+def _short_warmup(values: Tables, asked: Tables, note: Callable[[str], None]) -> Tables:
     """A warm-up that nobody asked for gives way in a run that is shorter than usual."""
     train = values.get("train", {})
     usual: int = TrainConfig.model_fields["warmup"].default
@@ -100,7 +99,7 @@ def _short_warmup(values: dict[str, Any], asked: dict[str, Any], note: Callable[
     return merge(values, {"train": {"warmup": most}})
 
 
-def _check_tables(values: dict[str, Any], origin: str) -> None:
+def _check_tables(values: Tables, origin: str) -> None:
     """What is looked into before the whole is checked."""
     for name in ("model", "train", "tokens"):
         if not isinstance(values.get(name, {}), dict):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
-from typing import Any
 
+from regard.config import Tables
 from regard.data.builtin.dates import DatePair, as_pairs, date_pairs, split_of
 from regard.evaluate.translation import exact_match
 from regard.tasks.config import RunConfig
@@ -15,7 +15,7 @@ from regard.tasks.translate.alignment import alignment_error
 from regard.tasks.translate.predictor import Translator
 
 # Everything that decides how well the demo learns in its minute (`--max-time`); the rest are the defaults.
-DEMO: dict[str, Any] = {
+DEMO: Tables = {
     "preset": "demo",
     "data": {"train": "builtin/dates", "builtin_size": 40_000},
     "tokens": {"kind": "character"},

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from regard.config import Tables
 from regard.data.pictures.augment import normalise
 from regard.data.pictures.captions import LeftOut
 from regard.data.pictures.load import SHAPES, as_part, read_asked, read_captioned, read_pictures, renamed
@@ -41,7 +42,7 @@ class PictureEvaluation:
     notes: tuple[str, ...] = ()  # what was left out of the test set
     left_out: tuple[LeftOut, ...] = ()  # each of it
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> Tables:
         found = {**self.scores.data(), "top_5": self.top_5, "items": len(self.wanted), "seconds": self.seconds}
         return {**found, **_told(self.notes, self.left_out)}
 
@@ -57,13 +58,13 @@ class CaptionEvaluation:
     notes: tuple[str, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> Tables:
         exact = {} if self.exact is None else {"exact": self.exact}
         found = {**self.scores.data(), **exact, "pictures": len(self.outputs), "seconds": self.seconds}
         return {**found, **_told(self.notes, self.left_out)}
 
 
-def _told(notes: Sequence[str], left_out: Sequence[LeftOut]) -> dict[str, Any]:
+def _told(notes: Sequence[str], left_out: Sequence[LeftOut]) -> Tables:
     return {"notes": list(notes), "left_out": [{"name": name, "why": why} for name, why in left_out]}
 
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.bundle import WEIGHTS, Bundle, Made, load_bundle, load_weights, made_now, save_bundle
+from regard.config import Tables
 from regard.data.pictures.config import PictureFormat
 from regard.errors import RegardError, UsageError, nearest
 from regard.evaluate.classification import ClassificationScores
@@ -191,7 +192,7 @@ def saver(folder: Path, bundle: Bundle, made: Made) -> Callable[[nn.Module, str,
     """What writes the bundle `name` of a run, with the model's weights and metrics of the moment."""
     config = bundle.config.model_copy(update={"made": made})
 
-    def save(model: nn.Module, name: str, metrics: dict[str, Any]) -> None:
+    def save(model: nn.Module, name: str, metrics: Tables) -> None:
         save_bundle(folder / name, Bundle(config, model, bundle.pair, metrics))
 
     return save

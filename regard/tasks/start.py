@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
+from regard.config import Tables
 from regard.errors import UsageError
 from regard.files import read_json
 from regard.runs import bundle_folder
 
 
-def started_from(start: str, task: str, able_from: tuple[str, ...]) -> dict[str, Any]:
+def started_from(start: str, task: str, able_from: tuple[str, ...]) -> Tables:
     """The tables `tokens` and `model` of the bundle that a run goes on from; its task is one of `able_from`."""
     folder = bundle_folder(start)
     config = read_json(folder / "config.json") if (folder / "config.json").exists() else {}

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import torch
@@ -26,6 +26,9 @@ from regard.tokens import TextTokenizer
 from regard.training.loop import Source
 
 ALLOWED = {torch.float64: 1e-9, torch.float32: 1e-4}
+Model: TypeAlias = Any  # of any family; which methods it has, a check asks with `needs_steps` and `needs_loss`
+Batch: TypeAlias = Any  # of the subject's task
+
 ROWS = range(5)  # of a batch that is taken whole
 EXTRA = 3  # columns behind a row that has none
 SOURCE_LENGTHS, TARGET_LENGTHS = (7, 11, 3, 5, 2), (5, 2, 11, 7, 3)  # tokens of each pair: primes, none alike
@@ -42,7 +45,7 @@ class Subject(ABC):
     """A bundle, its model in both precisions, and rows of random tokens, as its task has them."""
 
     bundle: Bundle
-    models: dict[torch.dtype, Any]
+    models: dict[torch.dtype, Model]
 
     @classmethod
     def of(cls, bundle: Bundle) -> Self:
@@ -56,22 +59,22 @@ class Subject(ABC):
     # -- what every task has --
 
     @abstractmethod
-    def take(self, rows: Sequence[int]) -> Any:
+    def take(self, rows: Sequence[int]) -> Batch:
         """A batch of these of the rows of random tokens, `ROWS` in all, each as long as it is, the same every time."""
 
     @abstractmethod
-    def lengthened(self, batch: Any) -> Any:
+    def lengthened(self, batch: Batch) -> Batch:
         """The same rows with columns behind them; where a mask hides them, of real-looking tokens."""
 
     @abstractmethod
     def training(self, seed: int) -> Source:
         """Batches of random tokens, several in an epoch, as the training loop takes them."""
 
-    def outputs(self, model: Any, batch: Any) -> Tensor:
+    def outputs(self, model: Model, batch: Batch) -> Tensor:
         """What the model says of every place of the batch: (B, T, V)."""
         return model.logits(batch)
 
-    def real(self, outputs: Tensor, batch: Any) -> list[Tensor]:
+    def real(self, outputs: Tensor, batch: Batch) -> list[Tensor]:
         """Of each row, only what was said of real places: (T, V)."""
         return [row[:length] for row, length in zip(outputs, batch.lengths.tolist(), strict=True)]
 
@@ -86,15 +89,15 @@ class Subject(ABC):
 
     # -- what tasks have whose models write one token after another --
 
-    def reads(self, batch: Any) -> Any:
+    def reads(self, batch: Batch) -> tuple[Tensor, ...] | None:
         """What `start` takes beside what was already written."""
         return None
 
-    def writes(self, batch: Any) -> Tensor:
+    def writes(self, batch: Batch) -> Tensor:
         """The ids (B, T + 1) of which `outputs` predicts all but the first."""
         raise NotApplicable(f"{self.name} answers when it has read the whole text")
 
-    def rewritten(self, batch: Any, ids: Tensor) -> Any:
+    def rewritten(self, batch: Batch, ids: Tensor) -> Batch:
         """The same rows with other ids to write, all of them real."""
         raise NotApplicable(f"{self.name} writes nothing")
 
@@ -112,15 +115,15 @@ class Subject(ABC):
         config = self.bundle.config.model
         return isinstance(config, GPTConfig) and config.experts > 0 and config.balance > 0
 
-    def batch(self, model: nn.Module, rows: Sequence[int] = ROWS) -> Any:
+    def batch(self, model: nn.Module, rows: Sequence[int] = ROWS) -> Batch:
         return self.take(rows).to(next(model.parameters()).device)
 
-    def losses(self, model: Any, batch: Any) -> dict[str, Tensor]:
+    def losses(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         """Every part of the loss that is a sum over real places or rows."""
         parts = {name: part.sum for name, part in model(batch).parts.items()}
         return {name: part for name, part in parts.items() if not (self.balanced and name == "loss")}
 
-    def steps(self, model: Any, batch: Any) -> Tensor:
+    def steps(self, model: Model, batch: Batch) -> Tensor:
         """What `outputs` says, but one step after the other: (B, T, V)."""
         ids = self.writes(batch)
         logits, state = model.start(self.reads(batch), ids[:, :1])
@@ -159,7 +162,7 @@ class Subject(ABC):
         random, ids = np.random.default_rng(seed), self.ordinary(side)
         return [random.choice(ids, int(min(length, room))).astype(np.int32) for length in lengths]
 
-    def compare(self, measure: Callable[[Any], float]) -> tuple[bool, str]:
+    def compare(self, measure: Callable[[Model], float]) -> tuple[bool, str]:
         """Measure a difference in both precisions; it passes if both are small enough."""
         found = {kind: measure(model) for kind, model in self.models.items()}
         passed = all(found[kind] <= limit for kind, limit in ALLOWED.items())  # NaN is not
@@ -193,7 +196,7 @@ class SeeingSubject(Subject):
     def labels(self) -> Tensor:
         return torch.from_numpy(np.random.default_rng(3).integers(0, len(self.bundle.config.labels), len(ROWS)))
 
-    def batch(self, model: nn.Module, rows: Sequence[int] = ROWS) -> Any:
+    def batch(self, model: nn.Module, rows: Sequence[int] = ROWS) -> Batch:
         batch = super().batch(model, rows)
         return replace(batch, pixels=batch.pixels.to(next(model.parameters()).dtype))
 
@@ -208,13 +211,13 @@ class SeeingSubject(Subject):
 class FewBatches:
     """A few batches, as the training loop takes them, in an order of each epoch's own."""
 
-    def __init__(self, batches: list[Any], seed: int) -> None:
+    def __init__(self, batches: list[Batch], seed: int) -> None:
         self.batches, self.seed = batches, seed
 
     def count(self, epoch: int) -> int:
         return len(self.batches)
 
-    def get(self, epoch: int, index: int) -> Any:
+    def get(self, epoch: int, index: int) -> Batch:
         order = np.random.default_rng((self.seed, epoch)).permutation(len(self.batches))
         return self.batches[order[index]]
 

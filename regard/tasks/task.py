@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from regard.config import Tables
 from regard.runs import EXAMPLES
 from regard.tasks.config import RunConfig
 
@@ -38,7 +39,7 @@ class Task:
     reads_text: bool = False  # whether one can look into it with a text
     has_labels: bool = False  # whether its models are built for a number of labels
     like: str = ""  # the task of ours that it resembles: it has its kinds of models, and is compared and scored as it
-    meant: Callable[[dict[str, Any]], str] | None = None  # which task a configuration of this one really means
+    meant: Callable[[Tables], str] | None = None  # which task a configuration of this one really means
 
     @property
     def family(self) -> str:

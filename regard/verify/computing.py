@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from regard.attention import record
-from regard.tasks.subject import ROWS, NotApplicable, Subject, difference
+from regard.models.protocols import HasSteps
+from regard.tasks.subject import ROWS, Batch, Model, NotApplicable, Subject, difference
 
 
 def cached(subject: Subject) -> tuple[bool, str]:
     """Step by step with a cache, a model gives what one pass over the whole gives."""
     subject.needs_steps()
 
-    def measure(model: Any) -> float:
+    def measure(model: Model) -> float:
         batch = subject.batch(model)
         stepped, at_once = subject.steps(model, batch), subject.outputs(model, batch)
         return _largest(subject.real(stepped, batch), subject.real(at_once, batch))
@@ -29,7 +29,7 @@ def prompted(subject: Subject) -> tuple[bool, str]:
     """A beginning that is read at once leaves the model where reading it token by token does."""
     subject.needs_steps()
 
-    def measure(model: Any) -> float:
+    def measure(model: Model) -> float:
         batch = subject.batch(model)
         ids, expected = subject.writes(batch), subject.steps(model, batch)
         found = []
@@ -47,7 +47,7 @@ def reordered(subject: Subject) -> tuple[bool, str]:
     """Hypotheses that branched, moved and outlived their neighbours go on as if each had been computed alone."""
     subject.needs_steps()
 
-    def measure(model: Any) -> float:
+    def measure(model: Model) -> float:
         batch = subject.batch(model)
         random, device = np.random.default_rng(2), next(model.parameters()).device
         written = subject.writes(batch)[:, None, :2].cpu().numpy()  # (B, W, length): what each hypothesis has read
@@ -73,7 +73,7 @@ def reordered(subject: Subject) -> tuple[bool, str]:
 def causal(subject: Subject) -> tuple[bool, str]:
     """What is said of a place does not depend on what is written later."""
 
-    def measure(model: Any) -> float:
+    def measure(model: Model) -> float:
         batch = subject.batch(model)
         ids = subject.writes(batch)
         one, other = subject.ordinary()[[0, -1]].tolist()
@@ -91,7 +91,7 @@ def causal(subject: Subject) -> tuple[bool, str]:
 def batched(subject: Subject) -> tuple[bool, str]:
     """A row gives the same among others as alone."""
 
-    def measure(model: Any) -> float:
+    def measure(model: Model) -> float:
         batch = subject.batch(model)
         together = subject.real(subject.outputs(model, batch), batch)
         alone = [subject.outputs(model, subject.batch(model, [row]))[0] for row in ROWS]
@@ -103,18 +103,18 @@ def batched(subject: Subject) -> tuple[bool, str]:
 def padded(subject: Subject) -> tuple[bool, str]:
     """Whatever stands behind the end of a row changes neither what is said of it, nor its steps, nor its loss."""
 
-    def measure(model: Any) -> float:
+    def measure(model: Model) -> float:
         return _worst([difference(*both) for row in ROWS for both in _with_and_without(subject, model, row)])
 
     return subject.compare(torch.no_grad()(measure))
 
 
-def _with_and_without(subject: Subject, model: Any, row: int) -> Iterator[tuple[Tensor, Tensor]]:
+def _with_and_without(subject: Subject, model: Model, row: int) -> Iterator[tuple[Tensor, Tensor]]:
     """(Padded, unpadded): what a pass says, what steps say, and parts of the loss, of one row."""
     alone = subject.batch(model, [row])
     more = subject.lengthened(alone)
     yield subject.real(subject.outputs(model, more), more)[0], subject.outputs(model, alone)[0]
-    if hasattr(model, "start") and subject.reads(alone) is not None:  # only a source can be padded where one steps
+    if isinstance(model, HasSteps) and subject.reads(alone) is not None:  # only a source can be padded where one steps
         yield subject.real(subject.steps(model, more), more)[0], subject.steps(model, alone)[0]
     if subject.learns:
         losses = subject.losses(model, alone)
@@ -127,7 +127,7 @@ def accumulated(subject: Subject) -> tuple[bool, str]:
     subject.needs_loss()
     subject.needs_parts()
 
-    def measure(model: Any) -> float:
+    def measure(model: Model) -> float:
         large = _gradient(model, [subject.batch(model)])
         small = _gradient(model, [subject.batch(model, ROWS[:2]), subject.batch(model, ROWS[2:])])
         return difference(small, large, least=1e-6)
@@ -135,7 +135,7 @@ def accumulated(subject: Subject) -> tuple[bool, str]:
     return subject.compare(measure)
 
 
-def _gradient(model: Any, batches: Sequence[Any]) -> Tensor:
+def _gradient(model: Model, batches: Sequence[Batch]) -> Tensor:
     """The gradient of the mean loss over all these batches, in one vector."""
     totals = {name: sum(batch.counts[name] for batch in batches) for name in batches[0].counts}
     model.zero_grad(set_to_none=True)
@@ -149,11 +149,11 @@ def _gradient(model: Any, batches: Sequence[Any]) -> Tensor:
 def recorded(subject: Subject) -> tuple[bool, str]:
     """The weights that the recorder gives, times the values, are what each attention gave; rows sum to one where they must."""
 
-    def measure(model: Any) -> float:
+    def measure(model: Model) -> float:
         batch = subject.batch(model)
         with record(model) as seen:
             subject.outputs(model, batch)
-            if hasattr(model, "start"):
+            if isinstance(model, HasSteps):
                 subject.steps(model, batch)
         if not seen.calls:
             raise NotApplicable(f"{subject.name} has no attention")

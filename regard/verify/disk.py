@@ -6,13 +6,12 @@ import copy
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import torch
 from torch import nn
 
 from regard.bundle import load_bundle, save_bundle
-from regard.tasks.subject import ROWS, NotApplicable, Subject
+from regard.tasks.subject import ROWS, Model, NotApplicable, Subject
 from regard.tensors import weights_of
 from regard.tokens import TextTokenizer
 from regard.training.config import TrainConfig
@@ -44,7 +43,7 @@ def reloaded(subject: Subject) -> tuple[bool, str]:
     if changed or before.keys() != after.keys():
         return False, f"{len(changed)} of {len(before)} tensors changed, the first is {changed[:1]}"
     batch = subject.batch(bundle.model)
-    models: list[Any] = [copy.deepcopy(bundle.model).eval(), again.model]
+    models: list[Model] = [copy.deepcopy(bundle.model).eval(), again.model]
     with torch.no_grad():
         if not torch.equal(*(subject.outputs(model, batch) for model in models)):
             return False, "the weights are equal, but the logits are not"

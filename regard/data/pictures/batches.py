@@ -120,7 +120,7 @@ class TextsOnPictures:
     ) -> None:
         if len(texts) != len(rows):
             raise RegardError(f"{len(texts)} texts and {len(rows)} pictures", "each text has one picture")
-        self.source = ArraySource(source) if isinstance(source, np.ndarray) else source
+        self.source: Source = ArraySource(source) if isinstance(source, np.ndarray) else source
         self.rows, self.texts = _checked(rows, len(self.source)), list(texts)
         self.format, self.batch, self.seed, self.pad, self.by_length = picture_format, batch, seed, pad, by_length
         self.augment = self._allowed(augment)

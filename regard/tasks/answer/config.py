@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
+from regard.config import Tables
 from regard.data.pictures.config import QuestionsConfig
 from regard.models.config import (
     AnswererConfig,
@@ -23,7 +24,7 @@ class AnswerConfig(RunConfig):
     model: ModelConfig = AnswererConfig()
     train: TrainConfig = TrainConfig(select="accuracy")
 
-    defaults: ClassVar[dict[str, Any]] = {
+    defaults: ClassVar[Tables] = {
         "tokens": {"kind": "word", "lowercase": True},
         "train": {**SEEING, "steps": 3000, "batch_pictures": 32, "select": "accuracy"},
     }

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -93,7 +92,7 @@ def _batches(
     answers: Sequence[str],
     tokenizer: TextTokenizer,
     format: PictureFormat,
-    model: Any,
+    model: nn.Module,
     seed: int | None,
     emit: OnEvent,
 ) -> AnswerBatches:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from regard.config import StrictConfig
+from regard.config import StrictConfig, Tables
 from regard.data.pictures.config import CaptionsConfig
 from regard.decode.config import DecodeConfig
 from regard.models.config import (
@@ -26,7 +26,7 @@ class CaptionValidateConfig(StrictConfig):
 
     @model_validator(mode="before")
     @classmethod
-    def _pictures_not_sentences(cls, values: Any) -> Any:
+    def _pictures_not_sentences(cls, values: object) -> object:
         if isinstance(values, dict) and "sentences" in values:
             raise ValueError("no key validate.sentences; what is captioned are pictures: validate.pictures")
         return values
@@ -43,7 +43,7 @@ class CaptionConfig(RunConfig):
     validate_: CaptionValidateConfig = Field(CaptionValidateConfig(), alias="validate")
     decode: DecodeConfig = DecodeConfig()
 
-    defaults: ClassVar[dict[str, Any]] = {
+    defaults: ClassVar[Tables] = {
         "tokens": {"kind": "word", "lowercase": True},
         "train": {**SEEING, "steps": 3000, "batch_pictures": 32},
         "decode": {"max_length": 40},

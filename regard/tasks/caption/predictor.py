@@ -14,7 +14,7 @@ from torch import Tensor
 from regard.attention import channel, record
 from regard.brief import brief, quoted
 from regard.bundle import Bundle
-from regard.config import check
+from regard.config import Tables, check
 from regard.data.batch import CaptionBatch, pad
 from regard.decode.config import DecodeConfig
 from regard.decode.ranking import Hypothesis
@@ -111,7 +111,7 @@ class Captioner(Predictor):
                 progress(len(out), len(listed))
         return out if several else out[0]
 
-    def options(self, over: dict[str, Any]) -> DecodeConfig:
+    def options(self, over: Tables) -> DecodeConfig:
         """The bundle's own decoding options, laid over by the given ones."""
         return check(DecodeConfig, {**self.config.decode.model_dump(), **over}, "decode")
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,12 +19,13 @@ from regard.data.batch import (
 )
 from regard.data.batch import pad as padded
 from regard.data.pictures.augment import normalise
-from regard.data.pictures.batches import CaptionBatches
+from regard.data.pictures.batches import CaptionBatches, Source
 from regard.data.pictures.config import PictureFormat
 from regard.data.pictures.load import SHAPES, Captioned, load_captions
+from regard.data.pictures.store import PictureStore
 from regard.evaluate.captions import score_captions
 from regard.evaluate.translation import exact_match
-from regard.models.config import CaptionerConfig
+from regard.models.config import AnswererConfig, CaptionTransformerConfig, ShowAndTellConfig, ShowAttendTellConfig
 from regard.tasks.caption.config import CaptionConfig
 from regard.tasks.caption.features import Features, features_of
 from regard.tasks.caption.predictor import Captioner
@@ -40,10 +40,14 @@ from regard.tokens import PAD, TextTokenizer, TokenizerPair, as_arrays
 from regard.training.events import OnEvent, counting, silent
 from regard.training.validation import Validation, interval_error, share_error
 
+Captioning = ShowAttendTellConfig | CaptionTransformerConfig | ShowAndTellConfig
+Seeing = Captioning | AnswererConfig  # configurations with an encoder of pictures
+
 
 def prepare_caption(config: RunConfig, setup: Setup) -> PreparedRun:
     """Read pictures and captions, make or reload the tokenizer, build the model. Nothing is trained yet."""
-    assert isinstance(config, CaptionConfig) and isinstance(config.model, CaptionerConfig)
+    assert isinstance(config, CaptionConfig)
+    assert isinstance(config.model, Captioning)
     train, valid, format, notes = load_captions(config.data, setup.data_root, counting(setup.emit, "reading pictures"))
     setup.note(config)
     tokenizer = setup.tokenizer(config, [text for each in train.captions for text in each])
@@ -74,7 +78,7 @@ def prepare_caption(config: RunConfig, setup: Setup) -> PreparedRun:
     return PreparedRun(job, (*notes, f"{counts}, {tokenizer.size:,} words"))
 
 
-def with_path(model: Any, data_root: Path | None) -> Any:
+def with_path(model: Seeing, data_root: Path | None) -> Seeing:
     """The model's configuration with the file of its encoder's weights, found as all data is."""
     if model.encoder.kind != "efficientnet-lite0" or not model.encoder.weights:
         return model
@@ -82,17 +86,20 @@ def with_path(model: Any, data_root: Path | None) -> Any:
     return model.model_copy(update={"encoder": model.encoder.model_copy(update={"weights": weights})})
 
 
-def without_path(model: Any) -> Any:
+def without_path(model: Seeing) -> Seeing:
     """The model's configuration for its bundle, which holds the encoder's weights itself."""
     if model.encoder.kind != "efficientnet-lite0":
         return model
     return model.model_copy(update={"encoder": model.encoder.model_copy(update={"weights": ""})})
 
 
-def source_of(model: Any, store: Any, format: PictureFormat, emit: OnEvent = silent) -> Any:
-    """What batches show: pictures, or features of them where what sees does not learn."""
-    learns = any(parameter.requires_grad for parameter in model.encoder.parameters())
-    return store if learns else features_of(model.encoder, store, format, counting(emit, "computing features"))
+def source_of(
+    model: nn.Module, store: PictureStore, format: PictureFormat, emit: OnEvent = silent
+) -> PictureStore | Features:
+    """The pictures that batches show, or their features where the encoder does not learn."""
+    encoder = model.get_submodule("encoder")
+    learns = any(parameter.requires_grad for parameter in encoder.parameters())
+    return store if learns else features_of(encoder, store, format, counting(emit, "computing features"))
 
 
 def _batches(
@@ -100,7 +107,7 @@ def _batches(
     part: Captioned,
     tokenizer: TextTokenizer,
     format: PictureFormat,
-    model: Any,
+    model: nn.Module,
     seed: int | None,
     emit: OnEvent,
 ) -> CaptionBatches:
@@ -150,7 +157,7 @@ def _validation(
     return validate
 
 
-def written(captioner: Captioner, source: Any, rows: np.ndarray, **options: Any) -> list[str]:
+def written(captioner: Captioner, source: Source, rows: np.ndarray, **options: object) -> list[str]:
     """Captions of pictures of a store, or of their features."""
     decode = captioner.options(options)
     out: list[str] = []

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from regard.config import merge
+from regard.config import Tables, merge
 from regard.data.config import LabelledConfig
 from regard.data.pictures.config import are_pictures
 from regard.models.config import (
@@ -28,7 +28,7 @@ class ClassifyConfig(TextRunConfig):
     model: ModelConfig = SelfAttentionConfig()
     train: TrainConfig = TrainConfig(select="accuracy")
 
-    defaults: ClassVar[dict[str, Any]] = {
+    defaults: ClassVar[Tables] = {
         "train": {
             "steps": 2000,
             "lr": 2e-3,
@@ -42,13 +42,13 @@ class ClassifyConfig(TextRunConfig):
     has_classes: ClassVar[bool] = True
 
     @classmethod
-    def defaults_for(cls, values: dict[str, Any]) -> dict[str, Any]:
+    def defaults_for(cls, values: Tables) -> Tables:
         if values.get("data", {}).get("train", BUILTIN) in (BUILTIN, [BUILTIN]):
             return merge(cls.defaults, {"tokens": {"kind": "character"}})  # names are short: their letters tell
         return cls.defaults
 
 
-def of_pictures(values: dict[str, Any]) -> bool:
+def of_pictures(values: Tables) -> bool:
     """Whether values of task classify are of pictures: the model or the data tell."""
     model, data = values.get("model", {}), values.get("data", {})
     kind = model.get("kind") if isinstance(model, dict) else None

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.config import check
+from regard.config import Tables, check
 from regard.data.config import LabelledConfig
 from regard.data.labelled import Labelled, read_labelled
 from regard.errors import RegardError
@@ -37,7 +37,7 @@ class LabelEvaluation:
     def right(self) -> list[bool]:
         return [bool(same) for same in self.predicted == self.wanted]
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> Tables:
         return {**self.scores.data(), "texts": len(self.wanted), "seconds": self.seconds}
 
 
@@ -73,7 +73,7 @@ def read_labelled_test(
 
     The labels that the model knows tell which column is theirs; `notes` get what was guessed.
     """
-    values: dict[str, Any] = {}
+    values: Tables = {}
     if (Path(run) / CONFIG).exists():
         config: Any = read_run(run)["config"]
         values = {key: value for key, value in config.get("data", {}).items() if key in KEYS}

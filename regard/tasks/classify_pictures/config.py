@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
+from regard.config import Tables
 from regard.data.pictures.config import PicturesConfig
 from regard.models.config import (
     ConvNetConfig,
@@ -22,5 +23,5 @@ class ClassifyPicturesConfig(RunConfig):
     model: ModelConfig = ConvNetConfig()
     train: TrainConfig = TrainConfig(select="accuracy")
 
-    defaults: ClassVar[dict[str, Any]] = {"train": {**SEEING, "batch_pictures": 128, "select": "accuracy"}}
+    defaults: ClassVar[Tables] = {"train": {**SEEING, "batch_pictures": 128, "select": "accuracy"}}
     has_classes: ClassVar[bool] = True

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from regard.config import Tables
 from regard.data.config import TextConfig
 from regard.models.config import (
     BertConfig,
@@ -26,7 +27,7 @@ class FillConfig(TextRunConfig):
     train: TrainConfig = TrainConfig()
     masked: float = Field(0.15, gt=0, lt=1, description="Share of the tokens that must be guessed.")
 
-    defaults: ClassVar[dict[str, Any]] = {
+    defaults: ClassVar[Tables] = {
         "data": {"context": 128},
         "tokens": {"size": 4096},
         "train": {

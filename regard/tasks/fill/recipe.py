@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,6 +33,7 @@ from regard.tasks.recipe import (
 from regard.tasks.subject import (
     EXTRA,
     TEXT_LENGTHS,
+    Model,
     Subject,
     real_behind,
     zeros_behind,
@@ -135,7 +135,7 @@ class FillSubject(Subject):
     def training(self, seed: int) -> MaskedBatches:
         return self.batches(40, seed)
 
-    def outputs(self, model: Any, batch: MaskedBatch) -> Tensor:
+    def outputs(self, model: Model, batch: MaskedBatch) -> Tensor:
         """Logits, or the vectors of a model that gives nothing else: (B, S, V)."""
         return model.logits(batch) if self.learns else model.encoder(batch.ids, batch.lengths, batch.segments).vectors
 

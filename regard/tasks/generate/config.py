@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from regard.config import Tables
 from regard.data.config import TextConfig
 from regard.decode.config import DecodeConfig
 from regard.models.config import (
@@ -28,7 +29,7 @@ class GenerateConfig(TextRunConfig):
     samples: int = Field(120, ge=0, description="Tokens of a sample shown at each validation; 0 for none.")
     decode: DecodeConfig = DecodeConfig()
 
-    defaults: ClassVar[dict[str, Any]] = {
+    defaults: ClassVar[Tables] = {
         "tokens": {"size": 4096},
         "train": {
             "steps": 3000,

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from regard.config import Tables
 from regard.data.documents import read_documents
 from regard.data.masking import masked_batches
 from regard.data.stream import TokenStream, evaluation_batches
@@ -35,7 +36,7 @@ class TextEvaluation:
     notes: tuple[str, ...] = ()
     left_out: tuple[tuple[str, str], ...] = ()  # each file that is no text, and why
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> Tables:
         named = [{"name": name, "why": why} for name, why in self.left_out]
         return {**asdict(self), "notes": list(self.notes), "left_out": named}
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from regard.attention import channel
 from regard.brief import brief, quoted
 from regard.bundle import Bundle
-from regard.config import check
+from regard.config import Tables, check
 from regard.data.batch import TextBatch
 from regard.data.stream import TokenStream, evaluation_batches
 from regard.decode.config import DecodeConfig
@@ -238,7 +238,7 @@ class Generator(LanguagePredictor):
     def _begun(self, prompt: str) -> list[int]:
         return [self.tokenizer.specials.begin, *self.tokenizer.encode(prompt)]
 
-    def options(self, over: dict[str, Any]) -> DecodeConfig:
+    def options(self, over: Tables) -> DecodeConfig:
         """The bundle's own decoding options, laid over by the given ones."""
         base = self.config.decode.model_dump()
         if over.get("sample") is False or over.get("beam", 1) > 1:  # a search has no use for what shapes draws

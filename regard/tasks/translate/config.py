@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from regard.config import StrictConfig, merge
+from regard.config import StrictConfig, Tables, merge
 from regard.data.config import PairsConfig
 from regard.decode.config import DecodeConfig
 from regard.models.config import (
@@ -40,18 +40,18 @@ class TranslateConfig(TextRunConfig):
     decode: DecodeConfig = DecodeConfig()
 
     @classmethod
-    def completed(cls, values: dict[str, Any]) -> dict[str, Any]:
+    def completed(cls, values: Tables) -> Tables:
         return _select_bleu(_separate(values))
 
 
-def _select_bleu(values: dict[str, Any]) -> dict[str, Any]:
+def _select_bleu(values: Tables) -> Tables:
     """The best translations are kept; without any, only the loss can select."""
     validate = values.get("validate")
     translates = not (isinstance(validate, dict) and validate.get("sentences") == 0)
     return merge({"train": {"select": "bleu" if translates else "loss"}}, values)
 
 
-def _separate(values: dict[str, Any]) -> dict[str, Any]:
+def _separate(values: Tables) -> Tables:
     """Separate vocabularies cannot share the source's table: the default follows `tokens.joint`."""
     if values.get("tokens", {}).get("joint") is False and "tied" not in values["model"]:
         return merge(values, {"model": {"tied": "target"}})

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from regard.bundle import BundleConfig
-from regard.config import check
+from regard.config import Tables, check
 from regard.data.config import PairsConfig
 from regard.data.lines import Bad
 from regard.data.pairs import Pair, is_builtin, read_pairs
@@ -46,7 +46,7 @@ class Evaluation:
         low, high = share_interval(self.exact_right, self.sentences)
         return 100 * low, 100 * high
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> Tables:
         """All but the outputs, for JSON."""
         return {
             "scores": {name: asdict(score) for name, score in self.scores.items()},
@@ -121,7 +121,7 @@ def read_test_set(
     return read_pairs(names, config.fields, languages=config.languages, notes=notes, bad=bad)
 
 
-def _trained_with(run: Path) -> dict[str, Any]:
+def _trained_with(run: Path) -> Tables:
     if not (run / CONFIG).exists():
         return {}  # a bundle does not say what its training data looked like
     config: Any = read_run(run).get("config", {})

@@ -14,7 +14,7 @@ from torch import Tensor
 from regard.attention import channel, softness
 from regard.brief import brief, quoted
 from regard.bundle import Bundle
-from regard.config import check
+from regard.config import Tables, check
 from regard.data.batch import PairBatch, pad
 from regard.data.batches import TokenPairs
 from regard.data.lines import LONGEST_LINE
@@ -137,7 +137,7 @@ class Translator(PairPredictor):
         check_cancel(cancel)
         return replace(found, attention=self.attention(found.source, found.ids, soft))
 
-    def options(self, over: dict[str, Any]) -> DecodeConfig:
+    def options(self, over: Tables) -> DecodeConfig:
         """The bundle's own decoding options, laid over by the given ones."""
         return check(DecodeConfig, {**self.config.decode.model_dump(), **over}, "decode")
 

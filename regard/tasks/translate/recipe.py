@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from regard.bundle import Bundle, BundleConfig
+from regard.config import Tables
 from regard.data.batch import (
     PairBatch,
 )
@@ -146,7 +146,7 @@ def validation(
     batches = Batches(tokens, max(run.train.batch_tokens, max(map(max, zip(*tokens.lengths(), strict=True)))), seed=0)
     shown = pairs[: run.validate_.sentences]
     counted = tokenizing(config, [target for _, target in pairs]).name
-    how: dict[str, Any] = {"lowercase": run.tokens.lowercase, "tokenize": counted, "metrics": ("bleu",)}
+    how: Tables = {"lowercase": run.tokens.lowercase, "tokenize": counted, "metrics": ("bleu",)}
     how["resamples"] = RESAMPLES
 
     def validate(model: nn.Module) -> Validation:
