@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import math
 import re
@@ -11,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from rich.cells import cell_len
 from test_walk import LLAMA, OTHER, PAIR, TEXT, check_lines, predictor_of
 
@@ -262,6 +265,25 @@ def test_the_picture_of_the_table_frames_the_row_of_the_query(found: Walk) -> No
     (frame,) = axes.patches
     assert frame.get_y() == 2 and frame.get_height() == 1  # type: ignore[attr-defined]
     assert [each.get_text() for each in axes.texts] == ["this token"]
+
+
+def test_the_picture_has_the_ground_of_the_page(found: Walk) -> None:
+    """A white picture on a dark page dazzled: there is one for each ground, and paper has the light one."""
+    picture = next(elements(found.html()).iter("picture"))
+    dark, light = picture[0].attrib, picture[1].attrib
+    assert dark["media"] == "screen and (prefers-color-scheme: dark)"
+    corners = []
+    for address in (dark["srcset"], light["src"]):
+        content = base64.b64decode(address.removeprefix("data:image/png;base64,"))
+        corners.append(luminance(Image.open(io.BytesIO(content)).convert("RGB").getpixel((0, 0))))
+    assert corners[0] < 0.02 and corners[1] == pytest.approx(1.0)
+
+
+def test_matrices_that_are_folded_stand_before_their_biases_on_a_page(found: Walk) -> None:
+    number = next(number for number, step in enumerate(found.steps) if step.title == "x becomes q, k and v")
+    section = next(each for each in elements(found.html()).iter("section") if each.attrib["id"] == f"step-{number}")
+    names = [(each.text or "").split()[0] for each in section.iter() if each.tag in ("summary", "h3")]
+    assert names == ["W_q", "W_k", "W_v", "b_q", "b_k", "b_v", "q", "k", "v"]
 
 
 # --- Files and the command line

@@ -96,6 +96,7 @@ class Part:
     title: str = ""
     scalars: tuple[str, ...] = ()
     png: bytes = b""
+    dark_png: bytes = b""  # on dark ground
     header: tuple[Columns, ...] = ()
     rows: tuple[Row, ...] = ()
     scales: tuple[Scale, ...] = ()
@@ -120,13 +121,13 @@ def _step(step: Step, digits: int) -> Section:
 
 
 def _parts(step: Step, digits: int) -> Iterator[Part]:
-    """The parts of a step; numbers that follow each other stand in one line."""
-    for alone, tables in groupby(step.tables(), key=lambda table: table.first.is_scalar):
+    """The parts of a step. Numbers that follow each other stand in one line, and folded matrices before their biases."""
+    for (alone, _), tables in groupby(step.tables(), key=lambda each: (each.first.is_scalar, each.first.folded)):
         if alone:
             numbers = [(table.first.name, float(table.first.values[0, 0])) for table in tables]
             yield Part("scalars", scalars=tuple(f"{name} = {format_number(value, digits)}" for name, value in numbers))
         else:
-            yield from (_part(table, digits) for table in tables)
+            yield from (_part(table, digits) for table in sorted(tables, key=lambda each: not each.is_folded))
 
 
 def _part(table: Table, digits: int) -> Part:
@@ -144,7 +145,7 @@ def _picture(table: Numbers) -> Part:
 
     rows, columns = table.values.shape
     title = f"Sines and cosines of positions 0 to {rows - 1} in {columns} dimensions"
-    return Part("picture", title, png=png(table))
+    return Part("picture", title, png=png(table), dark_png=png(table, dark=True))
 
 
 def _table(form: Literal["table", "folded"], title: str, table: Table, digits: int) -> Part:

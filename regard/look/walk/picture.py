@@ -2,52 +2,86 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from regard.look.colors import hexadecimal
+from regard.look.colors import Color, hexadecimal
 from regard.look.figures.sheet import FRAME, TEXT, render
-from regard.look.walk.shades import ABOVE, BELOW
+from regard.look.walk.shades import ABOVE, ABOVE_DARK, BELOW, BELOW_DARK
 from regard.look.walk.steps import Numbers
 
-SIGNED = LinearSegmentedColormap.from_list("signed", [hexadecimal(each) for each in (*BELOW[:0:-1], *ABOVE)])
 INCHES = 8.4, 3.6
 
 
-def draw_picture(table: Numbers) -> Figure:
-    """The table with the query's row framed, and the scale from -1 to 1."""
+@dataclass(frozen=True)
+class Inks:
+    """The colours of a picture, on light or on dark ground."""
+
+    ground: str
+    text: str
+    frame: str
+    ramp: LinearSegmentedColormap  # from -1 to 1
+
+
+def _ramp(below: Sequence[Color], above: Sequence[Color]) -> LinearSegmentedColormap:
+    return LinearSegmentedColormap.from_list("signed", [hexadecimal(each) for each in (*below[:0:-1], *above)])
+
+
+LIGHT = Inks("#ffffff", TEXT, FRAME, _ramp(BELOW, ABOVE))
+DARK = Inks("#14181c", "#e4e8ec", "#4a535c", _ramp(BELOW_DARK, ABOVE_DARK))  # the ground and the text of dark pages
+
+
+def draw_picture(table: Numbers, inks: Inks = LIGHT) -> Figure:
+    """Draw the table with the query's row framed, and the scale from -1 to 1."""
     rows, columns = table.values.shape
-    drawn = Figure(figsize=INCHES, dpi=160, facecolor="white", layout="constrained")
-    FigureCanvasAgg(drawn)
-    axes = drawn.add_subplot()
-    mesh = axes.pcolormesh(table.values, cmap=SIGNED, norm=Normalize(-1, 1), rasterized=True)
+    figure = Figure(figsize=INCHES, dpi=160, facecolor=inks.ground, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    mesh = axes.pcolormesh(table.values, cmap=inks.ramp, norm=Normalize(-1, 1), rasterized=True)
     axes.set(xlim=(0, columns), ylim=(rows, 0))
     axes.set_xlabel(
-        "dimension: even ones are sines, odd ones cosines, each pair slower than the one before", color=TEXT
+        "dimension: even ones are sines, odd ones cosines, each pair slower than the one before", color=inks.text
     )
-    axes.set_ylabel("position", color=TEXT)
-    step = max(1, rows // 8)
-    axes.set_yticks([row + 0.5 for row in range(0, rows, step)], [str(row) for row in range(0, rows, step)])
-    across = max(1, columns // 8)
-    axes.set_xticks([place + 0.5 for place in range(0, columns, across)], [str(n) for n in range(0, columns, across)])
-    axes.tick_params(length=2, labelsize=8.5, labelcolor=TEXT, color=FRAME)
-    for spine in axes.spines.values():
-        spine.set(color=FRAME, linewidth=0.6)
+    axes.set_ylabel("position", color=inks.text)
+    axes.set_yticks(*_ticks(rows))
+    axes.set_xticks(*_ticks(columns))
     if table.marked is not None:
-        frame = Rectangle((0, table.marked), columns, 1, fill=False, edgecolor=TEXT, linewidth=1.4, clip_on=False)
-        axes.add_patch(frame)
-        axes.annotate(
-            "this token", (columns, table.marked + 0.5), (4, 0), textcoords="offset points", va="center", fontsize=8.5,
-            color=TEXT, annotation_clip=False,
-        )  # fmt: skip
-    scale = drawn.colorbar(mesh, ax=axes, ticks=[-1, 0, 1], pad=0.02, fraction=0.04)
-    scale.outline.set(edgecolor=FRAME, linewidth=0.6)
-    scale.ax.tick_params(length=2, labelsize=8.5, labelcolor=TEXT, color=FRAME)
-    return drawn
+        _mark(axes, table.marked, columns, inks)
+    scale = figure.colorbar(mesh, ax=axes, ticks=[-1, 0, 1], pad=0.02, fraction=0.04)
+    for each, edges in ((axes, list(axes.spines.values())), (scale.ax, [scale.outline])):
+        each.tick_params(length=2, labelsize=8.5, labelcolor=inks.text, color=inks.frame)
+        for edge in edges:
+            edge.set(edgecolor=inks.frame, linewidth=0.6)
+    return figure
 
 
-def png(table: Numbers) -> bytes:
-    """The picture as a file."""
-    return render(draw_picture(table), "png")
+def _ticks(count: int) -> tuple[list[float], list[str]]:
+    """About eight places in the middle of their cells, and their names."""
+    numbers = range(0, count, max(1, count // 8))
+    return [number + 0.5 for number in numbers], [str(number) for number in numbers]
+
+
+def _mark(axes: Axes, row: int, columns: int, inks: Inks) -> None:
+    """Frame the row of the query."""
+    axes.add_patch(Rectangle((0, row), columns, 1, fill=False, edgecolor=inks.text, linewidth=1.4, clip_on=False))
+    axes.annotate(
+        "this token",
+        (columns, row + 0.5),
+        (4, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=8.5,
+        color=inks.text,
+        annotation_clip=False,
+    )
+
+
+def png(table: Numbers, *, dark: bool = False) -> bytes:
+    """The picture as a file, on light or dark ground."""
+    return render(draw_picture(table, DARK if dark else LIGHT), "png")
