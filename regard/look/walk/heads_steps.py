@@ -89,7 +89,7 @@ def project_step(look: MultiHeadLook, found: HeadResult) -> Step:
     if look.groups < look.heads:
         text += (
             f"Head {look.head} has a query of its own, but shares key-value head {look.group} with "
-            f"{look.heads // look.groups - 1} other heads: {look.heads} heads, {look.groups} key-value heads "
+            f"{counted(look.heads // look.groups - 1, 'other head')}: {look.heads} heads, {look.groups} key-value heads "
             "(Ainslie et al. 2023). "
         )
     x = layer_inputs(look)[0][look.query]
