@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from markupsafe import Markup
@@ -52,8 +52,7 @@ def _render(template: str, walk: Walk, digits: int) -> str:
 # --- What the template shows
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """A number as text, with the class of its shade."""
 
     text: str

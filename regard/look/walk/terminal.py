@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from rich.cells import cell_len, set_cell_size
@@ -49,14 +50,15 @@ def _wrapped(text: str, width: int, style: str = "", more: str = INDENT) -> Iter
         yield Text(line.replace(WHOLE, MORE), style=style)
 
 
-class Column(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Column:
     """A column as text: its heading, its cells, and the array it belongs to (None for the gap in a wide array)."""
 
     name: str
     cells: list[str]
     array: Numbers | None
 
-    @property
+    @cached_property
     def width(self) -> int:
         return max(map(cell_len, [self.name, *self.cells]))
 
