@@ -16,7 +16,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from regard.files import write_bytes
-from regard.look.figures.comparison import LengthLine, save_lengths
+from regard.look.comparison import LengthLine
+from regard.look.figures.comparison import save_lengths
 from regard.look.figures.sheet import DPI, QUIET, legend, render, style, tidy
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"

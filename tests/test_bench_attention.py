@@ -21,7 +21,9 @@ from regard.bench.scout import Inputs, Scouted, Sizes, Subject, config_of, make_
 from regard.cli import main
 from regard.cli.bench import print_bench, read_quality
 from regard.errors import RegardError, UsageError
-from regard.look.figures.costs import Costs, Pattern, draw_growth, draw_patterns, patterns
+from regard.look.comparison import Costs
+from regard.look.figures.costs import draw_growth, draw_patterns
+from regard.look.patterns import Pattern, patterns
 from regard.models.configs.attention import KERNEL_KINDS
 
 SMALL = Sizes(width=24, heads=3, batch=2)

@@ -17,7 +17,8 @@ from regard.cli import main
 from regard.cli.bench import losses
 from regard.cli.extrapolate import read_times
 from regard.errors import UsageError
-from regard.look.figures.comparison import LengthLine, draw_lengths
+from regard.look.comparison import LengthLine
+from regard.look.figures.comparison import draw_lengths
 from regard.models.config import LlamaConfig
 from regard.models.gpt import GPT
 from regard.tasks.configure import run_config

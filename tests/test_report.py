@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from regard.errors import RegardError
-from regard.look.figures.comparison import Bars, Column, Curve, draw_by_length, draw_learning
-from regard.look.figures.map import Panel, draw_side_by_side
+from regard.look.comparison import Bars, Column, Curve, Panel
+from regard.look.figures.comparison import draw_by_length, draw_learning
+from regard.look.figures.map import draw_side_by_side
 from regard.look.figures.sheet import COLORS, MARKERS, render, style
 from regard.look.map import AttentionMap
 from regard.look.pages.report import Group, Page, Picture, Row, Section, Table, html

@@ -25,7 +25,7 @@ import torch
 from regard.bench.scout import AT_ONCE, Inputs, Scouted, Sizes, Subject, config_of, make_subject
 from regard.compare.conditions import conditions
 from regard.errors import RegardError, UsageError
-from regard.look.figures.costs import Costs
+from regard.look.comparison import Costs
 
 FIRST = 1024  # shorter ones are ruled by what a call costs anyway
 

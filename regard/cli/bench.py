@@ -193,9 +193,10 @@ def patterns(
 ) -> None:
     """Which pairs the sparse kernels see: window, strided, fixed and BigBird, to both sides and causal."""
     check_out(out, (".png", ".svg", ".json"))
+    from regard.look import patterns as sparse
     from regard.look.figures import costs, sheet
 
-    found = costs.patterns(length)
+    found = sparse.patterns(length)
     if out is not None and out.suffix.lower() == ".json":
         write_json(out, [each.data() for each in found])
     elif out is not None:
@@ -213,7 +214,7 @@ def patterns(
         for each in found
     ]
     print_table(("pattern", "sides", "of pairs", "with"), rows, right=("of pairs",), fold=("with",))
-    results().print(costs.NONE, style="dim", soft_wrap=True)
+    results().print(sparse.NONE, style="dim", soft_wrap=True)
     if out is not None:
         say(f"wrote {out}")
 

@@ -115,7 +115,8 @@ def cells(each: AtLength) -> list[str]:
 def save(found: list[Extrapolation], on: list[str], path: Path) -> Path:
     if path.suffix.lower() == ".json":
         return write_json(path, finite({"on": on, "models": [each.data() for each in found]}))
-    from regard.look.figures.comparison import LengthLine, save_lengths
+    from regard.look.comparison import LengthLine
+    from regard.look.figures.comparison import save_lengths
 
     lines = []
     for model in found:

@@ -11,8 +11,9 @@ from matplotlib.figure import Figure
 
 from regard.compare.translation import LEAST, Entry, LengthBucket, Report, decoding, nothing_learned
 from regard.files import finite, write_bytes, write_json, write_text
-from regard.look.figures.comparison import Bars, Column, Curve, draw_by_length, draw_learning
-from regard.look.figures.map import Panel, draw_side_by_side
+from regard.look.comparison import Bars, Column, Curve, Panel
+from regard.look.figures.comparison import draw_by_length, draw_learning
+from regard.look.figures.map import draw_side_by_side
 from regard.look.figures.sheet import render
 from regard.look.pages.report import Group, Page, Picture, Row, Section, Table, html
 from regard.training.stopwatch import duration

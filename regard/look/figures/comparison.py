@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,39 +14,11 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from regard.errors import RegardError
 from regard.files import write_bytes
+from regard.look.comparison import Bars, Column, Curve, LengthLine
 from regard.look.figures.sheet import DPI, QUIET, TEXT, legend, render, shown_name, style, tidy
 
 SHORT = 2.0  # minutes; below, an axis counts seconds
 SPREAD, APART = 0.45, 0.08  # of a column: most that all points of it take, and between two of them
-
-
-@dataclass(frozen=True)
-class Column:
-    """A place on the axis of lengths."""
-
-    label: str  # "6 to 10"
-    sentences: int
-    joined: int = 1  # how many neighbours make one input
-
-
-@dataclass(frozen=True)
-class Bars:
-    """One model's scores, one for each column, with their intervals."""
-
-    name: str
-    values: Sequence[float]
-    lows: Sequence[float]
-    highs: Sequence[float]
-
-
-@dataclass(frozen=True)
-class Curve:
-    """One model's validations: minutes of training, and a value of each metric (NaN for none)."""
-
-    name: str
-    minutes: Sequence[float]
-    bleu: Sequence[float]
-    loss: Sequence[float]
 
 
 def draw_by_length(columns: Sequence[Column], models: Sequence[Bars], unit: str) -> Figure:
@@ -157,17 +128,6 @@ def _figure(width: float, height: float) -> Figure:
     figure.patch.set_edgecolor(TEXT)
     FigureCanvasAgg(figure)
     return figure
-
-
-@dataclass(frozen=True)
-class LengthLine:
-    """One model. Lengths and places are multiples of its context of training; NaN where it could not."""
-
-    name: str
-    times: Sequence[float]
-    losses: Sequence[float]
-    places: Sequence[float]  # middles of stretches of its longest window
-    changes: Sequence[float]  # of the loss there, against the same predictions in windows of training
 
 
 def save_lengths(lines: Sequence[LengthLine], path: Path) -> Path:

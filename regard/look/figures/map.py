@@ -23,6 +23,7 @@ from matplotlib.transforms import Bbox
 
 from regard.errors import RegardError
 from regard.look.colors import scale_top
+from regard.look.comparison import Panel
 from regard.look.figures.fonts import drawable, families_for, ordered, spelled
 from regard.look.figures.sheet import DPI, FRAME, MARGIN, POINTS, QUIET, RAMP, TEXT, shown_name
 from regard.look.labels import visible, visible_title
@@ -218,14 +219,6 @@ WIDEST = 11.5  # inches of panels in one line
 BETWEEN = 0.28  # inches between panels
 LARGEST_CELL, SMALLEST_CELL = 0.3, 0.12  # inches
 WHOLE = Bbox([[0, 0], [1, 1]])  # a page of one inch, to draw on before the size of the real one is known
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One model: its name, and its map, or None if it has no attention."""
-
-    name: str
-    map: AttentionMap | None
 
 
 def draw_side_by_side(panels: Sequence[Panel], title: str = "") -> Figure:
