@@ -1,4 +1,4 @@
-"""Where a model looks: attention maps as text, figures and data, and the curves of a training run."""
+"""Attention made visible: maps, texts, pictures and reports as data, figures, pages and terminal text."""
 
 from regard.look.map import AttentionMap
 from regard.look.recorded import map_of, sentence_of

@@ -128,7 +128,7 @@ def _pairs(text: str, kinds: list[str]) -> list[tuple[int, int]]:
 
 
 def _neutral(kinds: list[str], base: str) -> None:
-    """What stands between two of one direction takes it, else that of the paragraph (N1, N2)."""
+    """Give characters without a direction that of both their neighbours, else that of the paragraph (N1, N2)."""
     plain = ["ON" if kind in NEUTRAL else kind for kind in kinds]
     for start, end, kind in _runs(plain):
         if kind == "ON":

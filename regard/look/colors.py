@@ -58,7 +58,7 @@ STEPS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 
 
 def only_key(weights: np.ndarray) -> np.ndarray:
-    """Where a cell is the only one that its row may see, as the first of a causal map: its weight is 1 whatever happens.
+    """Mark each cell that is the only one its row may see, as the first of a causal map: its weight is 1 whatever happens.
 
     Such cells do not stretch the scale, unless there are no others. Booleans, as weights (..., T, S).
     """

@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -71,13 +70,13 @@ class Formation(Shown):
         return np.where(masked.all(axis=1), np.nan, mean)
 
     def map(self, number: int = -1) -> AttentionMap:
-        """What is shown at one of the steps."""
+        """The map that is shown, at one of the steps."""
         title = f"{self.title} · {self.caption(number)}"
         return AttentionMap(self.maps[number], self.columns, self.rows, title, self.notes)
 
     @cached_property
     def alike(self) -> np.ndarray:
-        """How alike the map that is shown is to its last: (steps,)."""
+        """Likeness of the map that is shown to its last: (steps,)."""
         return alike(self.maps, self.maps[-1])
 
     @cached_property
@@ -101,7 +100,7 @@ class Formation(Shown):
 
     @property
     def sentence(self) -> str:
-        """What came of it, in words."""
+        """The result in words: when the map came, and how sharp it became."""
         if len(self.steps) == 1:
             return f"probed at step {self.steps[0]} alone: the greatest weight of a row is {self.sharpness[0]:.2f}"
         return (
@@ -110,13 +109,13 @@ class Formation(Shown):
         )
 
     def frames(self, most: int = PANELS) -> list[int]:
-        """Which steps to show, by number: those asked for, or at most so many, well chosen."""
+        """Numbers of the steps to show: those asked for, or at most so many, well chosen."""
         if self.wanted:
             return [self.steps.index(step) for step in sorted(set(self.wanted))]
         return spread(self.maps, most)
 
     def found(self, number: int) -> dict[str, float]:
-        """Of a step: the validation loss and the score, where there are any."""
+        """The validation loss and the score of a step, where there are any."""
         metrics = self.metrics[number] if self.metrics else {}
         return {name: metrics[name] for name in ("loss", self.score) if name in metrics}
 
@@ -149,7 +148,7 @@ class Formation(Shown):
     def _alternative(self) -> str:
         return "; ".join((f"{self.title}: {self.sentence}", *self.notes))
 
-    def data(self, maps: bool = False) -> dict[str, Any]:
+    def data(self, maps: bool = False) -> dict[str, object]:
         """The numbers; with `maps`, every head at every step."""
         numbers = zip(self.steps, self.metrics or [{}] * len(self.steps), self.sharpness, self.alike, strict=True)
         heads = [
@@ -184,7 +183,7 @@ def _short(metric: str, value: float) -> str:
 
 
 def alike(maps: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """How alike maps (..., T, S) are to others, as at the top of this file: (...)."""
+    """Likeness of maps (..., T, S) to others, as at the top of this file: (...)."""
     real = ~np.isnan(maps).all(axis=-1) & ~np.isnan(others).all(axis=-1)  # (..., T)
     ours, theirs = np.nan_to_num(maps), np.nan_to_num(others)
     whole = np.abs(ours).sum(-1) + np.abs(theirs).sum(-1)
@@ -205,7 +204,7 @@ def _mean(values: np.ndarray, real: np.ndarray) -> np.ndarray:
 
 
 def spread(maps: np.ndarray, most: int) -> list[int]:
-    """Of maps (steps, T, S) at most so many, by number: the first, the last, and more where more changes.
+    """Choose at most so many of maps (steps, T, S), by number: the first, the last, and more where more changes.
 
     Between two of them lies about the same sum of squared changes: of noise little adds up, of a jump much.
     """

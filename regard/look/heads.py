@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from regard.attention import Role
 from regard.brief import brief, quoted
@@ -23,7 +22,7 @@ def named(heads: tuple[HeadName, ...]) -> str:
 
 @dataclass(frozen=True)
 class Induction:
-    """What a language model does with random tokens that come twice (Olsson et al. 2022, "In-context learning and
+    """Behaviour of a language model on random tokens that come twice (Olsson et al. 2022, "In-context learning and
     induction heads"): each token of the second half has been there before, and what followed it then comes next.
     """
 
@@ -54,7 +53,7 @@ class Induction:
             f"head {named(self.heads)} by {self.gain_without.value:+.2f}{instead}.",
         ]
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         return {
             "sequences": self.sequences,
             "length": self.length,
@@ -75,7 +74,7 @@ class Induction:
 
 @dataclass(frozen=True)
 class MapScore:
-    """How faithful one map is: (attended - random) / (best - random), of the fall of the log-probability of what is
+    """Faithfulness of one map: (attended - random) / (best - random), of the fall of the log-probability of what is
     predicted when a word is removed: the most attended word, any word, the word whose removal it falls most with.
     """
 
@@ -84,7 +83,7 @@ class MapScore:
     drop: float  # mean fall without the most attended word, nats
     hits: float  # how often the most attended word is the best one
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         return {"map": self.name, "score": self.score.data(), "drop": self.drop, "hits": self.hits}
 
 
@@ -111,7 +110,7 @@ class Faithfulness:
             "Score: 0, the most attended word matters no more than a random one; 1, it is always the one that matters most.",
         ]
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         return {
             "what": self.what,
             "texts": self.texts,
@@ -157,7 +156,7 @@ class Head:
         name = "" if rule in self.rules else f"{rule} "
         return f"{name}{found.value:.2f}" + ("" if rule == "broad" else f" (even {found.chance:.2f})")
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         return {
             "role": self.role,
             "layer": self.layer,
@@ -172,7 +171,7 @@ class Head:
 
 @dataclass(frozen=True)
 class LayerRemoved:
-    """How much the loss changes without all heads of one attention."""
+    """Change of the loss without all heads of one attention."""
 
     role: Role
     layer: int
@@ -212,7 +211,7 @@ class HeadReport(Shown):
 
     @property
     def unit(self) -> str:
-        """What is predicted, one by one."""
+        """The thing that is predicted, one by one: a token, a hidden token, or the label of a text."""
         return {"classify": "text", "fill": "hidden token"}.get(self.task, "token")
 
     def marked(self) -> frozenset[tuple[str, int, int]]:
@@ -237,10 +236,10 @@ class HeadReport(Shown):
         if self.aligner:
             lines.append(f"Alignment: {self.aligner}")
         if self.texts < FEW:
-            lines.append(f"{self.texts} texts are few: a rule may hold by luck. --texts says how many are looked at.")
+            lines.append(f"{self.texts} texts are few: a rule may hold by luck, and more texts would tell.")
         return [*lines, *self.notes]
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         names = {name for head in self.heads for name in head.measures}
         return {
             "model": self.model,

@@ -74,7 +74,7 @@ Measure = Callable[[int, int], float]  # the width of what stands from one place
 
 
 def wrap(text: str, width: float, measure: Measure) -> list[tuple[int, int]]:
-    """Where each line starts and ends, so that none is wider than `width`, but for a single character that is.
+    """Places where each line starts and ends, so that none is wider than `width`, but for a single character that is.
 
     Lines end between words, or between the characters of a word that no line can hold. Spaces around a line belong to
     none. Of several empty lines in a row one is left.
@@ -109,7 +109,7 @@ def _fill(text: str, start: int, end: int, width: float, measure: Measure) -> It
 
 
 def _units(text: str, start: int, end: int, width: float, measure: Measure) -> Iterator[tuple[int, int]]:
-    """What must stay together; a word that no line can hold falls apart into characters."""
+    """Split a text into parts that stay on one line; a word that no line can hold falls apart into characters."""
     for match in UNIT.finditer(text, start, end):
         unit, place = match.group(), match.start()
         whole = unit.isspace() or measure(*match.span()) <= width
@@ -119,7 +119,7 @@ def _units(text: str, start: int, end: int, width: float, measure: Measure) -> I
 
 
 def characters(text: str) -> list[str]:
-    """What a reader takes for one character: accents stay with their letter, joined emoji stay together."""
+    """Split a text into what a reader takes for one character: accents stay with their letter, joined emoji stay together."""
     found: list[str] = []
     for character in text:
         joins = unicodedata.category(character).startswith("M") or character in JOINERS

@@ -1,21 +1,20 @@
-"""What the layers of a network do that has no map of places: weights of channels, or matrices that mix places."""
+"""Layers of networks that have no map of places: weights of channels, or matrices that mix places."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from regard.errors import UsageError
+from regard.errors import Advice, Option, UsageError
 from regard.look.shown import Shown
 
 
 @dataclass(frozen=True, eq=False)
 class ChannelWeights(Shown):
-    """How much channel attention lets through of each channel, layer by layer, for one picture. Its figure has the last."""
+    """Weights that channel attention gives each channel, layer by layer, for one picture. The figure has the last layer."""
 
     called = "bars"
 
@@ -25,13 +24,13 @@ class ChannelWeights(Shown):
     def json(self) -> str:
         return json.dumps(self.data()) + "\n"
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         return {"title": self.title, "layers": {name: values.tolist() for name, values in self.layers.items()}}
 
 
 @dataclass(frozen=True, eq=False)
 class MixingMatrices(Shown):
-    """How each layer of an MLP-Mixer makes new places of all places: the product of its two matrices, without the GELU."""
+    """Matrices by which the layers of an MLP-Mixer mix places: each the product of two, without the GELU between."""
 
     called = "matrices"
 
@@ -42,7 +41,7 @@ class MixingMatrices(Shown):
     def json(self) -> str:
         return json.dumps(self.data()) + "\n"
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         return {"title": self.title, "grid": list(self.grid), "matrices": [each.tolist() for each in self.matrices]}
 
 
@@ -67,7 +66,8 @@ def check_choice(
     """
     count, also = len(heads), f"; other roles: {in_words(others)}" if others else ""
     if layer is None and head is not None:
-        raise UsageError(f"head {head} of which layer? name one from 0 to {count - 1} with --layer (layer=){also}")
+        hint = Advice(f"name one from 0 to {count - 1} with ", Option("layer"), also)
+        raise UsageError(f"head {head} of which layer?", hint)
     if layer is not None and not 0 <= layer < count:
         each = f", with {_number(heads)}{' each' if count > 1 else ''}" if any(heads) else ""
         has = f"{of} has" if of else "there are" if count > 1 else "there is"
@@ -81,7 +81,7 @@ def check_choice(
 
 
 def in_words(roles: Mapping[str, Sequence[int]]) -> str:
-    """How many layers and heads there are of each role: "self 2 layers x 3 heads, cross 1 layer x 3 heads"."""
+    """Count the layers and heads of each role: "self 2 layers x 3 heads, cross 1 layer x 3 heads"."""
     return ", ".join(
         f"{role} {len(heads)} layer{'s' if len(heads) > 1 else ''} x {_number(heads)}" for role, heads in roles.items()
     )

@@ -12,7 +12,7 @@ import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -40,7 +40,7 @@ class Line(NamedTuple):
 
 
 class Stroke(NamedTuple):
-    """How a line looks."""
+    """Colour, width and opacity of a line."""
 
     color: str
     width: float  # points
@@ -69,7 +69,7 @@ class Lines(Shown):
 
     @cached_property
     def weights(self) -> np.ndarray:
-        """What is drawn: (H, T, S), NaN where masked."""
+        """The weights that lines are drawn for: (H, T, S), NaN where masked."""
         whole = self.map.mean().weights if self.map.heads > len(HUES) else self.map.weights
         return whole if whole.ndim == 3 else whole[None]
 
@@ -85,7 +85,7 @@ class Lines(Shown):
 
     @cached_property
     def threshold(self) -> float:
-        """What weighs less is not drawn."""
+        """The weight below which no line is drawn."""
         if self.below is not None:
             return self.below
         known = np.sort(self.weights[~np.isnan(self.weights)])[::-1]
@@ -104,7 +104,7 @@ class Lines(Shown):
 
     @cached_property
     def hidden(self) -> float:
-        """Which share of all weight is not drawn, from 0 to 1."""
+        """The share of all weight that is not drawn, from 0 to 1."""
         whole = float(np.nansum(np.abs(self.weights)))
         shown = float(sum(line.weight for line in self.drawn))
         return max(0.0, 1 - shown / whole) if whole > 0 else 0.0
@@ -123,7 +123,7 @@ class Lines(Shown):
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        """What the lines do not say."""
+        """Sentences about all that the lines leave out."""
         per_cent = "less than 1%" if 0 < self.hidden < 0.01 else f"{self.hidden:.0%}"
         left_out = f"weights below {self.threshold:g} are left out: {per_cent} of all weight"
         notes = [left_out if self.hidden > 1e-9 else "no weight is left out"]
@@ -131,13 +131,12 @@ class Lines(Shown):
         notes += [f"mean of {self.map.heads} heads"] if self.map.heads > len(self.weights) else []
         return (*notes, *self.map.notes)
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Every weight of the map, and what is drawn of it, as strict JSON holds it; a masked cell is null."""
-        map = self.map
-        whole = {"title": map.title, "rows": map.rows, "columns": map.columns, "weights": map.weights.tolist()}
+        names = {"title": self.map.title, "rows": self.map.rows, "columns": self.map.columns}
         lines = [line._asdict() for line in reversed(self.drawn)]
         drawn = {"below": self.threshold, "left_out": self.hidden, "notes": self.notes, "lines": lines}
-        return finite(whole | drawn)
+        return finite({**names, "weights": self.map.weights.tolist(), **drawn})
 
     def csv(self) -> str:
         """A line for each line that is drawn, the strongest first; places count from 0."""

@@ -72,7 +72,7 @@ class AttentionMap(Shown):
 
     @property
     def heads(self) -> int:
-        """How many heads there are; a map without heads counts as one."""
+        """The number of heads; a map without heads counts as one."""
         return 1 if self.weights.ndim == 2 else len(self.weights)
 
     def mean(self) -> AttentionMap:
@@ -134,23 +134,24 @@ class AttentionMap(Shown):
 NOTE = "pieces joined into words: columns added up, rows averaged"
 
 
-def into_words(map: AttentionMap) -> AttentionMap:
+def into_words(attention: AttentionMap) -> AttentionMap:
     """The map of words, with a note; a map of whole words is left as it is."""
-    rows, columns = words_of(map.rows), words_of(map.columns)
+    rows, columns = words_of(attention.rows), words_of(attention.columns)
     down, across = (
         tuple(word_label(labels, word) for word in words)
-        for labels, words in ((map.rows, rows), (map.columns, columns))
+        for labels, words in ((attention.rows, rows), (attention.columns, columns))
     )
-    if (len(down), len(across)) == (len(map.rows), len(map.columns)):
-        return replace(map, rows=down, columns=across)
-    return replace(map, weights=joined(map.weights, rows, columns), rows=down, columns=across, notes=(*map.notes, NOTE))
+    if (len(down), len(across)) == (len(attention.rows), len(attention.columns)):
+        return replace(attention, rows=down, columns=across)
+    weights = joined(attention.weights, rows, columns)
+    return replace(attention, weights=weights, rows=down, columns=across, notes=(*attention.notes, NOTE))
 
 
-def rows_into_words(map: AttentionMap) -> AttentionMap:
+def rows_into_words(attention: AttentionMap) -> AttentionMap:
     """Only the rows, where the columns are to be read as a text of pieces."""
-    rows = words_of(map.rows)
-    weights = joined(map.weights, rows, [(place,) for place in range(len(map.columns))])
-    return replace(map, weights=weights, rows=tuple(word_label(map.rows, word) for word in rows))
+    rows = words_of(attention.rows)
+    weights = joined(attention.weights, rows, [(place,) for place in range(len(attention.columns))])
+    return replace(attention, weights=weights, rows=tuple(word_label(attention.rows, word) for word in rows))
 
 
 def joined(weights: np.ndarray, rows: Words, columns: Words) -> np.ndarray:
@@ -179,32 +180,38 @@ NOTHING = 1e-6  # of a row's weight: too little to be made one again
 MOST_NAMES = 6  # rows or tokens named in a note
 
 
-def without(map: AttentionMap, specials: bool, labels: Sequence[str]) -> AttentionMap:
+def without(attention: AttentionMap, specials: bool, labels: Sequence[str]) -> AttentionMap:
     """The rows and columns that stay, each row with the sum that it had."""
-    known = {_name(label) for label in (*map.rows, *map.columns)}
+    known = {_name(label) for label in (*attention.rows, *attention.columns)}
     unknown = [label for label in labels if _name(label) not in known]
     if unknown:
-        raise UsageError(f"no token {visible(unknown[0])} to hide; there are {_named(dict.fromkeys(map.columns))}")
-    rows, columns = (_gone(each, specials, labels) for each in (map.rows, map.columns))
+        raise UsageError(
+            f"no token {visible(unknown[0])} to hide; there are {_named(dict.fromkeys(attention.columns))}"
+        )
+    rows, columns = (_gone(each, specials, labels) for each in (attention.rows, attention.columns))
     if rows.all() or columns.all():
         raise UsageError(
             "all rows or all columns of this map would be hidden; show special tokens (leave out --hide-special)"
         )
     if not rows.any() and not columns.any():
-        return map
-    names = _named(dict.fromkeys(np.array([*map.columns, *map.rows], dtype=object)[np.concatenate([columns, rows])]))
-    left = map.weights[..., ~rows, :]  # (..., T, S)
+        return attention
+    labelled = zip((*attention.columns, *attention.rows), (*columns, *rows), strict=True)
+    names = _named(dict.fromkeys(label for label, gone in labelled if gone))
+    left = attention.weights[..., ~rows, :]  # (..., T, S)
     had = np.nansum(np.abs(left), axis=-1)  # (..., T)
     lost = np.nansum(np.abs(left[..., columns]), axis=-1)
     empty = had - lost <= NOTHING * had  # also of a row that looked nowhere
     factor = np.where(empty, 0.0, had / np.where(empty, 1.0, had - lost))
-    kept = tuple(label for label, gone in zip(map.rows, rows, strict=True) if not gone)
+    kept = tuple(label for label, gone in zip(attention.rows, rows, strict=True) if not gone)
     return replace(
-        map,
+        attention,
         weights=left[..., ~columns] * factor[..., None],
-        columns=tuple(label for label, gone in zip(map.columns, columns, strict=True) if not gone),
+        columns=tuple(label for label, gone in zip(attention.columns, columns, strict=True) if not gone),
         rows=kept,
-        notes=(*map.notes, _note(names, kept, had, lost, empty) if columns.any() else f"without the rows {names}"),
+        notes=(
+            *attention.notes,
+            _note(names, kept, had, lost, empty) if columns.any() else f"without the rows {names}",
+        ),
     )
 
 
@@ -218,7 +225,7 @@ def _gone(each: Sequence[str], specials: bool, labels: Sequence[str]) -> np.ndar
 
 
 def _note(names: str, rows: Sequence[str], had: np.ndarray, lost: np.ndarray, empty: np.ndarray) -> str:
-    """What the hidden tokens had: on average over rows (and heads), and at most."""
+    """Tell the share of the weight that hidden tokens had: on average over rows (and heads), and at most."""
     looked = had > 0
     if not looked.any():
         return f"without {names}"
@@ -256,7 +263,7 @@ def as_csv(weights: np.ndarray, columns: Sequence[str], rows: Sequence[str]) -> 
 
 
 def layers_as_csv(layers: Sequence[np.ndarray], columns: Sequence[str], rows: Sequence[str]) -> str:
-    """As `as_csv`, of layers (H, T, S) each; layer and head have their numbers in front."""
+    """Return the same for layers, (H, T, S) each; layer and head have their numbers in front."""
     heads = [((layer, head), weights) for layer, each in enumerate(layers) for head, weights in enumerate(each)]
     return _as_csv(["layer", "head"], heads, columns, rows)
 

@@ -24,7 +24,7 @@ FINE = 48  # steps between two places of a smoothed map
 
 
 class Boxes(Protocol):
-    """Where the places of a grid lie on the original picture, such as `regard.data.pictures.decode.Fitted`."""
+    """Boxes of the places of a grid on the original picture, such as `regard.data.pictures.decode.Fitted`."""
 
     def cell(self, row: int, column: int, grid: tuple[int, int]) -> Box: ...
 
@@ -36,7 +36,7 @@ def cover(share: float) -> tuple[Color, float]:
 
 
 def covered(ground: float, share: float) -> Color:
-    """What is seen where a square lies over a pale pixel of brightness `ground` (in bytes)."""
+    """The colour of a square over a pale pixel of brightness `ground` (in bytes)."""
     ink, opacity = cover(share)
     red, green, blue = (round(ground + (part - ground) * opacity) for part in ink)
     return red, green, blue
@@ -46,7 +46,7 @@ MIDDLE = (DARKEST + LIGHTEST) / 2  # the ground on which legends show the scale
 
 
 def edges(boxes: Boxes, grid: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Where columns and rows begin and end on the original picture: (columns + 1,) and (rows + 1,)."""
+    """Borders of columns and rows on the original picture: (columns + 1,) and (rows + 1,)."""
     rows, columns = grid
     across = [boxes.cell(0, column, grid) for column in range(columns)]
     down = [boxes.cell(row, 0, grid) for row in range(rows)]
@@ -125,7 +125,7 @@ def strongest(weights: np.ndarray) -> tuple[int, int] | None:
 
 
 def _places(borders: np.ndarray, pixels: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Which of `count` places between the borders holds the middle of each pixel, and whether any does: (pixels,) each."""
+    """Find which of `count` places between the borders holds the middle of each pixel, and whether any does: (pixels,) each."""
     middles = np.arange(pixels) + 0.5
     along = np.interp(middles, borders, np.linspace(0, count, len(borders)))
     inside = (middles >= borders[0]) & (middles < borders[-1])

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from regard.attention.kernels import KERNELS, Setting
-from regard.errors import UsageError
+from regard.errors import Advice, Option, UsageError
 
 NONE = "reformer's pattern depends on the text; linformer, performer and linear see every pair: they have no pattern"
 
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """Which pairs one kernel sees; `pairs` is None where it refuses, and `settings` then says why."""
+    """The pairs that one kernel sees; `pairs` is None where it refuses, and `settings` then says why."""
 
     name: str
     causal: bool
@@ -29,12 +29,12 @@ class Pattern:
 
     @property
     def share(self) -> float:
-        """Of the pairs that are there to see: all, or those with what came before."""
+        """The share of pairs seen, of all or, if causal, of those with what came before."""
         assert self.pairs is not None
         length = len(self.pairs)
         return float(self.pairs.sum()) / (length * (length + 1) / 2 if self.causal else length**2)
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         seen = {} if self.pairs is None else {"share": self.share, "pairs": self.pairs.astype(int).tolist()}
         return {"name": self.name, "causal": self.causal, "settings": self.settings, **seen}
 
@@ -42,7 +42,9 @@ class Pattern:
 def patterns(length: int) -> list[Pattern]:
     """Every pattern at a length, to both sides and causal, with sizes that fit so small a picture."""
     if length < 2:
-        raise UsageError(f"a pattern needs two positions or more, not {length}; choose --length 64")
+        raise UsageError(
+            f"a pattern needs two positions or more, not {length}", Advice("choose ", Option("length", "64"))
+        )
     root, block = max(2, round(math.sqrt(length))), max(1, length // 16)
     kinds: list[tuple[str, str, dict[str, Any]]] = [
         ("window", "window", {"reach": root // 2, "globals": 2}),

@@ -1,4 +1,4 @@
-"""Where a model looks in a picture: for each word, head or layer, a weight on every place of a grid."""
+"""Maps over a picture: for each word, head or layer, a weight on every place of a grid."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -40,7 +40,7 @@ class Even:
 
 @dataclass(frozen=True, eq=False)  # arrays have no single answer to ==
 class Panel:
-    """How much one word, head or layer weighs each place."""
+    """Weights that one word, head or layer gives each place."""
 
     title: str
     weights: np.ndarray  # (rows, columns), 0 or more
@@ -131,7 +131,7 @@ class PictureMap(Shown):
 
     @property
     def seen(self) -> Box:
-        """What the places cover, in pixels of the picture; it may reach beyond its edges."""
+        """The box that the places cover, in pixels of the picture; it may reach beyond its edges."""
         first = self.boxes.cell(0, 0, self.grid)
         last = self.boxes.cell(self.grid[0] - 1, self.grid[1] - 1, self.grid)
         return first[0], first[1], last[2], last[3]
@@ -143,7 +143,7 @@ class PictureMap(Shown):
         return left > 0.5 or top > 0.5 or right < width - 0.5 or bottom < height - 0.5
 
     def outside(self, panel: Panel) -> float:
-        """How much of a panel's weight lies on places beyond the picture: on the border around it."""
+        """The weight of a panel on places beyond the picture: on the border around it."""
         height, width = self.picture.shape[:2]
         total = 0.0
         for (row, column), weight in np.ndenumerate(panel.weights):
@@ -169,7 +169,7 @@ class PictureMap(Shown):
             raise UsageError(f"{suffix} has the weights as they are; smooth and own_scale are for .png and .svg")
         return super().save(path)
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Everything but the pixels, as JSON holds it."""
         rows, columns = self.grid
         height, width = self.picture.shape[:2]

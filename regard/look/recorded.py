@@ -21,11 +21,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from regard.errors import UsageError
+from regard.errors import Advice, Option, UsageError
 from regard.files import finite
 from regard.look.layers import check_choice
 from regard.look.map import AttentionMap
@@ -93,7 +93,7 @@ def layers_of(calls: Sequence[AttentionCall], text: int | None = None) -> dict[s
     """The weights of each call by its path; a module that was called again has its count behind its path."""
     found: dict[str, np.ndarray] = {}
     for call in calls:
-        times = sum(name.split(" ")[0] == call.path for name in found)
+        times = sum(1 for name in found if name.split(" ")[0] == call.path)
         found[f"{call.path} {times + 1}" if times else call.path] = masked_weights(call, call.row(text))
     return found
 
@@ -134,7 +134,7 @@ class Effective:
 
 
 def effective(call: AttentionCall, row: int = 0) -> Effective:
-    """What a recorded attention mixed in one text of its batch."""
+    """Return the map that a recorded attention really mixed in one text of its batch, beside the exact one."""
     allowed = call.permitted()[row].cpu().numpy()  # (H, T, S)
     mixed = _masked(call.weights()[row].double().cpu().numpy(), allowed)
     measure = "total variation" if call.sums_to_one else "relative L1"
@@ -173,7 +173,9 @@ class EffectiveAttention(Shown):
 
     def __post_init__(self) -> None:
         if not self.layers:
-            raise UsageError("this model has no attention between words to compare; leave out --exact")
+            raise UsageError(
+                "this model has no attention between words to compare", Advice("leave out ", Option("exact"))
+            )
         check_choice(self.layer, self.head, [len(each.map) for each in self.layers])
 
     @property
@@ -181,7 +183,7 @@ class EffectiveAttention(Shown):
         return self.layers if self.layer is None else (self.layers[self.layer],)
 
     def maps(self) -> dict[str, AttentionMap]:
-        """What is shown: effective, and where there is an exact map, exact and difference."""
+        """The maps that are shown: effective, and where there is an exact map, exact and difference."""
         found = {"effective": self._mean(lambda each: each.map)}
         if all(each.exact is not None for each in self.chosen):
             found["exact"] = self._mean(lambda each: each.exact)  # type: ignore[return-value, arg-type]
@@ -189,7 +191,7 @@ class EffectiveAttention(Shown):
         return found
 
     def difference(self) -> float | None:
-        """Of what is shown: one head's, or the mean over heads."""
+        """The distance from exact attention: one head's, or the mean over heads."""
         found = [each.differences if self.head is None else each.differences[self.head :][:1] for each in self.chosen]
         values = np.concatenate(found)
         return float(values.mean()) if values.size else None
@@ -210,7 +212,7 @@ class EffectiveAttention(Shown):
 
     @property
     def sentence(self) -> str:
-        """How far apart the maps are."""
+        """The distance between the maps in words."""
         difference = self.difference()
         if difference is None:
             return NO_EXACT
@@ -220,14 +222,14 @@ class EffectiveAttention(Shown):
         """Every layer and head; the figure has what is chosen."""
         return json.dumps(finite(self.data()), indent=2, ensure_ascii=False) + "\n"
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         return {"columns": list(self.columns), "rows": list(self.rows), "layers": [_data(each) for each in self.layers]}
 
     def _alternative(self) -> str:
         return self.title
 
 
-def _data(each: Effective) -> dict[str, Any]:
+def _data(each: Effective) -> dict[str, object]:
     return {
         "path": each.path,
         "role": each.role,

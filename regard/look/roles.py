@@ -44,7 +44,7 @@ class WordLinks:
 
 @dataclass(frozen=True, eq=False)
 class Looked:
-    """Where the heads of one attention looked in one text."""
+    """Maps of the heads of one attention on one text."""
 
     weights: np.ndarray  # (H, T, S), nothing where it was not allowed
     allowed: np.ndarray  # (T, S)
@@ -82,7 +82,7 @@ def breadth(looked: Looked) -> Sums | None:
 
 
 def alignment(looked: Looked, late: int = 0) -> Sums | None:
-    """How many target words have their most attended source word among those that they are linked to.
+    """Count the target words whose most attended source word is among those that they are linked to.
 
     Rows of a map write their words; `late` 1 asks where the query looks that has just read the word. The weight of a
     word is the sum over its pieces, and the mean over the pieces of who looks. Special tokens are no words.
@@ -121,7 +121,7 @@ def offsets_of(looked: Looked | None, heads: int) -> np.ndarray:
 
 
 def own_place(looked: Looked) -> np.ndarray:
-    """Where in the columns each query stands: (T, 1)."""
+    """Places of the queries among the columns: (T, 1)."""
     rows, columns = len(looked.rows), len(looked.columns)
     return (
         np.arange(rows)[:, None] if rows == columns else np.rint(np.arange(rows) * columns / rows).astype(int)[:, None]
@@ -129,7 +129,7 @@ def own_place(looked: Looked) -> np.ndarray:
 
 
 def flags(labels: Sequence[str], of: Callable[[str], bool]) -> np.ndarray:
-    """Of which labels something is true."""
+    """Mark the labels of which something is true."""
     return np.array([of(label) for label in labels], dtype=bool)
 
 
@@ -252,7 +252,7 @@ IMPLIED = ("nearby",)  # by each rule of one place within its reach
 
 @dataclass(frozen=True)
 class Measure:
-    """What one rule measured of one head."""
+    """The value that one rule measured of one head, beside that of an even map."""
 
     value: float
     chance: float  # what an even map gives
@@ -297,7 +297,7 @@ class Tally:
             self._offsets = self._offsets + offsets_of(looked, self.heads)
 
     def measures(self, head: int) -> dict[str, Measure]:
-        """Of every rule that had something to measure."""
+        """Measures of every rule that had something to measure."""
         return {
             rule.name: measure(rule, float(value[head]) / queries, chance / queries, queries)
             for rule in rules_for(self.role)
@@ -312,7 +312,7 @@ class Tally:
 
 
 def measure(rule: Rule | str, value: float, chance: float, queries: int) -> Measure:
-    """What was measured elsewhere, as the measure of a rule."""
+    """Return a value that was measured elsewhere as the measure of a rule."""
     rule = RULES[rule] if isinstance(rule, str) else rule
     return Measure(value, chance, queries, rule.threshold)
 

@@ -1,4 +1,4 @@
-"""Where a model looked in one text: all layers and heads of one role, the other roles beside it, and all heads at a glance.
+"""Attention on one text: all layers and heads of one role, the other roles beside it, and all heads at a glance.
 
 Attention rollout (Abnar & Zuidema 2020, "Quantifying attention flow in transformers", eq. 1, with the residual connection
 of section 3) tells how much of each token is in each vector above a stack of attentions:
@@ -14,12 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from regard.brief import brief, quoted
-from regard.errors import RegardError, UsageError
+from regard.errors import Advice, Option, RegardError, UsageError
 from regard.files import finite, write_json
 from regard.look.layers import check_choice
 from regard.look.lines import Lines
@@ -58,7 +57,7 @@ class SentenceAttention:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """Which attentions there are: "cross", "self", "causal", "pool"."""
+        """The roles of attention that there are: "cross", "self", "causal", "pool"."""
         return tuple(self._every())
 
     def of(self, role: str | None) -> SentenceAttention:
@@ -104,8 +103,8 @@ class SentenceAttention:
             found = self._named(whole, f"rollout of the last layer over {len(encoder)} encoder layers")
         else:
             raise UsageError(
-                f"rollout goes through layers of self-attention, and behind this {self._name} there are none; "
-                "look at the map instead: --as map"
+                f"rollout goes through layers of self-attention, and behind this {self._name} there are none",
+                Advice("look at the map instead: ", Option("as", "map")),
             )
         return AttentionMap(found.weights, found.columns, found.rows, found.title, (*found.notes, note))
 
@@ -127,7 +126,7 @@ class SentenceAttention:
         return self.map().png(path)
 
     def data(self) -> dict[str, object]:
-        """As JSON holds it, NaN where a cell is masked."""
+        """Everything as JSON holds it, NaN where a cell is masked."""
         return {
             "source": list(self.source),
             "target": list(self.target),
@@ -148,7 +147,7 @@ class SentenceAttention:
         return NAMES.get(self.role, self.role)
 
     def _every(self) -> dict[str, SentenceAttention]:
-        """Of each role that there is."""
+        """This attention and the others, by role."""
         return {**({self.role: self} if self.layers else {}), **self.others}
 
     def _all(self) -> str:
@@ -157,7 +156,7 @@ class SentenceAttention:
 
     def _heads(self) -> list[np.ndarray]:
         if not self.layers and self.others:
-            raise UsageError(f"there is no {self._name} here; choose a role that there is: {', '.join(self.others)}")
+            raise UsageError(f"there is no {self._name} here", f"choose a role that there is: {', '.join(self.others)}")
         if not self.layers:
             raise UsageError("this model has no attention to look at; regard summary shows what it is made of")
         return list(self.layers.values())  # each (H, T, S)
@@ -195,27 +194,27 @@ class AllHeads(Shown):
 
     @property
     def heads(self) -> int:
-        """Of the layer that has most."""
+        """The number of heads of the layer that has most."""
         return max(len(each) for each in self.layers.values())
 
     def words(self) -> AllHeads:
-        """As `AttentionMap.words`."""
+        """Join pieces into words, as `AttentionMap.words`."""
         return self._split(self._whole().words())
 
     def hide(self, specials: bool = True, labels: Sequence[str] = ()) -> AllHeads:
-        """As `AttentionMap.hide`; what the hidden tokens had is told of all heads together."""
+        """Hide tokens, as `AttentionMap.hide`; what the hidden tokens had is told of all heads together."""
         return self._split(self._whole().hide(specials, labels))
 
     def _whole(self) -> AttentionMap:
         weights = np.concatenate(list(self.layers.values()))  # (L H, T, S)
         return AttentionMap(weights, self.columns, self.rows, self.title, self.notes)
 
-    def _split(self, map: AttentionMap) -> AllHeads:
+    def _split(self, attention: AttentionMap) -> AllHeads:
         ends = np.cumsum([len(each) for each in self.layers.values()])[:-1]
-        layers = dict(zip(self.layers, np.split(map.weights, ends), strict=True))
-        return AllHeads(layers, map.columns, map.rows, map.title, map.notes)
+        layers = dict(zip(self.layers, np.split(attention.weights, ends), strict=True))
+        return AllHeads(layers, attention.columns, attention.rows, attention.title, attention.notes)
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Everything as strict JSON holds it; a masked cell is null."""
         layers = {name: weights.tolist() for name, weights in self.layers.items()}
         return finite(
@@ -249,7 +248,7 @@ CROSS = (
 
 
 def rollout(layers: Sequence[np.ndarray]) -> np.ndarray:
-    """Of self-attentions (H, T, T), from the first to the last: (T, T), NaN where nothing can come from."""
+    """Attention rollout of self-attentions (H, T, T), from the first to the last: (T, T), NaN where nothing can come from."""
     size = layers[0].shape[-1]
     mixed = reached = np.eye(size)
     for heads in layers:
@@ -259,7 +258,7 @@ def rollout(layers: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def cross_rollout(cross: np.ndarray, encoder: Sequence[np.ndarray]) -> np.ndarray:
-    """Of a decoder's look (H, T, S) at an encoder of self-attentions (H, S, S): (T, S)."""
+    """Attention rollout of a decoder's look (H, T, S) through an encoder's self-attentions (H, S, S): (T, S)."""
     inside = rollout(encoder)
     reached = (~np.isnan(cross)).any(axis=0) @ (~np.isnan(inside)).astype(float) > 0
     return np.where(reached, mean_of_heads(cross) @ np.nan_to_num(inside), np.nan)

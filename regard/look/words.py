@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -78,7 +78,7 @@ class WeighedText(Shown):
 
     @property
     def outside(self) -> float:
-        """How much weight lies on pieces without characters."""
+        """The weight that lies on pieces without characters."""
         pieces = zip(self.spans, self.weights, strict=True)
         return math.fsum(weight for (start, end), weight in pieces if start == end and not math.isnan(weight))
 
@@ -118,7 +118,7 @@ class WeighedText(Shown):
             return start, end
         return end - len(inside.lstrip()), start + len(inside.rstrip())
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Everything as strict JSON holds it; a piece that was not weighed has null."""
         pieces = [
             {"start": start, "end": end, "text": self.text[start:end], "weight": weight}

@@ -136,7 +136,7 @@ def _draw_counts(axes: Axes, counts: np.ndarray, shares: np.ndarray, layout: Lay
 
 
 def _draw_recall(axes: Axes, counts: np.ndarray, shares: np.ndarray, layout: Layout) -> None:
-    """How many of each label were found, behind its row, and of all, under the rows."""
+    """Write how many of each label were found, behind its row, and of all, under the rows."""
     edge = len(counts) + (layout.letters * 3.4 / POINTS + 0.06) / layout.cell  # where the numbers end
     for row in range(0, len(counts), layout.stride):
         share = shares[row, row]

@@ -78,7 +78,7 @@ def series(log: Sequence[Row], kind: str, key: str) -> tuple[np.ndarray, np.ndar
 
 
 def measures(log: Sequence[Row]) -> list[str]:
-    """What validations measured that has no place in the panels of loss and scores, in the order of the rows."""
+    """Names of measures of the validations without a place in the panels of loss and scores, in the order of the rows."""
     found: dict[str, None] = {}
     for row in log:
         if row.get("kind") == "valid":
@@ -179,7 +179,7 @@ def _mark(axes: Axes, point: tuple[float, float] | None, color: str, *, digits: 
 
 @dataclass(frozen=True)
 class Panel:
-    """What a panel shows: (kind of row, key) of each line, its height in inches, and who draws it."""
+    """The content of a panel: (kind of row, key) of each line, its height in inches, and who draws it."""
 
     lines: tuple[tuple[str, str], ...]
     height: float

@@ -1,4 +1,4 @@
-"""Which installed fonts can draw a label, and what to write when none can.
+"""Fonts for labels: the installed ones that can draw a text, and what to write when none can.
 
 matplotlib draws an empty box for a character that its fonts lack. Here every character finds a font that has it, or is
 written by its number, so that a reader without Chinese fonts still sees which character was meant. Text from right to

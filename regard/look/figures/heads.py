@@ -64,8 +64,8 @@ def draw_all_heads(heads: AllHeads) -> Figure:
     stand(placed, figure, Bbox([[0, 0], [1, 1]]))
     readable = layout.cell >= READABLE
     for axes, (left, above, _, _) in placed[: len(everything)]:
-        map = AttentionMap(everything[0], heads.columns, heads.rows)
-        draw_labels(axes, map, layout, left=readable and left == 0, above=readable and above == 0)
+        attention = AttentionMap(everything[0], heads.columns, heads.rows)
+        draw_labels(axes, attention, layout, left=readable and left == 0, above=readable and above == 0)
     _name(placed, layers, figure)
     fit_page(figure, placed, heads.title, heads.notes if readable else (*heads.notes, _explained(heads)))
     return figure
@@ -207,7 +207,7 @@ def _draw_head(axes: Axes, head: Head, place: tuple[float, float], top: float, f
 
 
 def _number(head: Head) -> str:
-    """As short as a cell is wide: beside the name of a rule that does not hold there is no room for what is even."""
+    """Shorten a number to a cell: beside the name of a rule that does not hold there is no room for the even map."""
     return head.number() if head.rules else head.number().split(" (")[0]
 
 

@@ -129,7 +129,7 @@ def _draw_ticks(axes: Axes, order: np.ndarray, in_order: bool) -> None:
 
 
 def _draw_greatest(axes: Axes, greatest: np.ndarray) -> None:
-    """Which channels are dark, the greatest first, in the corner above."""
+    """Name the dark channels, the greatest first, in the corner above."""
     text = "greatest: " + ", ".join(str(channel) for channel in greatest)
     axes.text(1.0, 1.02, text, transform=axes.transAxes, ha="right", va="bottom", fontsize=8, color=GREATEST)
 
@@ -212,7 +212,7 @@ def save_mixing(
 
 
 def chosen(rows: int, grid: tuple[int, int]) -> list[list[int | None]]:
-    """Which rows of a matrix are shown, and where: output places as they lie, at most seven a side; else in order."""
+    """Choose the rows of a matrix to show: output places as they lie, at most seven a side; else in order."""
     if rows == grid[0] * grid[1]:
         down, across = (_spread(side) for side in grid)
         return [[row * grid[1] + column for column in across] for row in down]
@@ -282,8 +282,8 @@ def _dot(rows: int, grid: tuple[int, int], size: float) -> float:
 
 
 def _says(rows: int, grid: tuple[int, int], size: float) -> str:
-    """What the small pictures are."""
-    shown = sum(row is not None for line in chosen(rows, grid) for row in line)
+    """Say what the small pictures are."""
+    shown = sum(1 for line in chosen(rows, grid) for row in line if row is not None)
     some = f"{shown} of {rows}" if shown < rows else f"{shown}"
     if rows != grid[0] * grid[1]:
         return f"{some} hidden units"

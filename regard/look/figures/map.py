@@ -38,7 +38,7 @@ CAPTION = 0.24  # inches for the name of a head under its panel
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the panels stand, and how large a cell and its letters are."""
+    """Places of the panels, and sizes of a cell and its letters."""
 
     across: int  # panels side by side
     cell: float  # inches
@@ -74,22 +74,22 @@ class Layout:
 Placed = list[tuple[Axes, tuple[float, float, float, float]]]
 
 
-def draw_map(map: AttentionMap) -> Figure:
+def draw_map(attention: AttentionMap) -> Figure:
     """The figure of a map (T, S), or of all its heads (H, T, S) on one colour scale."""
-    heads = map.weights if map.weights.ndim == 3 else map.weights[None]  # (H, T, S)
+    heads = attention.weights if attention.weights.ndim == 3 else attention.weights[None]  # (H, T, S)
     figure = Figure(dpi=DPI, facecolor="white")
     FigureCanvasAgg(figure)
-    layout, top = Layout.of(*heads.shape), scale_top(map.weights)
+    layout, top = Layout.of(*heads.shape), scale_top(attention.weights)
     placed: Placed = [(figure.add_axes((0, 0, 1, 1)), layout.place(index)) for index in range(len(heads))]
     for index, (axes, _) in enumerate(placed):
         draw_cells(axes, heads[index], top, layout, len(heads))
-        if map.weights.ndim == 3:
+        if attention.weights.ndim == 3:
             axes.set_xlabel(f"head {index}", fontsize=9, color=TEXT, labelpad=4)
-    placed += draw_legend(figure, layout, placed, top, masked=bool(np.isnan(map.weights).any()))
+    placed += draw_legend(figure, layout, placed, top, masked=bool(np.isnan(attention.weights).any()))
     stand(placed, figure, Bbox([[0, 0], [1, 1]]))
     for index in range(len(heads)):
-        draw_labels(placed[index][0], map, layout, left=index % layout.across == 0, above=index < layout.across)
-    fit_page(figure, placed, map.title, map.notes)
+        draw_labels(placed[index][0], attention, layout, left=index % layout.across == 0, above=index < layout.across)
+    fit_page(figure, placed, attention.title, attention.notes)
     return figure
 
 
@@ -123,14 +123,18 @@ def hatched(axes: Axes) -> Rectangle:
     return ground
 
 
-def draw_labels(axes: Axes, map: AttentionMap, layout: Layout, left: bool, above: bool) -> None:
+def draw_labels(axes: Axes, attention: AttentionMap, layout: Layout, left: bool, above: bool) -> None:
     """Tokens on the left and above, as many as can be read; those wider than their cell are turned."""
     if left:
-        labels, families = _prepared(map.rows, layout.stride)
-        axes.set_yticks(np.arange(0, len(map.rows), layout.stride) + 0.5, labels, parse_math=False, family=families)
+        labels, families = _prepared(attention.rows, layout.stride)
+        axes.set_yticks(
+            np.arange(0, len(attention.rows), layout.stride) + 0.5, labels, parse_math=False, family=families
+        )
     if above:
-        labels, families = _prepared(map.columns, layout.stride)
-        axes.set_xticks(np.arange(0, len(map.columns), layout.stride) + 0.5, labels, parse_math=False, family=families)
+        labels, families = _prepared(attention.columns, layout.stride)
+        axes.set_xticks(
+            np.arange(0, len(attention.columns), layout.stride) + 0.5, labels, parse_math=False, family=families
+        )
         _turn(axes.get_xticklabels(), layout)
 
 
@@ -229,14 +233,16 @@ def draw_side_by_side(panels: Sequence[Panel], title: str = "") -> Figure:
     if not maps:
         raise RegardError("none of the models has attention to look at")
     layout = _layout(maps, len(panels))
-    top = max(scale_top(map.weights) for map in maps)
+    top = max(scale_top(attention.weights) for attention in maps)
     axes = [figure.add_axes((0, 0, 1, 1)) for _ in panels]
     sizes = [_size(panel.map or maps[0], layout.cell) for panel in panels]
     stand([(each, (0.0, 0.0, *size)) for each, size in zip(axes, sizes, strict=True)], figure, WHOLE)
     for each, panel in zip(axes, panels, strict=True):
         _draw_panel(each, panel, top, layout)
     placed = _in_lines(axes, sizes, figure)
-    placed += draw_legend(figure, layout, placed, top, masked=any(np.isnan(map.weights).any() for map in maps))
+    placed += draw_legend(
+        figure, layout, placed, top, masked=any(np.isnan(attention.weights).any() for attention in maps)
+    )
     stand(placed, figure, WHOLE)
     fit_page(figure, placed, title)
     return figure
@@ -244,14 +250,14 @@ def draw_side_by_side(panels: Sequence[Panel], title: str = "") -> Figure:
 
 def _layout(maps: Sequence[AttentionMap], count: int) -> Layout:
     """One size of cell for all, so that the whole is about as wide as a page."""
-    columns = max(len(map.columns) for map in maps)
-    rows = max(len(map.rows) for map in maps)
+    columns = max(len(attention.columns) for attention in maps)
+    rows = max(len(attention.rows) for attention in maps)
     cell = min(max(WIDEST / (min(count, 3) * (columns + 5)), SMALLEST_CELL), LARGEST_CELL, 30.0 / max(rows, columns))
     return Layout(count, cell, columns * cell, rows * cell, rows * cell)
 
 
-def _size(map: AttentionMap, cell: float) -> tuple[float, float]:
-    return len(map.columns) * cell, len(map.rows) * cell
+def _size(attention: AttentionMap, cell: float) -> tuple[float, float]:
+    return len(attention.columns) * cell, len(attention.rows) * cell
 
 
 def _draw_panel(axes: Axes, panel: Panel, top: float, layout: Layout) -> None:

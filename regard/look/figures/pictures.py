@@ -39,7 +39,7 @@ BAR, SWATCH = 1.5, 0.13  # inches of the scale, and of what explains the rest
 
 @dataclass(frozen=True)
 class Tiles:
-    """Where the panels stand; all lengths in inches."""
+    """Places of the panels; all lengths in inches."""
 
     across: int
     width: float  # of a picture
@@ -61,7 +61,7 @@ class Tiles:
 
 
 def best_across(count: int) -> int:
-    """How many panels stand side by side: the most that leave the fewest places empty."""
+    """The number of panels side by side: the most that leave the fewest places empty."""
     if count <= MOST_ACROSS:
         return count
     return min(range(4, MOST_ACROSS + 1), key=lambda across: (-count % across, -across))
@@ -83,20 +83,22 @@ class Scaled:
 Item = tuple[float, Callable[[Axes, float, float], None]]  # a part of the legend: how wide it is, and who draws it
 
 
-def draw_pictures(map: PictureMap, *, smooth: bool, own_scale: bool) -> Figure:
+def draw_pictures(picture_map: PictureMap, *, smooth: bool, own_scale: bool) -> Figure:
     """Heading, panels and legend under each other."""
-    families = families_of(map.title, map.caption, *(panel.name + panel.note for panel in map.panels))
+    families = families_of(
+        picture_map.title, picture_map.caption, *(panel.name + panel.note for panel in picture_map.panels)
+    )
     name, quiet = Pen(10.0, families), Pen(8.0, families, color=QUIET)
-    noted = any(map.note(panel) for panel in map.panels)
-    aspect = map.picture.shape[1] / map.picture.shape[0]
-    tiles = Tiles.of(len(map.panels) + 1, aspect, name.pitch + (quiet.pitch if noted else 0.0))
-    items = _legend_items(map, quiet, smooth, own_scale)
+    noted = any(picture_map.note(panel) for panel in picture_map.panels)
+    aspect = picture_map.picture.shape[1] / picture_map.picture.shape[0]
+    tiles = Tiles.of(len(picture_map.panels) + 1, aspect, name.pitch + (quiet.pitch if noted else 0.0))
+    items = _legend_items(picture_map, quiet, smooth, own_scale)
     width = max(tiles.all_across, max(wide for wide, _ in items))
     lines = flow(items, width)
-    title = heading(map.title, map.caption, families, width)
-    below = heading_height(title) + math.ceil((len(map.panels) + 1) / tiles.across) * tiles.line
+    title = heading(picture_map.title, picture_map.caption, families, width)
+    below = heading_height(title) + math.ceil((len(picture_map.panels) + 1) / tiles.across) * tiles.line
     figure, axes = sheet(width, below + len(lines) * quiet.pitch)
-    _draw_panels(axes, map, tiles, write_heading(axes, title), (name, quiet), smooth, own_scale)
+    _draw_panels(axes, picture_map, tiles, write_heading(axes, title), (name, quiet), smooth, own_scale)
     for number, line in enumerate(lines):
         x = 0.0
         for wide, drawn in line:
@@ -106,18 +108,24 @@ def draw_pictures(map: PictureMap, *, smooth: bool, own_scale: bool) -> Figure:
 
 
 def _draw_panels(
-    axes: Axes, map: PictureMap, tiles: Tiles, start: float, pens: tuple[Pen, Pen], smooth: bool, own_scale: bool
+    axes: Axes,
+    picture_map: PictureMap,
+    tiles: Tiles,
+    start: float,
+    pens: tuple[Pen, Pen],
+    smooth: bool,
+    own_scale: bool,
 ) -> None:
     """The picture, and each panel over it, from `start` downwards."""
-    small = resized(map.picture, round(tiles.width * DPI), round(tiles.height * DPI))
-    (high, wide), (height, width) = small.shape[:2], map.picture.shape[:2]
-    boxes = Scaled(map.boxes, wide / width, high / height)
+    small = resized(picture_map.picture, round(tiles.width * DPI), round(tiles.height * DPI))
+    (high, wide), (height, width) = small.shape[:2], picture_map.picture.shape[:2]
+    boxes = Scaled(picture_map.boxes, wide / width, high / height)
     _draw_tile(axes, tiles, 0, start, pens, ("picture", f"{width} × {height}", ""), small)
-    for number, panel in enumerate(map.panels, start=1):
-        top = scale_of(panel, map.top, own_scale)
+    for number, panel in enumerate(picture_map.panels, start=1):
+        top = scale_of(panel, picture_map.top, own_scale)
         weights = np.zeros_like(panel.weights) if panel.even else panel.weights
-        pixels = laid_over(small, boxes, weights, top, smooth=smooth, colored=map.colored)
-        _draw_tile(axes, tiles, number, start, pens, (panel.name, panel.value, map.note(panel)), pixels)
+        pixels = laid_over(small, boxes, weights, top, smooth=smooth, colored=picture_map.colored)
+        _draw_tile(axes, tiles, number, start, pens, (panel.name, panel.value, picture_map.note(panel)), pixels)
 
 
 def scale_of(panel: Panel, top: float, own_scale: bool) -> float:
@@ -161,15 +169,15 @@ def flow(items: list[Item], width: float) -> list[list[Item]]:
     return lines
 
 
-def _legend_items(map: PictureMap, pen: Pen, smooth: bool, own_scale: bool) -> list[Item]:
+def _legend_items(picture_map: PictureMap, pen: Pen, smooth: bool, own_scale: bool) -> list[Item]:
     """The scale, and whatever else the panels show."""
-    items = [] if map.even else [_scale(pen, "the panel's greatest" if own_scale else f"{map.top:g}")]
-    if any(strongest(panel.weights) for panel in map.panels if not panel.even):
+    items = [] if picture_map.even else [_scale(pen, "the panel's greatest" if own_scale else f"{picture_map.top:g}")]
+    if any(strongest(panel.weights) for panel in picture_map.panels if not panel.even):
         items.append(_swatch(pen, np.full((1, 1, 3), covered(MIDDLE, 0.3), dtype=np.uint8), "greatest weight", True))
-    if map.cut:
+    if picture_map.cut:
         stripes = np.repeat(hatched(np.full((21, 21), MIDDLE))[..., None], 3, axis=2).astype(np.uint8)
         items.append(_swatch(pen, stripes, "not seen by the model", False))
-    items.append(_words(pen, f"{map.grid[0]} × {map.grid[1]} places"))
+    items.append(_words(pen, f"{picture_map.grid[0]} × {picture_map.grid[1]} places"))
     return [*items, _words(pen, "smoothed between the places")] if smooth else items
 
 

@@ -34,11 +34,11 @@ PITCH = 1.75  # from line to line, in sizes of the letters
 SAMPLE = "|"  # stands on both sides of what is measured, whose own spaces at the ends would else not count
 
 
-def render(figure: Figure, format: str) -> bytes:
-    """The figure as a file of that format, png or svg."""
+def render(figure: Figure, kind: str) -> bytes:
+    """Return the bytes of the figure as a file of that kind, png or svg."""
     file = io.BytesIO()
     # an SVG would carry the date of its making; without it the same map gives the same picture
-    figure.savefig(file, format=format, dpi=DPI, metadata={"Date": None} if format == "svg" else None)
+    figure.savefig(file, format=kind, dpi=DPI, metadata={"Date": None} if kind == "svg" else None)
     return file.getvalue()
 
 
@@ -62,7 +62,7 @@ class Pen:
 
     @cached_property
     def ruler(self) -> Callable[[str], float]:
-        """How wide a text is, in inches."""
+        """A function that measures the width of a text in inches."""
         font = FontProperties(family=self.families, size=self.size, weight=self.strength)
         renderer = FigureCanvasAgg(Figure(dpi=DPI)).get_renderer()
 
@@ -154,7 +154,7 @@ GRID = "#e6e9ec"
 LONGEST_NAME = 40  # characters of a name in a legend
 
 
-def style(number: int) -> dict[str, Any]:
+def style(number: int) -> dict[str, Any]:  # as keywords of matplotlib
     """Colour and marker of the line with that number. There are as many pairs as a figure could ever show."""
     return {"color": COLORS[number % len(COLORS)], "marker": MARKERS[number % len(MARKERS)]}
 
@@ -178,7 +178,7 @@ def tidy(axes: Axes) -> None:
 
 
 def legend(figure: Figure, axes: Axes) -> None:
-    """Which line is whose, above everything, in rows that fit the width."""
+    """Name the lines above everything, in rows that fit the width."""
     handles, labels = axes.get_legend_handles_labels()
     longest = max(map(len, labels), default=1)
     across = max(1, min(len(labels), int(figure.get_figwidth() / (0.5 + 0.082 * longest))))

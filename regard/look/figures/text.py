@@ -85,7 +85,7 @@ def lines_of(
 
 
 def _letters(text: str, owners: Sequence[int], families: list[str]) -> list[str]:
-    """What to draw for each character: joined to its neighbours where the fonts have that, by its number where not."""
+    """Forms to draw for each character: joined to its neighbours where the fonts have that, by its number where not."""
     forms = joined(text, owners)
     known = {each: _glyph(each, families) for each in {*text, *forms}}
     return [known[form] if known[form] == form else known[each] for each, form in zip(text, forms, strict=True)]
@@ -165,7 +165,7 @@ def _corners(left: float, top: float, width: float, height: float) -> list[tuple
 
 
 def _notes(weighed: WeighedText, left: int) -> str:
-    """What stands behind the scale: its top, and all that the colours do not say."""
+    """The words behind the scale: its top, and all that the colours do not say."""
     notes = [f" {weighed.top:g}"]
     notes += ["grey: not weighed"] if weighed.unweighed else []
     notes += [f"{weighed.outside:.2g} outside the text"] if weighed.outside else []

@@ -95,7 +95,7 @@ def heads_fragment(report: HeadReport) -> str:
 
 
 def _alt(report: HeadReport) -> str:
-    named = sum(bool(head.rules) for head in report.heads)
+    named = sum(1 for head in report.heads if head.rules)
     return f"a grid of {len(report.heads)} heads, of which {named} meet a rule"
 
 
@@ -133,22 +133,18 @@ def _columns(report: HeadReport, role: str) -> list[str]:
 
 
 def _heads_table(report: HeadReport, role: str) -> Table:
-    rules, marked, removed = _columns(report, role), report.marked(), report.loss is not None
+    rules, marked = _columns(report, role), report.marked()
+    first = [] if report.loss is None else ["loss without it"]  # a column before those of the rules
     layers: dict[int, list[Row]] = {}
     for head in report.of(role):
-        best = frozenset(place + removed for place, name in enumerate(rules) if name in head.rules)
+        removed = [] if report.loss is None else [_removed(head)]
+        best = frozenset(place for place, name in enumerate(rules, len(first)) if name in head.rules)
         if (head.role, head.layer, head.head) in marked:
             best |= {0}
-        layers.setdefault(head.layer, []).append(
-            Row(
-                f"head {head.head}",
-                [_removed(head)][:removed] + [_value(head, name) for name in rules],
-                head.rule,
-                best,
-            )
-        )
+        cells = [*removed, *(_value(head, name) for name in rules)]
+        layers.setdefault(head.layer, []).append(Row(f"head {head.head}", cells, head.rule, best))
     return Table(
-        [*["loss without it"][:removed], *rules],
+        [*first, *rules],
         [Group(f"layer {layer}", rows) for layer, rows in layers.items()],
         "Each number is the mean weight on what the rule names (of broad: entropy, of alignment: share of words); bold: the "
         "rule holds, or the head is among those that matter most.",

@@ -162,7 +162,7 @@ def _cut(label: str) -> str:
 
 
 def _middles(count: int, most: int) -> list[float]:
-    """Where words stand, from the top: the shorter sentence spread out a little, in the middle of the longer."""
+    """Places of words, from the top: the shorter sentence spread out a little, in the middle of the longer."""
     pitch = min(most / count, 1.6) * PITCH
     start = 26 + (most * PITCH - pitch * count) / 2
     return [round(start + pitch * (place + 0.5), 1) for place in range(count)]

@@ -33,17 +33,17 @@ TALLEST_LABEL = 14  # of a column, in lines
 WIDEST_LABEL = 24  # of a row, in characters, but at most a third of the terminal
 
 
-def draw_map(map: AttentionMap, width: int, colored: bool) -> Text:
+def draw_map(attention: AttentionMap, width: int, colored: bool) -> Text:
     """The whole map: title, a grid for each head and panel, and the legend."""
-    top = scale_top(map.weights)
-    heads = map.weights if map.weights.ndim == 3 else map.weights[None]  # (H, T, S)
-    names = [f"head {index}" for index in range(len(heads))] if map.weights.ndim == 3 else [""]
-    lines = [Text(_cut(visible_title(map.title), width), style="bold")] if map.title else []
+    top = scale_top(attention.weights)
+    heads = attention.weights if attention.weights.ndim == 3 else attention.weights[None]  # (H, T, S)
+    names = [f"head {index}" for index in range(len(heads))] if attention.weights.ndim == 3 else [""]
+    lines = [Text(_cut(visible_title(attention.title), width), style="bold")] if attention.title else []
     for weights, name in zip(heads, names, strict=True):
         lines += [Text(name, style="italic")] if name else []
-        lines += _panels(map, weights / top, width, colored)
-    lines += [Text(), _legend(top, colored, masked=bool(np.isnan(map.weights).any()))]
-    lines += told(map.notes, width)
+        lines += _panels(attention, weights / top, width, colored)
+    lines += [Text(), _legend(top, colored, masked=bool(np.isnan(attention.weights).any()))]
+    lines += told(attention.notes, width)
     return Text("\n", no_wrap=True, overflow="ignore").join(lines)
 
 
@@ -54,7 +54,7 @@ def told(notes: Sequence[str], width: int) -> list[Text]:
 
 
 def written(drawn: RenderableType, width: int, color: bool) -> str:
-    """What rich would print, as text: with its colours as escape codes, or without any."""
+    """Return as text what rich would print: with its colours as escape codes, or without any."""
     if isinstance(drawn, Text):
         return ansi(drawn) if color else drawn.plain
     file = io.StringIO()
@@ -94,15 +94,15 @@ def draw_formation(formation: Formation, width: int, colored: bool) -> Group:
     return Group(table, Text(meaning, style="dim"), "", last, formation.sentence)
 
 
-def _panels(map: AttentionMap, shares: np.ndarray, width: int, colored: bool) -> Iterator[Text]:
+def _panels(attention: AttentionMap, shares: np.ndarray, width: int, colored: bool) -> Iterator[Text]:
     """The grid (T, S), cut into as few panels of columns as fit the width, all about equally wide."""
     widest = max(1, min(WIDEST_LABEL, width // 3))
-    labels = [_cut(visible(row), widest) for row in map.rows]
+    labels = [_cut(visible(row), widest) for row in attention.rows]
     margin = max(cell_len(label) for label in labels)
     fitting = max(1, (width - margin - 1) // 2)
-    panels = math.ceil(len(map.columns) / fitting)
-    for part in np.array_split(np.arange(len(map.columns)), panels):
-        for header in _header([visible(map.columns[index]) for index in part]):
+    panels = math.ceil(len(attention.columns) / fitting)
+    for part in np.array_split(np.arange(len(attention.columns)), panels):
+        for header in _header([visible(attention.columns[index]) for index in part]):
             yield Text(" " * (margin + 1) + header)
         for label, row in zip(labels, shares[:, part], strict=True):
             cells = [_cell(share, colored) for share in row]

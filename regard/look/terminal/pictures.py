@@ -20,20 +20,20 @@ GAP = 2  # characters between panels
 WIDEST_NAME = 24
 
 
-def draw_pictures(map: PictureMap, width: int, colored: bool) -> Text:
+def draw_pictures(picture_map: PictureMap, width: int, colored: bool) -> Text:
     """Title, caption, as many panels side by side as fit the width, the strongest places, and the legend."""
-    lines = [Text(_cut(visible_title(map.title), width), style="bold")] if map.title else []
-    lines += [Text(_cut(visible_title(map.caption), width), style="italic")] if map.caption else []
+    lines = [Text(_cut(visible_title(picture_map.title), width), style="bold")] if picture_map.title else []
+    lines += [Text(_cut(visible_title(picture_map.caption), width), style="italic")] if picture_map.caption else []
     lines += [Text()] if lines else []
-    cell = 2 if 2 * map.grid[1] <= width else 1  # characters; two are about square
-    tiles = [_thumbnail(map, cell)] if colored else []
-    tiles += [_panel(panel, map.top, cell, colored) for panel in map.panels]
-    across = max(1, (width + GAP) // (cell * map.grid[1] + GAP))
+    cell = 2 if 2 * picture_map.grid[1] <= width else 1  # characters; two are about square
+    tiles = [_thumbnail(picture_map, cell)] if colored else []
+    tiles += [_panel(panel, picture_map.top, cell, colored) for panel in picture_map.panels]
+    across = max(1, (width + GAP) // (cell * picture_map.grid[1] + GAP))
     for start in range(0, len(tiles), across):
         for parts in zip(*tiles[start : start + across], strict=True):
             lines.append(Text(" " * GAP).join(parts))
         lines.append(Text())
-    lines += [*_strongest(map, width), Text(), _legend(map, colored)]
+    lines += [*_strongest(picture_map, width), Text(), _legend(picture_map, colored)]
     return Text("\n", no_wrap=True, overflow="ignore").join(lines)
 
 
@@ -56,11 +56,13 @@ def _block(share: float, cell: int, colored: bool) -> Text:
     return Text(SHADES[min(int(share * len(SHADES)), len(SHADES) - 1)] * cell)
 
 
-def _thumbnail(map: PictureMap, cell: int) -> list[Text]:
-    """What the model saw, two pixels in a character, as large as a panel."""
-    rows, columns = map.grid
-    left, top, right, bottom = (round(side) for side in map.seen)
-    seen = Image.fromarray(map.picture).crop((left, top, max(right, left + 1), max(bottom, top + 1)))  # black beyond it
+def _thumbnail(picture_map: PictureMap, cell: int) -> list[Text]:
+    """The picture as the model saw it, two pixels in a character, as large as a panel."""
+    rows, columns = picture_map.grid
+    left, top, right, bottom = (round(side) for side in picture_map.seen)
+    seen = Image.fromarray(picture_map.picture).crop(
+        (left, top, max(right, left + 1), max(bottom, top + 1))
+    )  # black beyond it
     pixels = np.asarray(seen.resize((cell * columns, 2 * rows), Image.Resampling.BOX))
     lines = [_name("picture", cell * columns)]
     for upper, lower in zip(pixels[::2].tolist(), pixels[1::2].tolist(), strict=True):
@@ -69,17 +71,19 @@ def _thumbnail(map: PictureMap, cell: int) -> list[Text]:
     return lines
 
 
-def _strongest(map: PictureMap, width: int) -> list[Text]:
+def _strongest(picture_map: PictureMap, width: int) -> list[Text]:
     """A line for each panel: its greatest weight and where that is."""
-    names = [_cut(panel.name, min(WIDEST_NAME, max(1, width // 3))) for panel in map.panels]
+    names = [_cut(panel.name, min(WIDEST_NAME, max(1, width // 3))) for panel in picture_map.panels]
     margin = max(cell_len(name) for name in names)
-    rows, columns = map.grid
+    rows, columns = picture_map.grid
     lines = []
-    for name, panel in zip(names, map.panels, strict=True):
+    for name, panel in zip(names, picture_map.panels, strict=True):
         peak = strongest(panel.weights)
         where = f"row {peak[0] + 1} of {rows}, column {peak[1] + 1} of {columns}" if peak else "in several places"
         where = "" if panel.even else f"{where}   "
-        line = f"{name}{' ' * (margin - cell_len(name))}  {panel.value:<7} {where}{visible_title(map.note(panel))}"
+        line = (
+            f"{name}{' ' * (margin - cell_len(name))}  {panel.value:<7} {where}{visible_title(picture_map.note(panel))}"
+        )
         lines.append(Text(_cut(line.rstrip(), width)))
     return lines
 
@@ -92,8 +96,8 @@ def _cut(text: str, width: int) -> str:
     return text + "…"
 
 
-def _legend(map: PictureMap, colored: bool) -> Text:
-    return scale(map.top, colored, SHADES).append(f"   {map.grid[0]} × {map.grid[1]} places")
+def _legend(picture_map: PictureMap, colored: bool) -> Text:
+    return scale(picture_map.top, colored, SHADES).append(f"   {picture_map.grid[0]} × {picture_map.grid[1]} places")
 
 
 MOST = 8  # channels that are named
@@ -116,4 +120,4 @@ def draw_mixing(mixing: MixingMatrices, width: int, colored: bool) -> Group:
         own = np.abs(np.diag(matrix)).sum() / np.abs(matrix).sum()
         even = 1 / len(matrix)
         lines.append(f"layer {number}: {own:.1%} of what is mixed into a place is its own (uniform: {even:.1%})")
-    return Group(*lines, "the matrices as small pictures: -o mixing.png")
+    return Group(*lines, "saved as .png or .svg, the matrices are small pictures")

@@ -137,11 +137,12 @@ def _words(lines: Lines, head: int, width: int, colored: bool) -> Iterator[Text]
         used = margin + 2
         for place, line in enumerate(looks[row]):
             part = _look(lines, line, colored)
-            room = part.cell_len + 1 + (place + 1 < len(looks[row]))  # a space before, a comma behind
+            comma = "," if place + 1 < len(looks[row]) else ""
+            room = 1 + part.cell_len + len(comma)  # with a space before
             if used + room > width and used > margin + 2:
                 yield text
                 text, used = Text(" " * (margin + 2)), margin + 2
-            text.append(" ").append(part).append("," if place + 1 < len(looks[row]) else "")
+            text.append(" ").append(part).append(comma)
             used += room
         yield text if looks[row] else text.append(" nothing above that", style="dim")
 
