@@ -21,7 +21,7 @@ import numpy as np
 
 from regard.brief import brief, quoted
 from regard.errors import RegardError, UsageError
-from regard.files import finite, write_bytes
+from regard.files import JSON, finite, write_bytes
 from regard.look.map import AttentionMap
 from regard.look.shown import Shown
 
@@ -148,7 +148,7 @@ class Formation(Shown):
     def _alternative(self) -> str:
         return "; ".join((f"{self.title}: {self.sentence}", *self.notes))
 
-    def data(self, maps: bool = False) -> dict[str, object]:
+    def data(self, maps: bool = False) -> dict[str, JSON]:
         """The numbers; with `maps`, every head at every step."""
         numbers = zip(self.steps, self.metrics or [{}] * len(self.steps), self.sharpness, self.alike, strict=True)
         heads = [

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from regard.attention import Role
 from regard.brief import brief, quoted
 from regard.evaluate.bootstrap import Estimate
-from regard.files import finite
+from regard.files import JSON, finite
 from regard.look.roles import NO_RULE, Measure, names_of, rules_as_data
 from regard.look.shown import Shown
 
@@ -53,7 +53,7 @@ class Induction:
             f"head {named(self.heads)} by {self.gain_without.value:+.2f}{instead}.",
         ]
 
-    def data(self) -> dict[str, object]:
+    def data(self) -> dict[str, JSON]:
         return {
             "sequences": self.sequences,
             "length": self.length,
@@ -83,7 +83,7 @@ class MapScore:
     drop: float  # mean fall without the most attended word, nats
     hits: float  # how often the most attended word is the best one
 
-    def data(self) -> dict[str, object]:
+    def data(self) -> dict[str, JSON]:
         return {"map": self.name, "score": self.score.data(), "drop": self.drop, "hits": self.hits}
 
 
@@ -110,7 +110,7 @@ class Faithfulness:
             "Score: 0, the most attended word matters no more than a random one; 1, it is always the one that matters most.",
         ]
 
-    def data(self) -> dict[str, object]:
+    def data(self) -> dict[str, JSON]:
         return {
             "what": self.what,
             "texts": self.texts,
@@ -156,7 +156,7 @@ class Head:
         name = "" if rule in self.rules else f"{rule} "
         return f"{name}{found.value:.2f}" + ("" if rule == "broad" else f" (even {found.chance:.2f})")
 
-    def data(self) -> dict[str, object]:
+    def data(self) -> dict[str, JSON]:
         return {
             "role": self.role,
             "layer": self.layer,
@@ -239,7 +239,7 @@ class HeadReport(Shown):
             lines.append(f"{self.texts} texts are few: a rule may hold by luck, and more texts would tell.")
         return [*lines, *self.notes]
 
-    def data(self) -> dict[str, object]:
+    def data(self) -> dict[str, JSON]:
         names = {name for head in self.heads for name in head.measures}
         return {
             "model": self.model,

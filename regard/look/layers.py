@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from regard.errors import Advice, Option, UsageError
+from regard.files import JSON
 from regard.look.shown import Shown
 
 
@@ -24,7 +25,7 @@ class ChannelWeights(Shown):
     def json(self) -> str:
         return json.dumps(self.data()) + "\n"
 
-    def data(self) -> dict[str, object]:
+    def data(self) -> dict[str, JSON]:
         return {"title": self.title, "layers": {name: values.tolist() for name, values in self.layers.items()}}
 
 
@@ -41,7 +42,7 @@ class MixingMatrices(Shown):
     def json(self) -> str:
         return json.dumps(self.data()) + "\n"
 
-    def data(self) -> dict[str, object]:
+    def data(self) -> dict[str, JSON]:
         return {"title": self.title, "grid": list(self.grid), "matrices": [each.tolist() for each in self.matrices]}
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from regard.errors import RegardError
-from regard.files import finite
+from regard.files import JSON, finite
 from regard.look.colors import INK, color, hexadecimal, scale_top
 from regard.look.shown import Shown
 
@@ -131,7 +131,7 @@ class Lines(Shown):
         notes += [f"mean of {self.map.heads} heads"] if self.map.heads > len(self.weights) else []
         return (*notes, *self.map.notes)
 
-    def data(self) -> dict[str, object]:
+    def data(self) -> dict[str, JSON]:
         """Every weight of the map, and what is drawn of it, as strict JSON holds it; a masked cell is null."""
         names = {"title": self.map.title, "rows": self.map.rows, "columns": self.map.columns}
         lines = [line._asdict() for line in reversed(self.drawn)]

@@ -18,6 +18,7 @@ import numpy as np
 
 from regard.brief import brief, quoted
 from regard.errors import RegardError, UsageError
+from regard.files import JSON
 from regard.look.colors import only_key, scale_top
 from regard.look.labels import visible
 from regard.look.lines import Lines
@@ -107,7 +108,7 @@ class AttentionMap(Shown):
         """The same weights as lines between two sentences."""
         return Lines(self)
 
-    def data(self) -> dict[str, object]:
+    def data(self) -> dict[str, JSON]:
         """Title, notes, columns, rows and weights, nested as the map is; NaN where a cell is masked."""
         names = {"title": self.title, "notes": self.notes, "columns": self.columns, "rows": self.rows}
         return {**names, "weights": self.weights.tolist()}

@@ -14,6 +14,7 @@ import numpy as np
 
 from regard.attention.kernels import KERNELS, Setting
 from regard.errors import Advice, Option, UsageError
+from regard.files import JSON
 
 NONE = "reformer's pattern depends on the text; linformer, performer and linear see every pair: they have no pattern"
 
@@ -34,7 +35,7 @@ class Pattern:
         length = len(self.pairs)
         return float(self.pairs.sum()) / (length * (length + 1) / 2 if self.causal else length**2)
 
-    def data(self) -> dict[str, object]:
+    def data(self) -> dict[str, JSON]:
         seen = {} if self.pairs is None else {"share": self.share, "pairs": self.pairs.astype(int).tolist()}
         return {"name": self.name, "causal": self.causal, "settings": self.settings, **seen}
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from regard.brief import brief, quoted
 from regard.errors import RegardError, UsageError
-from regard.files import write_bytes
+from regard.files import JSON, write_bytes
 from regard.look.colors import scale_top
 from regard.look.labels import visible, visible_title
 from regard.look.shown import PICTURES, Shown, as_file
@@ -169,7 +169,7 @@ class PictureMap(Shown):
             raise UsageError(f"{suffix} has the weights as they are; smooth and own_scale are for .png and .svg")
         return super().save(path)
 
-    def data(self) -> dict[str, object]:
+    def data(self) -> dict[str, JSON]:
         """Everything but the pixels, as JSON holds it."""
         rows, columns = self.grid
         height, width = self.picture.shape[:2]

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from regard.errors import Advice, Option, UsageError
-from regard.files import finite
+from regard.files import JSON, finite
 from regard.look.layers import check_choice
 from regard.look.map import AttentionMap
 from regard.look.sentence import NAMES, SentenceAttention
@@ -222,14 +222,14 @@ class EffectiveAttention(Shown):
         """Every layer and head; the figure has what is chosen."""
         return json.dumps(finite(self.data()), indent=2, ensure_ascii=False) + "\n"
 
-    def data(self) -> dict[str, object]:
+    def data(self) -> dict[str, JSON]:
         return {"columns": list(self.columns), "rows": list(self.rows), "layers": [_data(each) for each in self.layers]}
 
     def _alternative(self) -> str:
         return self.title
 
 
-def _data(each: Effective) -> dict[str, object]:
+def _data(each: Effective) -> dict[str, JSON]:
     return {
         "path": each.path,
         "role": each.role,

@@ -63,6 +63,7 @@ RENDERERS = {
         figure="regard.look.figures.heads:draw_heads",
         page="regard.look.pages.report:heads_page",
         fragment="regard.look.pages.report:heads_fragment",
+        terminal="regard.look.terminal.map:draw_brief",
     ),
     "Formation": Renderers(
         figure="regard.look.figures.formation:draw_formation",

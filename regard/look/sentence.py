@@ -19,7 +19,7 @@ import numpy as np
 
 from regard.brief import brief, quoted
 from regard.errors import Advice, Option, RegardError, UsageError
-from regard.files import finite, write_json
+from regard.files import JSON, finite, write_json
 from regard.look.layers import check_choice
 from regard.look.lines import Lines
 from regard.look.map import AttentionMap, layers_as_csv
@@ -125,7 +125,7 @@ class SentenceAttention:
     def png(self, path: str | Path) -> Path:
         return self.map().png(path)
 
-    def data(self) -> dict[str, object]:
+    def data(self) -> dict[str, JSON]:
         """Everything as JSON holds it, NaN where a cell is masked."""
         return {
             "source": list(self.source),
@@ -214,7 +214,7 @@ class AllHeads(Shown):
         layers = dict(zip(self.layers, np.split(attention.weights, ends), strict=True))
         return AllHeads(layers, attention.columns, attention.rows, attention.title, attention.notes)
 
-    def data(self) -> dict[str, object]:
+    def data(self) -> dict[str, JSON]:
         """Everything as strict JSON holds it; a masked cell is null."""
         layers = {name: weights.tolist() for name, weights in self.layers.items()}
         return finite(

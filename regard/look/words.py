@@ -14,7 +14,7 @@ import numpy as np
 
 from regard.brief import brief, quoted
 from regard.errors import RegardError, UsageError, nearest
-from regard.files import finite
+from regard.files import JSON, finite
 from regard.look.colors import scale_top
 from regard.look.labels import one_word, running, visible
 from regard.look.map import BEYOND, AttentionMap
@@ -118,7 +118,7 @@ class WeighedText(Shown):
             return start, end
         return end - len(inside.lstrip()), start + len(inside.rstrip())
 
-    def data(self) -> dict[str, object]:
+    def data(self) -> dict[str, JSON]:
         """Everything as strict JSON holds it; a piece that was not weighed has null."""
         pieces = [
             {"start": start, "end": end, "text": self.text[start:end], "weight": weight}
@@ -205,7 +205,7 @@ class RowTexts(Shown):
         totals = tuple(_weight_of(weights[list(group)]) for group in groups)
         return WeighedText(text, places, totals, self.map.title, "; ".join([caption, *self.notes]))
 
-    def data(self) -> dict[str, object]:
+    def data(self) -> dict[str, JSON]:
         return self.mean().data()
 
     def figure(self) -> Figure:

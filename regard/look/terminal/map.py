@@ -71,6 +71,11 @@ def ansi(text: Text) -> str:
     return file.getvalue()
 
 
+def draw_brief(shown: object, width: int, colored: bool) -> Text:
+    """The short line by which it prints itself."""
+    return Text(repr(shown))
+
+
 def draw_effective(effective: EffectiveAttention, width: int, colored: bool) -> Group:
     """The maps one after another, and how far each layer is from exact attention."""
     maps = [AttentionMap(each.weights, each.columns, each.rows, name) for name, each in effective.maps().items()]
