@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,7 +28,7 @@ from regard.cli.options import (
     column_settings,
     given,
 )
-from regard.cli.output import print_json, print_table, progress, results, say
+from regard.cli.output import print_json, print_table, progress, results, say, show_run
 from regard.compare.contenders import (
     Contender,
     check_same_data,
@@ -44,7 +43,6 @@ from regard.files import write_json
 from regard.runs import new_run
 from regard.tasks.translate.config import TranslateConfig
 from regard.training.config import TrainConfig
-from regard.training.show import make_show
 
 if TYPE_CHECKING:
     from regard.compare.quality import QualityReport
@@ -242,9 +240,7 @@ def train_all(contenders: list[Contender], budget: float | None, place: Path | N
 
     say(f"comparison: {place}")
     try:
-        return contest.train_all(
-            contenders, budget, place, device=device, say=say, make_show=partial(make_show, spell=as_typed)
-        )
+        return contest.train_all(contenders, budget, place, device=device, say=say, make_show=show_run)
     except (KeyboardInterrupt, contest.Interrupted):
         say(f"interrupted; go on with the same command and -o {place}")
         raise typer.Exit(130) from None

@@ -20,6 +20,7 @@ from rich.text import Text
 from regard.cli.arguments import as_typed
 from regard.errors import spelled
 from regard.files import finite
+from regard.training import show
 
 WIDE = 1000  # columns of a table that no terminal shows: nothing is cut or wrapped in a file
 
@@ -27,6 +28,13 @@ WIDE = 1000  # columns of a table that no terminal shows: nothing is cut or wrap
 def say(text: str) -> None:
     """A line for the person, out of the way of results."""
     print(spelled(text, as_typed), file=sys.stderr)
+
+
+def show_run() -> show.Show:
+    """A listener that shows a run as it learns, with settings and options as they are typed."""
+    shown = show.make_show()
+    shown.spell = as_typed
+    return shown
 
 
 def results() -> Console:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.arguments import as_typed
 from regard.cli.model import check_device, check_files, choose_device
 from regard.cli.options import (
     AsJson,
@@ -24,7 +23,7 @@ from regard.cli.options import (
     column_settings,
     given,
 )
-from regard.cli.output import print_json, print_table, say
+from regard.cli.output import print_json, print_table, say, show_run
 from regard.config import from_assignments
 from regard.errors import RegardError, UsageError
 from regard.files import is_bare, is_taken
@@ -34,7 +33,7 @@ from regard.tasks.configure import data_folder, run_config, task_named
 from regard.tasks.table import TASKS
 from regard.training.config import seconds
 from regard.training.history import read_progress
-from regard.training.show import make_show, metrics_line
+from regard.training.show import metrics_line
 from regard.training.stopwatch import duration
 
 if TYPE_CHECKING:
@@ -171,8 +170,8 @@ def start(config: RunConfig, data_root: Path, out: Path | None, device: str, spa
         planned = config
         if span is not None:
             place = folder.with_name(folder.name + budget.MEASURING)
-            planned = budget.fit(str(folder), config, data_root, span, place, chosen, say, make_show(spell=as_typed))
-        return run.start_run(planned, data_root=data_root, folder=folder, device=chosen, show=make_show(spell=as_typed))
+            planned = budget.fit(str(folder), config, data_root, span, place, chosen, say, show_run())
+        return run.start_run(planned, data_root=data_root, folder=folder, device=chosen, show=show_run())
 
     return watch(work, folder)
 
@@ -189,7 +188,7 @@ def go_on(folder: Path, fixed: dict[str, object], changes: Tables, device: str) 
     from regard.tasks.run import resume_run
 
     device = choose_device(device)
-    return watch(lambda: resume_run(folder, device=device, show=make_show(spell=as_typed), **changes), folder)
+    return watch(lambda: resume_run(folder, device=device, show=show_run(), **changes), folder)
 
 
 def watch(work: Callable[[], RunResult], folder: Path) -> RunResult:

@@ -1,29 +1,26 @@
 """Streams of tokens in memory-mapped files, and the windows that language models learn from and are measured on.
 
-A file holds the tokens of all documents, one after the other, then a line of JSON that tells what they are, then how
-long that line is: whoever opens it knows at once whether it is whole.
+A file holds the tokens of all documents, one after the other, then a footer that tells what they are: whoever opens it
+knows at once whether it is whole.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
 from regard.data.batch import TextBatch, text_batch
 from regard.data.batches import generator
 from regard.errors import RegardError
-from regard.files import writing
+from regard.files import JSON, read_footer, write_footer, writing
 
 _MAGIC = b"regard tokens 1\n"
-_SIZE = 8  # bytes of the number between the JSON and the magic word
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +114,7 @@ def evaluation_batches(stream: TokenStream, context: int, rows: int, overlap: in
 
 
 def _write(file: IO[bytes], sequences: Iterable[Sequence[int]], vocabulary: int, origin: str) -> None:
-    """Tokens, the JSON that tells of them, its length, the magic word."""
+    """Write the tokens, then the footer that tells of them."""
     dtype = np.dtype("<u2" if vocabulary <= 2**16 else "<u4")
     digest, count = hashlib.sha256(), 0
     for sequence in sequences:
@@ -130,24 +127,20 @@ def _write(file: IO[bytes], sequences: Iterable[Sequence[int]], vocabulary: int,
         count += len(ids)
     if not count:
         raise RegardError("there are no tokens to write", "give more text")
-    about = {"dtype": dtype.str, "count": count, "vocabulary": vocabulary, "sha256": digest.hexdigest()}
-    about |= {"origin": origin} if origin else {}
-    line = json.dumps(about).encode()
-    file.write(line + len(line).to_bytes(_SIZE, "little") + _MAGIC)
+    about: dict[str, JSON] = {
+        "dtype": dtype.str,
+        "count": count,
+        "vocabulary": vocabulary,
+        "sha256": digest.hexdigest(),
+    }
+    write_footer(file, about | ({"origin": origin} if origin else {}), _MAGIC)
 
 
-def _about(path: Path) -> dict:
+def _about(path: Path) -> dict[str, Any]:
     """Read the footer of a stream's file; an error if the file is not whole."""
     try:
         with open(path, "rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _SIZE - len(_MAGIC)))
-            length, magic = file.read(_SIZE), file.read()
-            start = size - _SIZE - len(_MAGIC) - int.from_bytes(length, "little")
-            if magic != _MAGIC or start < 0:
-                raise ValueError("its end is missing")
-            file.seek(start)
-            about = json.loads(file.read(int.from_bytes(length, "little")))
+            about, start = read_footer(file, _MAGIC)
             if about["count"] * np.dtype(about["dtype"]).itemsize != start:
                 raise ValueError(f"{about['count']:,} tokens should be there and {start:,} bytes are")
             return about

@@ -341,9 +341,7 @@ def wrapped(text: str, width: int) -> list[str]:
     return [*lines[: SAMPLE_LINES - 1], f"{last.plain} …"]
 
 
-def make_show(console: Console | None = None, spell: Spell = str) -> Show:
+def make_show(console: Console | None = None) -> Show:
     """A live table on a terminal, lines elsewhere."""
     console = console or Console(stderr=True)
-    show = LiveTable(console) if console.is_terminal else Lines(console)
-    show.spell = spell
-    return show
+    return LiveTable(console) if console.is_terminal else Lines(console)

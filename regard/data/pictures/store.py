@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import math
 import os
 import shutil
@@ -16,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
@@ -25,12 +24,11 @@ from regard.data.pictures.config import PictureFormat
 from regard.data.pictures.decode import PictureError, border_colour, fit_picture, read_picture
 from regard.data.pictures.sets import PictureSet
 from regard.errors import RegardError
-from regard.files import writing
+from regard.files import read_footer, write_footer, writing
 
 OnProgress = Callable[[int, int], None]  # (pictures done, pictures in all)
 
 _MAGIC = b"regard pictures 1\n"
-_SIZE = 8  # bytes of the number between the JSON and the magic word
 _EVERY = 64  # progress is told after as many pictures
 _CHUNK = 1024  # pictures hashed at once
 _DAY = 86_400.0  # seconds; a half-written file that old has no writer any more
@@ -149,17 +147,9 @@ def _open(path: Path, pictures: PictureSet, shape: tuple[int, ...]) -> PictureSt
     return PictureStore(mapped, kept, notes, about["sha256"], (*pictures.left_out, *named), pictures.paths)
 
 
-def _about(file: IO[bytes], shape: tuple[int, ...]) -> dict:
+def _about(file: IO[bytes], shape: tuple[int, ...]) -> dict[str, Any]:
     """Read the footer of a store's file; a ValueError if the file is not whole."""
-    tail = _SIZE + len(_MAGIC)
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - tail))
-    length, magic = int.from_bytes(file.read(_SIZE), "little"), file.read()
-    start = size - tail - length
-    if magic != _MAGIC or start < 0:
-        raise ValueError("its end is missing")
-    file.seek(start)
-    about = json.loads(file.read(length))
+    about, start = read_footer(file, _MAGIC)
     if about["shape"][1:] != list(shape) or math.prod(about["shape"]) != start:
         raise ValueError(f"{about['shape']} should be there and {start:,} bytes are")
     return about
@@ -203,9 +193,9 @@ def _build(path: Path, pictures: PictureSet, picture_format: PictureFormat, prog
 
 
 def _write(file: IO[bytes], pictures: PictureSet, picture_format: PictureFormat, progress: OnProgress | None) -> None:
-    """Pictures, one in memory at a time; the JSON that tells of them, its length, the magic word."""
+    """Write the pictures, one in memory at a time, then the footer that tells of them."""
     digest, left_out = hashlib.sha256(), list[tuple[int, str]]()
-    for index in _told(range(len(pictures)), progress):
+    for index in _counted(range(len(pictures)), progress):
         try:
             picture = _picture(pictures, index, picture_format.channels)
         except PictureError as error:
@@ -216,14 +206,12 @@ def _write(file: IO[bytes], pictures: PictureSet, picture_format: PictureFormat,
         file.write(data)
     kept = len(pictures) - len(left_out)
     if not kept:
-        raise RegardError("none of the pictures can be read", f"{_note(pictures, left_out)}")
+        raise RegardError("none of the pictures can be read", _note(pictures, left_out))
     shape = [kept, picture_format.size, picture_format.size, picture_format.channels]
-    about = {"shape": shape, "sha256": digest.hexdigest(), "left_out": left_out}
-    line = json.dumps(about).encode()
-    file.write(line + len(line).to_bytes(_SIZE, "little") + _MAGIC)
+    write_footer(file, {"shape": shape, "sha256": digest.hexdigest(), "left_out": left_out}, _MAGIC)
 
 
-def _told(indices: range, progress: OnProgress | None) -> Iterator[int]:
+def _counted(indices: range, progress: OnProgress | None) -> Iterator[int]:
     for index in indices:
         yield index
         if progress is not None and ((index + 1) % _EVERY == 0 or index + 1 == len(indices)):
