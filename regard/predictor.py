@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Literal, Self, TypeAlias
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -24,18 +24,18 @@ from regard.attention import Role, Seen, record
 from regard.brief import brief
 from regard.bundle import Bundle, load_bundle
 from regard.errors import UsageError
+from regard.files import JSON
 from regard.look import SentenceAttention, sentence_of
 from regard.models.loss import target_log_probabilities
 from regard.runs import bundle_folder
 from regard.tokens import TextTokenizer
 
-JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None"
 Progress = Callable[[int, int], None]  # is told how many inputs are done, and of how many
 Cancel = Callable[[], bool]  # is asked between steps and batches whether to stop, such as `threading.Event().is_set`
 
 
 class Result:
-    """What a model predicts for one input. The base of frozen dataclasses that give their JSON themselves."""
+    """A prediction for one input: the base of frozen dataclasses that give their JSON themselves."""
 
     def data(self) -> dict[str, JSON]:
         """The result as JSON holds it, in the schema of docs/json.md, which Python and the command line share."""
@@ -43,7 +43,7 @@ class Result:
 
 
 class Cancelled(Exception):
-    """What was asked for is not wanted any more: `cancel` said so between two steps or two batches."""
+    """Raised between two steps or two batches of long work when `cancel` says that nobody wants it any more."""
 
 
 def check_cancel(cancel: Cancel | None) -> None:

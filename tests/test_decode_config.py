@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.config import check
-from regard.decode.config import DecodeConfig
+from regard.decode.config import DecodeConfig, DecodeOptions
 from regard.decode.ranking import groups
 from regard.errors import UsageError
 
@@ -74,3 +74,7 @@ def test_groups_hold_every_source_once_within_the_budget(lengths: list[int], sen
         assert len(group) == 1 or len(group) * max(lengths[place] for place in group) <= tokens
     in_order = [lengths[place] for group in found for place in group]
     assert in_order == sorted(lengths, reverse=True)
+
+
+def test_predictors_take_the_keys_of_the_configuration() -> None:
+    assert DecodeOptions.__annotations__.keys() == DecodeConfig.model_fields.keys()

@@ -42,7 +42,7 @@ def caption(
     device: Device = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line for each picture.")] = False,
 ) -> None:
-    """What is in each picture, one line for each; of several, with its name before it.
+    """Write a caption for each picture, one line each; of several pictures, with its name before it.
 
     A picture that cannot be read is named on stderr and gets an empty caption; the exit code is 1.
     """

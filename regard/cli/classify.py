@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,10 @@ from regard.cli.model import check_model, load_model, newest_run
 from regard.cli.options import Device, Model
 from regard.cli.output import json_line, printable, say
 from regard.errors import RegardError, UsageError
+
+if TYPE_CHECKING:
+    from regard.tasks.classify.predictor import Classified, TextClassifier
+    from regard.tasks.classify_pictures.predictor import ClassifiedPicture
 
 CHUNK = 512  # texts classified together
 PICTURES = 64
@@ -56,14 +60,14 @@ def classify(
             print(_as_json(each, sees) if as_json else _as_line(each, names, scores))
 
 
-def _texts(classifier: Any, second: str | None) -> Callable[[list[Item]], Sequence[Any]]:
+def _texts(classifier: TextClassifier, second: str | None) -> Callable[[list[Item]], Sequence[Classified]]:
     """How texts are asked. Whether a tab is between two texts or part of one is for the bundle to say."""
     pairs, told = classifier.config.pairs, False
     if second is not None:
         classifier.check_pair(True)
         return lambda items: [classifier.classify(items[0].value, second)]
 
-    def ask(items: list[Item]) -> Sequence[Any]:
+    def ask(items: list[Item]) -> Sequence[Classified]:
         nonlocal told
         if pairs is False:
             return classifier.classify([item.value for item in items])
@@ -78,12 +82,12 @@ def _texts(classifier: Any, second: str | None) -> Callable[[list[Item]], Sequen
     return ask
 
 
-def _as_line(each: Answered[Any], names: bool, scores: bool) -> str:
+def _as_line(each: Answered[Classified] | Answered[ClassifiedPicture], names: bool, scores: bool) -> str:
     label = [""] if each.found is None else [each.found.label]
     share = [] if not scores else [""] if each.found is None else [f"{each.found.probability:.4f}"]
     return "\t".join([*([printable(each.item.where)] if names else []), *label, *share])
 
 
-def _as_json(each: Answered[Any], sees: bool) -> str:
+def _as_json(each: Answered[Classified] | Answered[ClassifiedPicture], sees: bool) -> str:
     bad = {"picture" if sees else "text": each.item.value, "error": str(each.error)}
     return json_line(bad if each.found is None else each.found.data())

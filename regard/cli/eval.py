@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,10 +33,15 @@ from regard.tasks.table import TASKS
 
 if TYPE_CHECKING:
     from regard.evaluate.classification import ClassificationScores
+    from regard.tasks.caption.predictor import Captioner
     from regard.tasks.classify.evaluate import LabelEvaluation
+    from regard.tasks.classify.predictor import TextClassifier
     from regard.tasks.evaluate_pictures import CaptionEvaluation, PictureEvaluation
+    from regard.tasks.fill.predictor import Filler
     from regard.tasks.generate.evaluate import TextEvaluation
+    from regard.tasks.generate.predictor import Generator
     from regard.tasks.translate.evaluate import Evaluation
+    from regard.tasks.translate.predictor import Translator
 
 MOST_LABELS = 30  # that get a row of their own
 MOST_SQUARE = 8  # labels whose confusions are printed as a square; of more, the most frequent ones as lines
@@ -116,14 +121,14 @@ def check_tokenizer(name: str | None) -> None:
         bleu_tokenizer(name)
 
 
-def _check_options(task: str, asked: dict[str, Any]) -> None:
+def _check_options(task: str, asked: Mapping[str, object]) -> None:
     wrong = sorted(asked.keys() - ALLOWED[task])
     if wrong:
         raise UsageError(f"--{wrong[0]} has no meaning for a model to {task}; leave it out")
 
 
 def _translations(
-    translator: Any,
+    translator: Translator,
     run: str,
     on: list[str],
     columns: dict[str, Any],
@@ -181,7 +186,7 @@ def say_notes(notes: Sequence[str], left_out: Sequence[tuple[str, str]] = ()) ->
 
 
 def _texts(
-    model: Any, run: str, on: list[str], options: dict[str, Any], columns: dict[str, Any], as_json: bool
+    model: Generator | Filler, run: str, on: list[str], options: dict[str, Any], columns: dict[str, Any], as_json: bool
 ) -> None:
     from regard.tasks.generate.evaluate import evaluate_text, field_of
 
@@ -204,7 +209,13 @@ def print_text_scores(run: str, on: list[str], found: TextEvaluation) -> None:
 
 
 def _labels(
-    model: Any, run: str, on: list[str], columns: dict[str, Any], save: Path | None, out: Path | None, as_json: bool
+    model: TextClassifier,
+    run: str,
+    on: list[str],
+    columns: dict[str, Any],
+    save: Path | None,
+    out: Path | None,
+    as_json: bool,
 ) -> None:
     from regard.files import write_text
     from regard.look.figures.confusion import save_confusion
@@ -293,12 +304,12 @@ def score_pictures(
 
 
 def _captions(
-    predictor: Any, run: str, on: list[str], options: dict[str, Any], save: Path | None, as_json: bool
+    captioner: Captioner, run: str, on: list[str], options: dict[str, Any], save: Path | None, as_json: bool
 ) -> None:
     from regard.files import write_text
     from regard.tasks.evaluate_pictures import evaluate_captions
 
-    found = evaluate_captions(predictor, on, **options)
+    found = evaluate_captions(captioner, on, **options)
     say_notes(found.notes, found.left_out)
     if save is not None:
         say(f"wrote {write_text(save, ''.join(one_line(output) + chr(10) for output in found.outputs))}")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -38,7 +38,7 @@ def fill(
     asked = texts_or_lines(texts, as_text=as_text, what="a text with a [MASK]")
     filler: Filler = load_model(model or newest_run("fill"), device, "fill")
     filler.check_head()
-    told: list[dict[str, Any]] = []
+    told: list[Mapping[str, object]] = []
 
     def ask(items: list[Item]) -> Sequence[Filled]:
         return [filler.fill(item.value, top) for item in items]

@@ -106,7 +106,7 @@ def for_terminal(text: str) -> str:
 
 
 def _decode(options: dict[str, Any]) -> dict[str, Any]:
-    """What the person asked of decoding."""
+    """The options of decoding that the person gave."""
     shapes = {name: options[name] for name in ("temperature", "top_k", "top_p", "min_p")}
     if options["temperature"] == 0 and not options["beam"]:  # then no other shape of a draw matters
         options, shapes = {**options, "greedy": True}, {}

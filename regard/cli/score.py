@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -86,15 +86,15 @@ def _row(cells: Sequence[str], terminal: bool) -> str:
     return "  ".join(cell.rjust(len(name)) for cell, name in zip(cells, COLUMNS, strict=True))
 
 
-def _data(each: Answered[PairScore]) -> dict[str, Any]:
+def _data(each: Answered[PairScore]) -> Mapping[str, object]:
     if each.found is None:
         source, target = each.item.value
         return {"source": source, "target": target, "error": str(each.error)}
     return each.found.data()
 
 
-def corpus(scores: Sequence[PairScore]) -> dict[str, Any]:
-    """Of all pairs together; tokens count their ends."""
+def corpus(scores: Sequence[PairScore]) -> dict[str, float]:
+    """Scores of all pairs together; tokens count their ends."""
     log_probability, tokens = sum(each.log_probability for each in scores), sum(each.tokens for each in scores)
     return {
         "log_probability": log_probability,

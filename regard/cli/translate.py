@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,7 @@ from regard.cli.output import json_line, one_line, results, say
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
+    from regard.inspect.looking import Shown
     from regard.tasks.translate.predictor import Translation, Translator
 
 CHUNK = 256  # lines translated together
@@ -96,7 +97,7 @@ def translate(
                 results().print(map)
 
 
-def _map(translator: Translator, found: Translation | None) -> Any:
+def _map(translator: Translator, found: Translation | None) -> Shown | None:
     """Where the model looked, in words as `regard look` shows it."""
     from regard.inspect.looking import View, has_pieces, shown
 
@@ -105,9 +106,9 @@ def _map(translator: Translator, found: Translation | None) -> Any:
     return shown(found.attention, View(), has_pieces(translator)) if found.attention.layers else found.attention.map()
 
 
-def _save(found: Translation, map: Any, out: Path) -> None:
+def _save(found: Translation, map: Shown, out: Path) -> None:
     """Save the map; JSON has every layer and head, in pieces."""
-    shown: Any = found.attention if out.suffix.lower() == ".json" else map
+    shown = found.attention if out.suffix.lower() == ".json" and found.attention is not None else map
     say(f"wrote {shown.save(out)}")
 
 

@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from pydantic import Field, model_validator
 
 from regard.config import StrictConfig
 
 LEAST_TEMPERATURE = 0.01  # below, a sample is the greedy choice in all but name, and 1 / temperature overflows
+
+
+class DecodeOptions(TypedDict, total=False):
+    """The keys of `DecodeConfig` as keyword arguments of predictors: those that are given lie over the bundle's own."""
+
+    beam: int
+    sample: bool
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    seed: int
+    length_penalty: Literal["gnmt", "power", "none"]
+    alpha: float
+    stopping: Literal["exact", "early"]
+    n_best: int
+    min_length: int
+    max_length: int | None
+    max_ratio: float
+    max_extra: int
+    softness: float
+    batch_sentences: int
+    batch_tokens: int
 
 
 class DecodeConfig(StrictConfig):

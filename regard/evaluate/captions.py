@@ -18,6 +18,7 @@ import numpy as np
 
 from regard.errors import RegardError, UsageError
 from regard.evaluate.bootstrap import interval
+from regard.files import JSON
 
 LONGEST = 4  # words of an n-gram
 BETA = 1.2  # of ROUGE-L: how much more recall counts than precision
@@ -52,7 +53,7 @@ class CaptionScores:
             f"CIDEr-D {self.cider_d:.3f} [{least:.3f}, {most:.3f}], ROUGE-L {self.rouge_l:.1f}"
         )
 
-    def data(self) -> dict[str, object]:
+    def data(self) -> dict[str, JSON]:
         """All numbers as JSON holds them."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
 

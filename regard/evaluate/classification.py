@@ -10,7 +10,7 @@ import numpy as np
 
 from regard.errors import RegardError, UsageError
 from regard.evaluate.bootstrap import share_interval
-from regard.files import finite
+from regard.files import JSON, finite
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ class ClassificationScores:
             f"accuracy {self.accuracy:.1f} [{self.low:.1f}, {self.high:.1f}] ({always}), macro F1 {self.macro_f1:.1f}"
         )
 
-    def data(self) -> dict[str, object]:
+    def data(self) -> dict[str, JSON]:
         """All numbers as strict JSON holds them: NaN is null."""
         labels = [vars(each) for each in self.labels]
-        whole: dict[str, object] = {
+        whole: dict[str, JSON] = {
             "accuracy": self.accuracy,
             "low": self.low,
             "high": self.high,

@@ -1,4 +1,8 @@
-"""What faithfulness is asked of: a translation and the looks at its source, or a label and the looks at its text."""
+"""Faithfulness of maps: whether the words that a model looks at are those on which its output depends.
+
+Each word is removed in turn, of the source of a translation or of a text that gets a label, and the fall of the output's
+probability is compared with how much the word was looked at (`regard.evaluate.faithful`).
+"""
 
 from __future__ import annotations
 
@@ -84,9 +88,9 @@ def _own(predictor: PairPredictor, read: Texts) -> Texts:
 
 
 def _of_source(maps: Sequence[Map]) -> Maps:
-    """Of all heads, of each layer, of each head; and of all, through what the encoder mixed before.
+    """Maps of the source: the mean of all heads, the same through the encoder, each layer, each head.
 
-    The last is the mean of all times the encoder's rollout; `SentenceAttention.rollout` takes the last layer's look.
+    Through the encoder is the mean of all times the encoder's rollout; `SentenceAttention.rollout` takes the last layer's look.
     """
     cross = [each for each in maps if each.role == "cross"]
     mean = np.mean([each.weights.mean(axis=0) for each in cross], axis=0)  # (T, S)
@@ -97,7 +101,7 @@ def _of_source(maps: Sequence[Map]) -> Maps:
 
 
 def _parts(maps: Sequence[Map], role: bool = False) -> Maps:
-    """Of each layer and of each head, where there are several."""
+    """A map for each layer and for each head, where there are several."""
     found: Maps = {}
     for each in maps:
         name = f"{each.role} {each.layer}" if role else f"{each.layer}"
@@ -137,7 +141,7 @@ class LabelSubject:
 
     @torch.inference_mode()
     def maps(self) -> list[Maps]:
-        """What counted for the label, as `regard look` shows it; and the mean over the queries of each head."""
+        """Maps of each text: how much each token counted for the label, and the mean over the queries of each head."""
         predictor, found = self.predictor, list[Maps]({} for _ in range(len(self.texts)))
         for numbers, batch in self.texts.batches:
             assert isinstance(batch, LabelBatch)
@@ -222,7 +226,7 @@ def measure_faithfulness(subject: Subject, progress: Progress | None = None) -> 
 def _cases(
     subject: Subject, chosen: Sequence[int], words: Sequence[Words], whole: Sequence[np.ndarray], maps: Sequence[Maps]
 ) -> list[Case]:
-    """What is found out about some texts: a pass without each of their words, all of them in batches."""
+    """Measure some texts: a pass without each of their words, all of them in batches."""
     without = subject.without([(number, word) for number in chosen for word in words[number]])
     losses, found = iter(without.prediction_losses()), []
     for number in chosen:

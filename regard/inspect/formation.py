@@ -120,7 +120,7 @@ def _mean_of(heads: int, layers: int) -> str:
 def _labels(
     known: dict[str, tuple[str, ...]], role: str, shape: tuple[int, ...]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Of rows and columns: a translation has a source, a target and what the decoder has read; else there is one text."""
+    """Labels of rows and columns: of source, target and prefix in a translation model; else of the one text."""
     own = "text" if "text" in known else {"causal": "prefix"}.get(role, "source")
     rows, columns = ("target", "source") if role == "cross" else ("" if role == "pool" else own, own)
     found = (

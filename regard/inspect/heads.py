@@ -232,8 +232,8 @@ def _ordinary(predictor: LanguagePredictor, stream: np.ndarray | None) -> np.nda
 
 
 def _looks(texts: Texts, length: int) -> tuple[dict[HeadName, float], dict[HeadName, float], float, int]:
-    """Of each head, the mean weight from a token of the second half to the one behind its first occurrence, and on the
-    token before; what an even map gives the first of these, and over how many queries.
+    """Measure the mean weight of each head from a token of the second half to the one behind its first occurrence, and on
+    the token before; also the first of these in an even map, and the number of queries.
     """
     queries = np.arange(length + 1, 2 * length)  # of the second half, but for the last, which predicts nothing
     sums: dict[HeadName, np.ndarray] = {}

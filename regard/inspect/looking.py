@@ -1,4 +1,4 @@
-"""What a person asks to see of a text in a model of any task: which attention, of which layer and head, in which form."""
+"""Views of a text in a model of any task: which attention is shown, of which layer and head, in which form."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LETTERS = ("character", "byte")  # kinds of tokens that are shown as they are: t
 
 @dataclass(frozen=True)
 class View:
-    """How a text is looked at. None is what suits the model."""
+    """A choice of what is shown of a text; None leaves it to the model."""
 
     form: str | None = None  # map, grid, lines, words, rollout
     role: str | None = None  # cross, self, causal

@@ -67,7 +67,9 @@ def first_lines(texts: Sequence[str]) -> list[Text]:
 def prober(
     predictor: Predictor, texts: Sequence[Text], wanted: int | Sequence[str], folder: Path
 ) -> Callable[[nn.Module, int], None] | None:
-    """What the loop calls at a validation. `predictor` has the model that is trained; None where there is nothing to keep.
+    """Make the function that the loop calls at a validation; None where there is nothing to keep.
+
+    `predictor` has the model that is trained.
 
     `wanted` is how many of the texts, or those that a person gives instead: a pair with a tab between its halves.
     """
@@ -146,7 +148,7 @@ def _maps(reading: Reading) -> dict[str, Tensor]:
 
 @dataclass(frozen=True, eq=False)
 class Probes:
-    """What the probes of a run kept."""
+    """Maps that the probes of a run kept."""
 
     labels: tuple[dict[str, tuple[str, ...]], ...]  # of each text, by axis
     steps: tuple[int, ...]

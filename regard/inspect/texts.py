@@ -71,7 +71,7 @@ class Texts:
         return len(self.ids)
 
     def labels(self) -> list[Labels]:
-        """What a person reads for each id; of equal ids it is worked out once."""
+        """Labels of each text's ids, as a person reads them; of equal ids they are worked out once."""
         axes = list(self.ids[0])
         known = {}
         for axis in axes:
@@ -93,7 +93,7 @@ class Texts:
         for numbers, batch in self.batches:
             losses, rows = self.predictor.predictions(batch.to(self.predictor.device))
             counts = torch.bincount(rows.cpu(), minlength=len(numbers)).tolist()
-            for number, part in zip(numbers, losses.double().cpu().split(counts), strict=True):
+            for number, part in zip(numbers, losses.double().cpu().split_with_sizes(counts), strict=True):
                 found[number] = part.numpy()
         return found
 

@@ -6,19 +6,22 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 import torch
 
-from regard.config import Tables
 from regard.data.pictures.augment import normalise
 from regard.data.pictures.captions import LeftOut
 from regard.data.pictures.load import SHAPES, as_part, read_asked, read_captioned, read_pictures, renamed
+from regard.data.pictures.store import PictureStore
+from regard.decode.config import DecodeOptions
 from regard.errors import RegardError
 from regard.evaluate.captions import CaptionScores, score_captions
 from regard.evaluate.classification import ClassificationScores, score_labels, top_k_accuracy
 from regard.evaluate.translation import exact_match
+from regard.files import JSON
+from regard.predictor import Result
 from regard.tasks.answer.predictor import QuestionAnswerer
 from regard.tasks.caption.predictor import Captioner
 from regard.tasks.caption.recipe import source_of, written
@@ -30,8 +33,8 @@ OnProgress = Callable[[int, int], None] | None
 
 
 @dataclass(frozen=True, eq=False)
-class PictureEvaluation:
-    """What a classifier, or a model that answers, scored on a test set."""
+class PictureEvaluation(Result):
+    """The scores of a classifier, or of a model that answers, on a test set."""
 
     scores: ClassificationScores
     top_5: float
@@ -42,14 +45,14 @@ class PictureEvaluation:
     notes: tuple[str, ...] = ()  # what was left out of the test set
     left_out: tuple[LeftOut, ...] = ()  # each of it
 
-    def data(self) -> Tables:
+    def data(self) -> dict[str, JSON]:
         found = {**self.scores.data(), "top_5": self.top_5, "items": len(self.wanted), "seconds": self.seconds}
         return {**found, **_told(self.notes, self.left_out)}
 
 
 @dataclass(frozen=True, eq=False)
-class CaptionEvaluation:
-    """What a writer of captions scored on a test set."""
+class CaptionEvaluation(Result):
+    """The scores of a writer of captions on a test set."""
 
     scores: CaptionScores
     exact: float | None  # percent; only of drawn scenes, which have one right caption
@@ -58,13 +61,13 @@ class CaptionEvaluation:
     notes: tuple[str, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
 
-    def data(self) -> Tables:
+    def data(self) -> dict[str, JSON]:
         exact = {} if self.exact is None else {"exact": self.exact}
         found = {**self.scores.data(), **exact, "pictures": len(self.outputs), "seconds": self.seconds}
         return {**found, **_told(self.notes, self.left_out)}
 
 
-def _told(notes: Sequence[str], left_out: Sequence[LeftOut]) -> Tables:
+def _told(notes: Sequence[str], left_out: Sequence[LeftOut]) -> dict[str, JSON]:
     return {"notes": list(notes), "left_out": [{"name": name, "why": why} for name, why in left_out]}
 
 
@@ -89,7 +92,7 @@ def evaluate_pictures(
 
 
 def evaluate_captions(
-    predictor: Captioner, names: Sequence[str], data_root: Path | None = None, **options: Any
+    predictor: Captioner, names: Sequence[str], data_root: Path | None = None, **options: Unpack[DecodeOptions]
 ) -> CaptionEvaluation:
     """Caption the pictures of a test set and compare with all captions that people wrote."""
     part = read_captioned(names, predictor.format, data_root, DRAWN)
@@ -130,7 +133,7 @@ def evaluate_answers(
 
 
 def _samples(
-    predicted: np.ndarray, wanted: np.ndarray, store: Any, rows: np.ndarray, most: int = 4
+    predicted: np.ndarray, wanted: np.ndarray, store: PictureStore, rows: np.ndarray, most: int = 4
 ) -> dict[tuple[int, int], list[np.ndarray]]:
     """A few pictures of each confusion."""
     places: dict[tuple[int, int], list[int]] = {}

@@ -33,7 +33,7 @@ LEARNED = 10_000  # training pairs, at most, for an aligner
 
 @dataclass(frozen=True)
 class Named:
-    """How the texts of one task are read that a person names."""
+    """The way in which texts that a person names are read for one task."""
 
     example: str  # of what to name
     read: Callable[[Sequence[str], str | Path], Sequence[object]]  # from the names of files, and the run

@@ -51,6 +51,6 @@ def see(picture: Picture, format: PictureFormat) -> SeenPicture:
 
 
 def as_pixels(pictures: Sequence[SeenPicture], format: PictureFormat, device: torch.device) -> Tensor:
-    """What a model is shown: (B, channels, size, size)."""
+    """Fitted pictures, normalised as the model was trained: (B, channels, size, size)."""
     shown = np.stack([picture.shown for picture in pictures])
     return normalise(torch.from_numpy(shown).permute(0, 3, 1, 2), format).to(device)

@@ -14,9 +14,10 @@ from regard.attention import Seen, channel, record
 from regard.brief import brief, quoted
 from regard.bundle import Bundle
 from regard.data.batch import AnswerBatch, pad
+from regard.files import JSON
 from regard.look.pictures import PictureMap
 from regard.models.pictures.answerer import Answerer
-from regard.predictor import JSON, Cancel, Predictor, Progress, Result, check_cancel, label_list
+from regard.predictor import Cancel, Predictor, Progress, Result, check_cancel, label_list
 from regard.tasks.caption.predictor import chosen_heads, word_panels
 from regard.tasks.see import Picture, SeenPicture, as_pixels, see
 from regard.tokens import PAD, TextTokenizer
@@ -138,7 +139,7 @@ class QuestionAnswerer(Predictor):
         return [call.weights()[0].double().cpu().numpy() for call in calls.only("cross")]
 
     def _words(self, question: str) -> list[str]:
-        """What each token of a question is called; one that stands for a word which is not known, with that word."""
+        """Labels of a question's tokens; one that stands for a word which is not known has that word beside it."""
         ids = encode_question(self.tokenizer, question, self.longest)
         unknown = iter(self.tokenizer.unknown_in(question))
         names = zip(ids.tolist(), self.tokenizer.labels(ids), strict=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast, overload
+from typing import Unpack, cast, overload
 
 import numpy as np
 import torch
@@ -14,15 +14,18 @@ from torch import Tensor
 from regard.attention import channel, record
 from regard.brief import brief, quoted
 from regard.bundle import Bundle
-from regard.config import Tables, check
+from regard.config import check
 from regard.data.batch import CaptionBatch, pad
-from regard.decode.config import DecodeConfig
+from regard.decode.config import DecodeConfig, DecodeOptions
 from regard.decode.ranking import Hypothesis
 from regard.decode.search import Stepper, generate
 from regard.errors import UsageError
+from regard.files import JSON
 from regard.look.layers import check_choice
 from regard.look.pictures import Panel, PictureMap
-from regard.predictor import JSON, Cancel, Predictor, Progress, Result, check_cancel
+from regard.models.encoder_decoder import EncoderDecoder
+from regard.models.pictures.encoder import PictureEncoder
+from regard.predictor import Cancel, Predictor, Progress, Result, check_cancel
 from regard.tasks.see import Picture, Pictures, SeenPicture, as_list, as_pixels, see
 from regard.tokens import BEGIN, END, PAD, UNKNOWN, as_arrays
 
@@ -67,10 +70,18 @@ class Caption(Result):
         return found
 
 
+class CaptionOptions(DecodeOptions, total=False):
+    """Keyword arguments of `Captioner.caption`."""
+
+    attention: bool
+    progress: Progress | None
+    cancel: Cancel | None
+
+
 class Captioner(Predictor):
     """A trained writer of captions, ready to use."""
 
-    model: Any
+    model: EncoderDecoder
 
     def __init__(self, bundle: Bundle) -> None:
         assert bundle.config.pictures is not None
@@ -79,9 +90,9 @@ class Captioner(Predictor):
         self.format = bundle.config.pictures
 
     @overload
-    def caption(self, pictures: Picture, *, attention: bool = ..., **options: Any) -> Caption: ...
+    def caption(self, pictures: Picture, **options: Unpack[CaptionOptions]) -> Caption: ...
     @overload
-    def caption(self, pictures: Pictures, *, attention: bool = ..., **options: Any) -> list[Caption]: ...
+    def caption(self, pictures: Pictures, **options: Unpack[CaptionOptions]) -> list[Caption]: ...
 
     def caption(
         self,
@@ -90,7 +101,7 @@ class Captioner(Predictor):
         attention: bool = False,
         progress: Progress | None = None,
         cancel: Cancel | None = None,
-        **options: Any,
+        **options: Unpack[DecodeOptions],
     ) -> Caption | list[Caption]:
         """Write the caption of a picture (a file or an array), or of several; `options` are those of decoding.
 
@@ -111,7 +122,7 @@ class Captioner(Predictor):
                 progress(len(out), len(listed))
         return out if several else out[0]
 
-    def options(self, over: Tables) -> DecodeConfig:
+    def options(self, over: Mapping[str, object]) -> DecodeConfig:
         """The bundle's own decoding options, laid over by the given ones."""
         return check(DecodeConfig, {**self.config.decode.model_dump(), **over}, "decode")
 
@@ -143,7 +154,13 @@ class Captioner(Predictor):
             self.model.hidden(batch)
         return [call.weights()[0].double().cpu().numpy() for call in seen.only("cross")]
 
-    def look(self, picture: Picture, layer: int | None = None, head: int | None = None, **options: Any) -> PictureMap:
+    def look(
+        self,
+        picture: Picture,
+        layer: int | None = None,
+        head: int | None = None,
+        **options: Unpack[DecodeOptions],
+    ) -> PictureMap:
         """A contact sheet: each word of the caption with where the model looked."""
         seen = see(picture, self.format)
         return self._map(seen, self.caption(picture, **options), layer, head)
@@ -153,7 +170,7 @@ class Captioner(Predictor):
     ) -> PictureMap:
         layers = self.weights(as_pixels([seen], self.format, self.device), caption.ids)
         weights, how = chosen_heads(layers, layer, head)  # (T, P)
-        grid = self.model.encoder.grid
+        grid = cast("PictureEncoder", self.model.encoder).grid
         panels = word_panels(caption.tokens, weights, grid)
         return PictureMap(
             picture=seen.original, boxes=seen.place, grid=grid, panels=panels, title=how, caption=caption.text
@@ -179,7 +196,7 @@ class Captioner(Predictor):
 
 
 def chosen_heads(layers: Sequence[np.ndarray], layer: int | None, head: int | None) -> tuple[np.ndarray, str]:
-    """Of each layer's weights (H, T, P), the mean of all, of one layer's heads, or one head: (T, P), and its name."""
+    """The mean of all layers' weights (H, T, P), of one layer's heads, or one head: (T, P), and its name."""
     if not layers:
         raise UsageError("this model has no attention to look at: it sees the picture only once, as one vector")
     check_choice(layer, head, [len(each) for each in layers])

@@ -16,7 +16,9 @@ from regard.data.config import LabelledConfig
 from regard.data.labelled import Labelled, read_labelled
 from regard.errors import RegardError
 from regard.evaluate.classification import ClassificationScores, score_labels
+from regard.files import JSON
 from regard.models.config import reads_trees
+from regard.predictor import Result
 from regard.runs import CONFIG, bundle_labels, read_run
 from regard.tasks.classify.predictor import TextClassifier
 
@@ -24,8 +26,8 @@ KEYS = ("text", "label", "second", "heads", "label_first", "encoding")
 
 
 @dataclass(frozen=True, eq=False)
-class LabelEvaluation:
-    """What a classifier scored on a test set."""
+class LabelEvaluation(Result):
+    """The scores of a classifier on a test set."""
 
     scores: ClassificationScores
     predicted: np.ndarray  # (texts,) numbers of labels
@@ -37,7 +39,7 @@ class LabelEvaluation:
     def right(self) -> list[bool]:
         return [bool(same) for same in self.predicted == self.wanted]
 
-    def data(self) -> Tables:
+    def data(self) -> dict[str, JSON]:
         return {**self.scores.data(), "texts": len(self.wanted), "seconds": self.seconds}
 
 

@@ -21,10 +21,11 @@ from regard.data.batches import LabelBatches, as_row, encode_labelled, label_bat
 from regard.data.labelled import Labelled
 from regard.data.labelled_files import as_tree
 from regard.errors import UsageError
+from regard.files import JSON
 from regard.inspect.texts import LONGEST, TOGETHER, Batch, LabelPredictor, Material, Texts, as_tuple
 from regard.look.words import WeighedText
 from regard.models.classifier import Classifier
-from regard.predictor import JSON, Cancel, Progress, Reading, Result, check_cancel, label_list, read_one
+from regard.predictor import Cancel, Progress, Reading, Result, check_cancel, label_list, read_one
 from regard.tokens import TextTokenizer
 
 BATCH_TOKENS = 8192

@@ -15,11 +15,12 @@ from regard.bundle import Bundle
 from regard.data.batch import PictureBatch
 from regard.data.pictures.augment import normalise
 from regard.errors import UsageError
+from regard.files import JSON
 from regard.look.layers import ChannelWeights, MixingMatrices, one_layer
 from regard.look.pictures import Panel, PictureMap
 from regard.models.pictures.classifier import PictureClassifier
 from regard.models.protocols import LooksFromClassToken, MixesPlaces
-from regard.predictor import JSON, Cancel, Predictor, Progress, Result, check_cancel, label_list
+from regard.predictor import Cancel, Predictor, Progress, Result, check_cancel, label_list
 from regard.tasks.see import Picture, Pictures, SeenPicture, as_list, as_pixels, see
 
 TOGETHER = 64

@@ -16,6 +16,7 @@ from regard.bundle import Bundle
 from regard.data.batch import MaskedBatch, pad
 from regard.data.masking import MaskedBatches
 from regard.errors import UsageError
+from regard.files import JSON
 from regard.inspect.texts import (
     LONGEST,
     TOGETHER,
@@ -30,7 +31,7 @@ from regard.inspect.texts import (
 from regard.look import SentenceAttention, sentence_of
 from regard.models.bert import Bert
 from regard.models.encoder_decoder import Memory
-from regard.predictor import JSON, Cancel, Reading, Result, check_cancel, read_one
+from regard.predictor import Cancel, Reading, Result, check_cancel, read_one
 from regard.tokens import MASK, TextTokenizer
 
 BATCH = 32  # texts read together
@@ -38,7 +39,7 @@ BATCH = 32  # texts read together
 
 @dataclass(frozen=True)
 class Guess:
-    """What may stand in a gap."""
+    """A guess at a gap."""
 
     token: str
     probability: float
@@ -132,7 +133,9 @@ class Filler(TextPredictor):
             check_cancel(cancel)
             group = order[start : start + BATCH]
             found[group] = self._pooled([ids[place] for place in group], how, group)
-        return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
+        lengths: np.ndarray = np.linalg.norm(found, axis=1, keepdims=True)
+        found /= np.maximum(lengths, 1e-12)
+        return found
 
     def text_vectors(self, texts: Sequence[str], pooling: Literal["cls", "mean"] | None = None) -> list[TextVector]:
         """`vectors`, each with its text."""
@@ -198,7 +201,8 @@ class Filler(TextPredictor):
         """`texts`: which of those that a person gave they are."""
         padded, lengths = pad([np.array(each) for each in ids], self.tokenizer.specials.pad)
         with channel.reading(texts, lambda row: {"text": self.tokenizer.labels(ids[row])}):
-            return self.model.encoder(padded.to(self.device), lengths.to(self.device))
+            found: Memory = self.model.encoder(padded.to(self.device), lengths.to(self.device))
+        return found
 
     def _pooled(self, ids: list[list[int]], how: str, texts: Sequence[int]) -> np.ndarray:
         vectors = self._vectors(ids, texts).vectors.double().cpu()  # (B, S, D)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from regard.config import Tables
+from regard.data.batch import MaskedBatch, TextBatch
 from regard.data.documents import read_documents
 from regard.data.masking import masked_batches
 from regard.data.stream import TokenStream, evaluation_batches
 from regard.errors import UsageError
+from regard.files import JSON
+from regard.predictor import Result
 from regard.runs import CONFIG, read_run
 from regard.tasks.fill.predictor import Filler
 from regard.tasks.generate.predictor import Generator
@@ -25,8 +27,8 @@ ROWS = 16  # windows scored together
 
 
 @dataclass(frozen=True)
-class TextEvaluation:
-    """What a model thinks of a text. `loss` is in nats for each token that was counted."""
+class TextEvaluation(Result):
+    """The scores of a model on a text. `loss` is in nats for each token that was counted."""
 
     loss: float
     perplexity: float
@@ -36,7 +38,7 @@ class TextEvaluation:
     notes: tuple[str, ...] = ()
     left_out: tuple[tuple[str, str], ...] = ()  # each file that is no text, and why
 
-    def data(self) -> Tables:
+    def data(self) -> dict[str, JSON]:
         named = [{"name": name, "why": why} for name, why in self.left_out]
         return {**asdict(self), "notes": list(self.notes), "left_out": named}
 
@@ -81,7 +83,7 @@ def evaluate_text(
     return TextEvaluation(loss, math.exp(min(50.0, loss)), bits, int(count), seconds, *left)
 
 
-def _windows(model: Generator, texts: list[str], context: int | None, overlap: int) -> Any:
+def _windows(model: Generator, texts: list[str], context: int | None, overlap: int) -> Iterable[TextBatch]:
     special = model.tokenizer.specials
     ids = [np.array([special.begin, *each, special.end]) for each in model.tokenizer.encode_all(texts)]
     longest = model.config.model.longest
@@ -91,7 +93,7 @@ def _windows(model: Generator, texts: list[str], context: int | None, overlap: i
     return evaluation_batches(stream, context or model.context, ROWS, overlap)
 
 
-def _masked(model: Filler, texts: list[str]) -> Any:
+def _masked(model: Filler, texts: list[str]) -> Iterable[MaskedBatch]:
     """Gaps are drawn with a fixed seed, so that the same text always has the same."""
     if model.model.head is None:
         raise UsageError("this model gives vectors only, it has no head that fills gaps")

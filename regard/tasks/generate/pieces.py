@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from regard.decode.ranking import Live
 from regard.errors import UsageError
-from regard.predictor import JSON, Result
+from regard.files import JSON
+from regard.predictor import Result
 from regard.tokens import TextTokenizer
 
 NEAR = 8  # tokens that are enough to know how the next one is decoded

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast, overload
+from typing import Unpack, cast, overload
 
 import numpy as np
 import torch
@@ -15,13 +15,14 @@ from torch import Tensor
 from regard.attention import channel
 from regard.brief import brief, quoted
 from regard.bundle import Bundle
-from regard.config import Tables, check
+from regard.config import check
 from regard.data.batch import TextBatch
 from regard.data.stream import TokenStream, evaluation_batches
-from regard.decode.config import DecodeConfig
+from regard.decode.config import DecodeConfig, DecodeOptions
 from regard.decode.ranking import Hypothesis
 from regard.decode.search import Sliding, Stepper, Steps, search_steps
 from regard.errors import UsageError
+from regard.files import JSON
 from regard.inspect.texts import (
     LONGEST,
     WINDOW,
@@ -35,7 +36,7 @@ from regard.inspect.texts import (
 from regard.look import SentenceAttention, sentence_of
 from regard.models.config import GPTLineConfig
 from regard.models.language import LanguageModel
-from regard.predictor import JSON, Cancel, Reading, Result, check_cancel, read_one
+from regard.predictor import Cancel, Reading, Result, check_cancel, read_one
 from regard.tasks.generate.pieces import NEAR, Pieces, TextPiece, added, before_stop, check_stop
 from regard.tokens import TextTokenizer
 
@@ -46,7 +47,7 @@ BATCH = 16  # windows of text scored together
 
 @dataclass(frozen=True)
 class Generated(Result):
-    """How one text goes on."""
+    """A text that was added to a prompt."""
 
     prompt: str
     text: str  # what was added to it
@@ -111,6 +112,16 @@ class TextScore(Result):
         }
 
 
+class GenerateOptions(DecodeOptions, total=False):
+    """Keyword arguments of `Generator.generate`."""
+
+    stop: Sequence[str]
+    stream: Callable[[str], None] | None
+    attention: bool
+    places: Sequence[int] | None
+    cancel: Cancel | None
+
+
 class Generator(LanguagePredictor):
     """A trained language model, ready to use."""
 
@@ -121,9 +132,9 @@ class Generator(LanguagePredictor):
         self.tokenizer = bundle.tokenizer
 
     @overload
-    def generate(self, prompt: str = ..., **options: Any) -> Generated: ...
+    def generate(self, prompt: str = ..., **options: Unpack[GenerateOptions]) -> Generated: ...
     @overload
-    def generate(self, prompt: Sequence[str], **options: Any) -> list[Generated]: ...
+    def generate(self, prompt: list[str] | tuple[str, ...], **options: Unpack[GenerateOptions]) -> list[Generated]: ...
 
     def generate(
         self,
@@ -134,7 +145,7 @@ class Generator(LanguagePredictor):
         attention: bool = False,
         places: Sequence[int] | None = None,
         cancel: Cancel | None = None,
-        **options: Any,
+        **options: Unpack[DecodeOptions],
     ) -> Generated | list[Generated]:
         """Go on with a text, or several; `options` are those of decoding (sample, temperature, beam, max_length, ...).
 
@@ -154,7 +165,7 @@ class Generator(LanguagePredictor):
             out = self._generate(prompts, self.options(options), stop, numbers, attention, cancel)
         return out[0] if isinstance(prompt, str) else out
 
-    def check(self, stop: Sequence[str] = (), **options: Any) -> None:
+    def check(self, stop: Sequence[str] = (), **options: Unpack[DecodeOptions]) -> None:
         """Refuse what `generate` would refuse of its stop strings and options."""
         self.options(options)
         check_stop(stop)
@@ -167,7 +178,7 @@ class Generator(LanguagePredictor):
         attention: bool = False,
         place: int = 0,
         cancel: Cancel | None = None,
-        **options: Any,
+        **options: Unpack[DecodeOptions],
     ) -> Iterator[TextPiece | Generated]:
         """Go on with one text, piece by piece as each becomes certain; the last event is the whole of it.
 
@@ -200,7 +211,7 @@ class Generator(LanguagePredictor):
     def _streamed(
         self,
         prompts: Sequence[str],
-        options: Mapping[str, Any],
+        options: DecodeOptions,
         *,
         stop: Sequence[str],
         attention: bool,
@@ -238,10 +249,12 @@ class Generator(LanguagePredictor):
     def _begun(self, prompt: str) -> list[int]:
         return [self.tokenizer.specials.begin, *self.tokenizer.encode(prompt)]
 
-    def options(self, over: Tables) -> DecodeConfig:
+    def options(self, over: Mapping[str, object]) -> DecodeConfig:
         """The bundle's own decoding options, laid over by the given ones."""
         base = self.config.decode.model_dump()
-        if over.get("sample") is False or over.get("beam", 1) > 1:  # a search has no use for what shapes draws
+        if (
+            over.get("sample") is False or cast("int", over.get("beam", 1)) > 1
+        ):  # a search has no use for what shapes draws
             base |= {"sample": False, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
             base["beam"] = 1
         return check(DecodeConfig, {**base, "batch_sentences": BATCH, **over}, "decode")

@@ -20,6 +20,7 @@ from regard.data.batch import (
 from regard.data.config import TextConfig
 from regard.data.documents import read_documents, split_documents
 from regard.data.stream import TokenStream, Windows, evaluation_batches, write_stream
+from regard.decode.config import DecodeOptions
 from regard.errors import UsageError
 from regard.files import sha256
 from regard.inspect.probes import first_lines, prober
@@ -119,8 +120,10 @@ def _validation(
         metrics = {**loss_metrics(total, count), "bits_per_byte": total / math.log(2) / size}
         if not config.samples or not np.isfinite(total):
             return Validation(metrics)
-        options = {"max_length": config.samples} if config.decode.sample else {"max_length": config.samples, "beam": 1}
-        sample = generator.generate("", seed=0, **options).text
+        options: DecodeOptions = {"seed": 0, "max_length": config.samples}
+        if not config.decode.sample:
+            options["beam"] = 1
+        sample = generator.generate("", **options).text
         return Validation(metrics, [("", sample, "")])
 
     return validate

@@ -7,23 +7,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Unpack
 
 from regard.bundle import BundleConfig
 from regard.config import Tables, check
 from regard.data.config import PairsConfig
 from regard.data.lines import Bad
 from regard.data.pairs import Pair, is_builtin, read_pairs
+from regard.decode.config import DecodeOptions
 from regard.errors import UsageError
 from regard.evaluate.bootstrap import share_interval
 from regard.evaluate.translation import Score, Tokenizing, bleu_tokenizer, exact_match, score_translations
+from regard.files import JSON
+from regard.predictor import Result
 from regard.runs import CONFIG, read_run
 from regard.tasks.translate.predictor import Translator
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """What a model scored on a test set."""
+class Evaluation(Result):
+    """The scores of a translation model on a test set."""
 
     scores: dict[str, Score]  # bleu, chrf, ter
     exact: float | None  # percentage right to the last character, for data with one right answer
@@ -46,7 +49,7 @@ class Evaluation:
         low, high = share_interval(self.exact_right, self.sentences)
         return 100 * low, 100 * high
 
-    def data(self) -> Tables:
+    def data(self) -> dict[str, JSON]:
         """All but the outputs, for JSON."""
         return {
             "scores": {name: asdict(score) for name, score in self.scores.items()},
@@ -68,14 +71,14 @@ def evaluate(
     one_answer: bool = False,
     metrics: Sequence[str] = ("bleu", "chrf", "ter"),
     progress: Callable[[int, int], None] | None = None,
-    **options: Any,
+    **options: Unpack[DecodeOptions],
 ) -> Evaluation:
     """Translate the sources and score the outputs; `options` are of decoding, `one_answer` asks for exact match.
 
     `tokenize` says how BLEU cuts words, as `validate.bleu_tokenizer`; without it, that of the model's run.
     """
     sources, references = [source for source, _ in pairs], [target for _, target in pairs]
-    options = {**options, "n_best": 1}
+    options["n_best"] = 1
     counted = tokenizing(translator.config, references, tokenize)
     translator.translate(sources[:1], **options)  # the first call also warms up
     started = time.perf_counter()

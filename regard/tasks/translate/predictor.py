@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, cast, overload
+from typing import Unpack, cast, overload
 
 import numpy as np
 import torch
@@ -14,20 +14,21 @@ from torch import Tensor
 from regard.attention import channel, softness
 from regard.brief import brief, quoted
 from regard.bundle import Bundle
-from regard.config import Tables, check
+from regard.config import check
 from regard.data.batch import PairBatch, pad
 from regard.data.batches import TokenPairs
 from regard.data.lines import LONGEST_LINE
 from regard.data.pairs import Pair
-from regard.decode.config import DecodeConfig
+from regard.decode.config import DecodeConfig, DecodeOptions
 from regard.decode.ranking import Hypothesis, groups
 from regard.decode.search import Stepper, generate
 from regard.errors import RegardError
+from regard.files import JSON
 from regard.inspect.texts import LONGEST, Batch, Material, PairPredictor, Texts, next_token_losses, pair_texts
 from regard.look import SentenceAttention, sentence_of
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.loss import target_log_probabilities
-from regard.predictor import JSON, Cancel, Progress, Reading, Result, check_cancel
+from regard.predictor import Cancel, Progress, Reading, Result, check_cancel
 from regard.tokens import BEGIN, END, PAD, UNKNOWN, TextTokenizer, as_arrays
 
 
@@ -90,6 +91,15 @@ class PairScore(Result):
         }
 
 
+class TranslateOptions(DecodeOptions, total=False):
+    """Keyword arguments of `Translator.translate`."""
+
+    attention: bool
+    progress: Progress | None
+    places: Sequence[int] | None
+    cancel: Cancel | None
+
+
 class Translator(PairPredictor):
     """A trained translation model, ready to use."""
 
@@ -102,12 +112,10 @@ class Translator(PairPredictor):
         self.tokenizers = bundle.tokenizers
 
     @overload
-    def translate(
-        self, text: str, *, attention: bool = ..., cancel: Cancel | None = ..., **options: Any
-    ) -> Translation: ...
+    def translate(self, text: str, **options: Unpack[TranslateOptions]) -> Translation: ...
     @overload
     def translate(
-        self, text: Sequence[str], *, attention: bool = ..., cancel: Cancel | None = ..., **options: Any
+        self, text: list[str] | tuple[str, ...], **options: Unpack[TranslateOptions]
     ) -> list[Translation]: ...
 
     def translate(
@@ -118,7 +126,7 @@ class Translator(PairPredictor):
         progress: Progress | None = None,
         places: Sequence[int] | None = None,
         cancel: Cancel | None = None,
-        **options: Any,
+        **options: Unpack[DecodeOptions],
     ) -> Translation | list[Translation]:
         """Translate a text, or several; `options` are those of decoding (beam, n_best, sample, seed, ...).
 
@@ -137,7 +145,7 @@ class Translator(PairPredictor):
         check_cancel(cancel)
         return replace(found, attention=self.attention(found.source, found.ids, soft))
 
-    def options(self, over: Tables) -> DecodeConfig:
+    def options(self, over: Mapping[str, object]) -> DecodeConfig:
         """The bundle's own decoding options, laid over by the given ones."""
         return check(DecodeConfig, {**self.config.decode.model_dump(), **over}, "decode")
 
@@ -212,7 +220,7 @@ class Translator(PairPredictor):
         return pair_texts(self, encoded, material.name, chosen)
 
     def greedy_pairs(self, texts: Sequence[str]) -> list[tuple[list[int], tuple[int, ...]]]:
-        found = self.translate(texts, beam=1, n_best=1)
+        found = self.translate(list(texts), beam=1, n_best=1)
         return [(self.tokenizers.source.encode(each.source), each.ids) for each in found if each.ids]
 
     def predictions(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -305,7 +313,7 @@ class Translator(PairPredictor):
 
 
 def _softness(value: float) -> AbstractContextManager[None]:
-    """Of the looks at the source, as `decode.softness` says it: a temperature, or 0 for the best position only."""
+    """Set the temperature of each look at the source, as `decode.softness` says it; 0 sees the best position only."""
     return softness(temperature=value or 1.0, hard=value == 0)
 
 
