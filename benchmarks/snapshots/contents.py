@@ -46,6 +46,12 @@ def numberless(text: str) -> str:
     return re.sub(r"\d[\d.,]*|–", "#", re.sub(r" +", " ", text)).strip()
 
 
+def lasting(told: Any) -> Any:
+    """Lines of stderr without those that come by the clock: how far some work is, and how long it will take."""
+    passing = re.compile(r" … #$|  epoch \d|/s\b| in #, ")
+    return [line for line in told if not (isinstance(line, str) and passing.search(line))]
+
+
 def lines_of(text: str, clean: Callable[[str], str]) -> Any:
     """JSON as what it says; a JSON object a line as a list of them; else the lines of a text."""
     with contextlib.suppress(ValueError):

@@ -59,7 +59,8 @@ def planned(tiny: bool) -> list[Run]:
         kinds = {kind: {"model": {"kind": kind}} for kind in task["kinds"]}
         for name, over in {**kinds, **tables["variant"].get(task["task"], {})}.items():
             run = Run(f"{task['task']}-{name}", task["task"], laid_over(tables, task, over))
-            run.tables["train"].update(tables["kept_train"] if run.name in tables["kept"] and not tiny else {})
+            longer = tables["kept_train"] if run.name in tables["kept"] else {}
+            run.tables["train"].update(tables["tiny_train"] if tiny else longer)
             runs.append(run)
     order = sorted(runs, key=lambda run: "start" in run.tables)  # what others start from comes first
     return [run for run in order if not tiny or run.name in tables["tiny"]]

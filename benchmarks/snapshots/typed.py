@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from snapshots.contents import content, lines_of, numberless, placeless, timeless
+from snapshots.contents import content, lasting, lines_of, numberless, placeless, timeless
 
 
 def sections() -> dict[str, list[str]]:
@@ -39,7 +39,7 @@ def commands(runs: Sequence[Any], kept: Sequence[str], tiny: bool) -> dict[str, 
     here = told["here"]
     if tiny:
         known = {f"models/{run.name}" for run in runs}
-        here = [line for line in here if set(re.findall(r"models/[a-z0-9-]+", line)) <= known][::8]
+        here = [line for line in here if set(re.findall(r"models/[a-z0-9-]+", line)) <= known][::12]
     return {name: line for line, name in zip([*lines, *here], names([*lines, *here]), strict=True)}
 
 
@@ -64,8 +64,9 @@ def typed(line: str) -> dict[str, Any]:
     measures = line in ("doctor", "doctor --json") or line.startswith("bench attention --kernels exact,window ")
     clean = str.rstrip if "--help" in line else numberless if measures else timeless
     said, told = (lines_of(placeless(text), clean) for text in (out, err))
-    said = said[:2] if measures and "bench" in line else said  # below its head there is what only a clock knows
-    return {"typed": line, "exit": code, "stdout": said, "stderr": told, "files": files}
+    if measures and "bench" in line:  # below the head of its table there is what only a clock knows
+        said, told = said[:2], told[:1]
+    return {"typed": line, "exit": code, "stdout": said, "stderr": lasting(told), "files": files}
 
 
 def shell(line: str) -> tuple[int, str, str]:
