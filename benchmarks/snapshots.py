@@ -1,6 +1,6 @@
 """Does Regard still do, bit for bit, what it did? Snapshots of all that a person sees, taken before a change and after it.
 
-    OMP_NUM_THREADS=1 python benchmarks/snapshots.py take before     # of the Regard that is imported, in about ten minutes
+    OMP_NUM_THREADS=1 python benchmarks/snapshots.py take before     # of the Regard that is imported, in about five minutes
     OMP_NUM_THREADS=1 python benchmarks/snapshots.py take after      # after the change, on the same machine
     python benchmarks/snapshots.py compare before after              # a line for each file that differs; exit code 1 if any
     OMP_NUM_THREADS=1 python benchmarks/snapshots.py replay before   # do bundles and stopped runs of `before` still serve?

@@ -23,9 +23,9 @@ import regard
 
 PACKAGE = Path(regard.__file__).resolve().parent.parent
 
-OF_TIME = {  # keys of JSON
-    "seconds", "age", "made", "commit", "speed", "rate", "beside", "memory", "clock.jsonl", "machine", "conditions",
-}  # fmt: skip
+OF_TIME = re.compile(  # keys of JSON
+    r"seconds|\w+_per_second|age|made|commit|speed|rate|beside|memory|clock\.jsonl|machine|conditions"
+)
 TIMED = ("learning.png", "learning.svg", "report.html")  # of `regard compare`: drawn over seconds, or with speeds
 SPAN = re.compile(r"\b(?:about )?\d[\d.,]*(?: ?(?:s|ms|min|h|GiB|MiB|MB)\b|(?= \w+/s\b| a second\b))")
 
@@ -66,7 +66,7 @@ def lines_of(text: str, clean: Callable[[str], str]) -> Any:
 
 def without_time(value: Any, clean: Callable[[str], str] = timeless) -> Any:
     if isinstance(value, dict):
-        return {key: "#" if key in OF_TIME else without_time(each, clean) for key, each in value.items()}
+        return {key: "#" if OF_TIME.fullmatch(key) else without_time(each, clean) for key, each in value.items()}
     if isinstance(value, list):
         return [without_time(each, clean) for each in value]
     return placeless(clean(value)) if isinstance(value, str) else value
