@@ -164,7 +164,7 @@ def answers(task: str, run: str) -> list[Any]:
 def compare(before: Path, after: Path) -> int:
     """Print a line for each file that differs, and a summary; 1 if any does."""
     files = sorted({str(file.relative_to(top)) for top in (before, after) for file in top.rglob("*") if file.is_file()})
-    losses: list[tuple[str, float]] = []
+    losses: dict[str, Differences] = {}
     unlike = 0
     for name in files:
         if not all((top / name).exists() for top in (before, after)):
@@ -176,8 +176,8 @@ def compare(before: Path, after: Path) -> int:
             print(found.line(name))
             unlike += 1
         if name.startswith("losses"):
-            losses.append((name, found.largest))
-    equal = sum(not size for _, size in losses)
+            losses[name] = found
+    equal = sum(not found for found in losses.values())
     print(f"losses: {equal} of {len(losses)} runs are bit-equal" + worst(losses))
     print(f"{unlike} of {len(files)} files differ")
     return int(unlike > 0)
@@ -189,9 +189,13 @@ def kept_value(file: Path, top: Path) -> Any:
     return content(file) if inside else json.loads(file.read_text(encoding="utf-8"))
 
 
-def worst(losses: Sequence[tuple[str, float]]) -> str:
-    name, size = max(losses, key=lambda each: each[1], default=("", 0.0))
-    return f"; the largest relative difference is {size:.2g}, of {name}" if size else ""
+def worst(losses: dict[str, Differences]) -> str:
+    """The run whose numbers differ most; digests of weights differ or not, and have no size."""
+    sizes = {name: found.largest_number for name, found in losses.items() if found}
+    if not sizes:
+        return ""
+    name = max(sizes, key=sizes.__getitem__)
+    return f"; the largest relative difference of their numbers is {sizes[name]:.2g}, of {name}"
 
 
 if __name__ == "__main__":

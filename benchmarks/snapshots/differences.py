@@ -23,6 +23,12 @@ class Differences(list[tuple[str, Any, Any]]):
         """The largest relative difference of two numbers; infinite where something else differs."""
         return max((apart(before, after) for _, before, after in self), default=0.0)
 
+    @property
+    def largest_number(self) -> float:
+        """The largest relative difference among those of numbers."""
+        sizes = (apart(before, after) for _, before, after in self)
+        return max((size for size in sizes if math.isfinite(size)), default=0.0)
+
     def line(self, name: str) -> str:
         place, before, after = self[0]
         size = "not only numbers" if math.isinf(self.largest) else f"largest relative difference {self.largest:.2g}"
