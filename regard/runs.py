@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NotRequired, TypedDict
 
+from regard.config import Tables
 from regard.errors import Advice, RegardError, UsageError, Verb
 from regard.files import LOCK, is_bare, read_json, whole_folder
 
@@ -147,8 +149,22 @@ def bundle_labels(path: str | Path) -> tuple[str, ...]:
     return tuple(map(str, labels)) if isinstance(labels, list) else ()
 
 
-def read_run(folder: str | Path) -> dict[str, object]:
-    """The configuration that a run started with."""
+class RunRecord(TypedDict):
+    """The file run.json: what a run started with."""
+
+    config: Tables
+    beside: NotRequired[str | None]  # the folder from which its data files are named
+    made: NotRequired[Tables]  # by which versions and how many threads
+
+
+def data_root_of(record: RunRecord) -> Path | None:
+    """The folder from which a run's data files are named; None where it is not known."""
+    place = record.get("beside")
+    return Path(place) if place else None
+
+
+def read_run(folder: str | Path) -> RunRecord:
+    """Read what a run started with."""
     folder = Path(folder)
     if not (folder / CONFIG).exists():
         below = all_runs(folder)
@@ -158,4 +174,4 @@ def read_run(folder: str | Path) -> dict[str, object]:
     values = read_json(folder / CONFIG)
     if not isinstance(values, dict) or not isinstance(values.get("config"), dict):
         raise RegardError(f"{folder / CONFIG} does not hold a configuration")
-    return values
+    return values  # type: ignore[return-value]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-import sys
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -46,7 +44,7 @@ def eyes(monkeypatch: pytest.MonkeyPatch) -> None:
     def make_encoder(config: Any, format: PictureFormat) -> PictureEncoder:
         return Eye().requires_grad_(config.kind != "efficientnet-lite0")
 
-    monkeypatch.setitem(sys.modules, "regard.models.pictures.classifier", SimpleNamespace(make_encoder=make_encoder))
+    monkeypatch.setattr("regard.models.pictures.answerer.make_encoder", make_encoder)
 
 
 def build(smoothing: float = 0.0, **changes: Any) -> Answerer:

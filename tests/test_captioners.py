@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-import sys
 from collections.abc import Iterator, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +21,7 @@ from regard.errors import RegardError
 from regard.models.configs.pictures import CaptionTransformerConfig, ShowAndTellConfig, ShowAttendTellConfig
 from regard.models.pictures import show_attend_tell
 from regard.models.pictures.captioner import CaptionTransformer, ShowAndTell
+from regard.models.pictures.classifier import make_encoder
 from regard.models.pictures.encoder import PictureEncoder, View
 from regard.models.pictures.show_attend_tell import ShowAttendTell, one_drawn, spread
 from regard.noise import noise
@@ -57,7 +56,7 @@ def eyes(monkeypatch: pytest.MonkeyPatch) -> None:
     def make_encoder(config: Any, format: PictureFormat) -> PictureEncoder:
         return Eye().requires_grad_(config.kind != "efficientnet-lite0")
 
-    monkeypatch.setitem(sys.modules, "regard.models.pictures.classifier", SimpleNamespace(make_encoder=make_encoder))
+    monkeypatch.setattr("regard.models.pictures.captioner.make_encoder", make_encoder)
 
 
 CONFIGS: dict[str, tuple[type, type, dict[str, Any]]] = {
@@ -421,7 +420,7 @@ def test_the_encoder_keeps_its_own_fresh_weights(kind: str) -> None:
 @pytest.mark.parametrize("encoder", ["convnet", "vit"])
 def test_it_learns_with_a_real_encoder(kind: str, encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also what sees learns, and what it sees is a grid of the size that it says."""
-    monkeypatch.delitem(sys.modules, "regard.models.pictures.classifier")
+    monkeypatch.setattr("regard.models.pictures.captioner.make_encoder", make_encoder)
     model, config, sizes = CONFIGS[kind]
     small = {"convnet": {"channels": (4, 6)}, "vit": {"layers": 1, "width": 8, "heads": 2, "feed_forward": 8}}[encoder]
     made = model(

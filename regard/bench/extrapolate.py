@@ -20,7 +20,7 @@ from regard.errors import Advice, Option, UsageError, Verb
 from regard.models.config import GPTLineConfig
 from regard.models.loss import CHUNK_ELEMENTS, target_log_probabilities
 from regard.models.table import build
-from regard.runs import CONFIG, bundle_task, read_run
+from regard.runs import CONFIG, bundle_task, data_root_of, read_run
 from regard.tasks.configure import check_run
 from regard.tasks.generate.config import GenerateConfig
 from regard.tasks.generate.predictor import Generator
@@ -49,8 +49,7 @@ def _validation_texts(run: str | Path) -> list[str]:
     folder = _folder(run)
     if folder is None:
         raise UsageError(f"{run} is no run, so its validation text is not known", "name a text with --on")
-    data_root = read_run(folder).get("beside")
-    return load_texts(_config(folder).data, None if data_root is None else Path(str(data_root)))[1]
+    return load_texts(_config(folder).data, data_root_of(read_run(folder)))[1]
 
 
 def _folder(run: str | Path) -> Path | None:
@@ -60,7 +59,7 @@ def _folder(run: str | Path) -> Path | None:
 
 
 def _config(folder: Path) -> GenerateConfig:
-    config = check_run(read_run(folder)["config"], folder)  # type: ignore[arg-type]
+    config = check_run(read_run(folder)["config"], str(folder))
     if not isinstance(config, GenerateConfig):
         raise UsageError(
             f"{folder} is a model to {config.task}", "windows of a text are for language models (generate)"

@@ -106,7 +106,7 @@ def _train_one(
 
 def check_same_run(asked: RunConfig, folder: Path, budget: float) -> None:
     """Refuse to go on with a run of another configuration or budget; say what differs."""
-    stored: Tables = read_run(folder)["config"]  # type: ignore[assignment]
+    stored = read_run(folder)["config"]
     train = stored.get("train", {})
     every = asked.train.validate_every or train.get("validate_every", 1)
     expected = under_budget(asked, Plan(train.get("steps", 1), every), budget).dump()

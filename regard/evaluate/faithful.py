@@ -79,4 +79,4 @@ def _attended(case: Case, name: str) -> np.ndarray:
 
 
 def _hits(case: Case, name: str) -> np.ndarray:
-    return (_first(case, name) * (_best(case)[:, None] == case.falls.T)).sum(axis=1)
+    return np.where(_best(case)[:, None] == case.falls.T, _first(case, name), 0.0).sum(axis=1)

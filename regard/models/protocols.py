@@ -5,7 +5,7 @@ Each has methods only, so that it can be asked of any module while a program run
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -28,6 +28,13 @@ class HasDepths(Protocol):
     """Tells how deep each parameter lies, so that layers can learn at different rates: 0 for embeddings."""
 
     def depths(self) -> dict[str, int]: ...
+
+
+@runtime_checkable
+class HasHiddenMatrices(Protocol):
+    """Names the matrices between its embeddings and its output, which Muon moves."""
+
+    def hidden_matrices(self) -> Iterable[str]: ...
 
 
 @runtime_checkable

@@ -17,7 +17,7 @@ from regard.data.stream import TokenStream
 from regard.errors import RegardError, UsageError
 from regard.inspect.texts import Material, text_predictor
 from regard.predictor import Predictor
-from regard.runs import CONFIG, read_run
+from regard.runs import CONFIG, data_root_of, read_run
 from regard.tasks.classify.config import ClassifyConfig
 from regard.tasks.classify.evaluate import read_labelled_test
 from regard.tasks.config import RunConfig
@@ -66,8 +66,8 @@ def material_of(predictor: Predictor, run: str | Path, on: Sequence[str] = ()) -
 def _own(folder: Path) -> tuple[Material, str]:
     """The texts that a run was validated on; or none, and why, where they cannot be read any more."""
     values = read_run(folder)
-    config = check_run(values["config"], f"{folder}")  # type: ignore[arg-type]
-    data_root = None if values.get("beside") is None else Path(str(values["beside"]))
+    config = check_run(values["config"], f"{folder}")
+    data_root = data_root_of(values)
     try:
         return _validated(config, folder, data_root), "it was validated on none"
     except RegardError as error:

@@ -12,7 +12,7 @@ from regard.bundle import Made
 from regard.config import check
 from regard.errors import RegardError
 from regard.files import alone_in, is_bare, write_json
-from regard.runs import CONFIG, check_free, new_run, read_run
+from regard.runs import CONFIG, check_free, data_root_of, new_run, read_run
 from regard.tasks.config import RunConfig
 from regard.tasks.configure import check_run
 from regard.tasks.examples import FILES
@@ -109,12 +109,12 @@ def resume_run(
     A run that was stopped before its first checkpoint starts over.
     """
     values = read_run(folder)
-    config = check_run(values["config"], f"{folder}")  # type: ignore[arg-type]
+    config = check_run(values["config"], f"{folder}")
     if train_over:
         longer = check(type(config.train), {**config.train.model_dump(), **train_over}, "train")
         config = config.model_copy(update={"train": longer})
         write_json(Path(folder) / CONFIG, {**values, "config": config.dump()})  # the next resume knows it too
-    data_root = Path(str(values["beside"])) if values.get("beside") else None
+    data_root = data_root_of(values)
     started = has_checkpoint(Path(folder) / "checkpoints")
     listeners = _listeners(show, on_event)
     if data_root is not None:

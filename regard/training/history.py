@@ -87,7 +87,7 @@ def read_history(folder: Path) -> History | None:
     if not (folder / CONFIG).exists():
         return None
     progress = read_progress(folder)
-    config: Any = read_run(folder)["config"]
+    config = read_run(folder)["config"]
     return History(
         int(progress.get("step", 0)),
         int(config["train"]["steps"]),
@@ -148,7 +148,7 @@ def summarise(run: Run) -> RunSummary:
     """Summarise a run for a list; a damaged one is said to be so."""
     folder, task, age = str(run.folder), run.folder.parent.name, time.time() - run.modified()
     try:
-        config: Any = read_run(run.folder)["config"]
+        config = read_run(run.folder)["config"]
         progress, metrics = read_progress(run.folder), _metrics(run.best)
         metric = str(config["train"]["select"])
         languages = config["data"].get("languages")

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.blocks.initialise import PARTS
+from regard.models.protocols import HasHiddenMatrices
 
 MOMENTUM = 0.95
 A, B, C = 3.4445, -4.7750, 2.0315  # Jordan et al. 2024: steep at zero; singular values end between about 0.7 and 1.2
@@ -138,8 +139,8 @@ def _of_equal_shape(matrices: Iterable[Matrices]) -> Iterable[Sequence[Matrices]
 
 def hidden_matrices(model: nn.Module) -> list[str]:
     """Names of the parameters that Muon moves: those the model tells, or all matrices between embeddings and output."""
-    if hasattr(model, "hidden_matrices"):
-        return list(model.hidden_matrices())  # type: ignore[operator]
+    if isinstance(model, HasHiddenMatrices):
+        return list(model.hidden_matrices())
     tables = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     return [
         name

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import UsageError
+from regard.models.protocols import HasDepths
 from regard.training.config import TrainConfig
 from regard.training.muon import Muon, hidden_matrices, parts_of
 
@@ -56,13 +57,13 @@ def depths_of(model: nn.Module, config: TrainConfig) -> dict[str, int]:
     names = [name for name, _ in model.named_parameters()]
     if config.layer_decay == 1.0 and config.freeze == 0:
         return dict.fromkeys(names, 0)
-    if not hasattr(model, "depths"):
+    if not isinstance(model, HasDepths):
         raise UsageError(
             f"train.layer_decay and train.freeze need a model that tells how deep its layers are, and "
             f"{type(model).__name__} does not",
             "leave them at 1.0 and 0",
         )
-    depths: dict[str, int] = model.depths()  # type: ignore[operator]
+    depths = model.depths()
     return {name: depths[name] for name in names}
 
 

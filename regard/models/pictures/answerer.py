@@ -13,7 +13,8 @@ from regard.embed import TokenEmbedding, embedding_table, positions
 from regard.models.classifier import label_parts, mean_of_real
 from regard.models.configs.pictures import AnswererConfig
 from regard.models.loss import Loss
-from regard.models.pictures.captioner import encoder_of, looking_block, placed_projection, view_of
+from regard.models.pictures.captioner import looking_block, placed_projection, view_of
+from regard.models.pictures.classifier import make_encoder
 from regard.noise import dropout
 
 
@@ -36,7 +37,7 @@ class Answerer(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, labels)
         initialise(self)
-        self.encoder = encoder_of(config.encoder, picture_format)
+        self.encoder = make_encoder(config.encoder, picture_format)
         self.projection = placed_projection(self.encoder, config)
         initialise_head(self.head)
 

@@ -16,22 +16,15 @@ from regard.errors import RegardError
 from regard.models.configs.pictures import (
     AnswererConfig,
     CaptionTransformerConfig,
-    EncoderConfig,
     ShowAndTellConfig,
     ShowAttendTellConfig,
 )
 from regard.models.encoder_decoder import Memory
+from regard.models.pictures.classifier import make_encoder
 from regard.models.pictures.encoder import PictureEncoder, View
 from regard.models.recurrent import RecurrentModel, RecurrentState
 from regard.models.transformer import TransformerDecoder
 from regard.noise import dropout
-
-
-def encoder_of(config: EncoderConfig, picture_format: PictureFormat) -> PictureEncoder:
-    """Build the picture encoder, with its own fresh weights, when the rest of a model has been initialised."""
-    from regard.models.pictures.classifier import make_encoder
-
-    return make_encoder(config, picture_format)
 
 
 def view_of(encoder: PictureEncoder, pixels: Tensor) -> View:
@@ -104,7 +97,7 @@ class RecurrentCaptioner(RecurrentModel):
     def finish_with(self, picture_format: PictureFormat) -> None:
         """When every other part is there: fresh weights, then what sees."""
         self.finish(self.target.table)
-        self.encoder = encoder_of(self.config.encoder, picture_format)
+        self.encoder = make_encoder(self.config.encoder, picture_format)
         nowhere = positions("none", self.config.width, 0)
         self.projection = Projection(self.encoder.width, self.config.width, self.config.dropout, nowhere)
 
@@ -165,7 +158,7 @@ class CaptionTransformer(TransformerDecoder):
         self.decoder = Stack(looking_block(config, "causal") for _ in range(config.layers))
         self.decoder_norm = nn.LayerNorm(width)
         self.finish(self.target.table)
-        self.encoder = encoder_of(config.encoder, picture_format)
+        self.encoder = make_encoder(config.encoder, picture_format)
         self.projection = placed_projection(self.encoder, config)
 
     def encode(self, pixels: Tensor) -> Memory:
