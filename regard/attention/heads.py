@@ -9,6 +9,7 @@ band) is a `Mechanism`; that they can be changed and recorded is the business of
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from regard.attention.cache import MemoryKeys, StepCache
@@ -79,11 +80,14 @@ class MultiHead(nn.Module):
 
     def project_own(self, x: Tensor, start: int = 0) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of x itself, whose first position is `start`; turned there, where positions turn."""
-        q = self._turned(self.queries(x), start)
+        q = self.queries(x)
         if self.shares_keys:
+            q = q if self.rotary is None else self.rotary(q, start)
             return q, q, self._split(self.key_value(x), self.groups)
         k, v = self.keys_values(x)
-        return q, self._turned(k, start), v
+        if self.rotary is not None:  # both at once: a step is short, and its operations are many
+            q, k = self.rotary(torch.cat([q, k], dim=1), start).split([self.heads, self.groups], dim=1)
+        return q, k, v
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mechanism: Mechanism, *, reused: bool = False) -> Tensor:
         """What each head sees, changed and recorded if someone wants that: (B, H, T, E)."""
@@ -135,9 +139,6 @@ class MultiHead(nn.Module):
 
     def _split(self, x: Tensor, heads: int) -> Tensor:
         return x.unflatten(-1, (heads, self.head_width)).transpose(1, 2)  # (B, T, heads * E) -> (B, heads, T, E)
-
-    def _turned(self, x: Tensor, start: int) -> Tensor:
-        return x if self.rotary is None else self.rotary(x, start)
 
     def _looking_at_itself(self, mask: Mask | None, distances: Tensor | None) -> Mechanism:
         """A band is the window kernel, or exact attention within it where a kernel cannot do what is asked."""
