@@ -17,9 +17,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from torch import nn
+import numpy as np
+from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from regard.attention.changes import Intervention
@@ -97,7 +98,7 @@ def watching(module: nn.Module) -> Iterator[Watched | None]:
         yield watched
 
 
-def told(seen: Seen) -> Inputs | None:
+def named_inputs(seen: Seen) -> Inputs | None:
     """The inputs that someone named for this recording (not for one around it)."""
     found = inputs.get()
     return found if found is not None and found.seen is seen else None
@@ -126,15 +127,15 @@ def reading(
     return _naming(Inputs(seen, rows, spell))
 
 
-def searching(sources: Any, ids: Any, prefix: Any) -> AbstractContextManager[None]:
+def searching(sources: np.ndarray, ids: np.ndarray, prefix: Tensor) -> AbstractContextManager[None]:
     """Inside this block, a step reads hypotheses: `ids` (B, W, T) behind the prefixes of those `sources` (B,) that go on.
 
-    `prefix` (N, P) is of all sources that the search began with, whose inputs were told, or are as they stand.
+    `prefix` (N, P) is of all sources that the search began with, whose inputs were named, or are as they stand.
     """
     seen = _now()
     if seen is None:
         return nullcontext()
-    begun = told(seen) or Inputs(seen, tuple(Row(row) for row in range(len(prefix))))
+    begun = named_inputs(seen) or Inputs(seen, tuple(Row(row) for row in range(len(prefix))))
     rows = [begun.rows[source] for source in sources.tolist()]
     read = [
         [[*prefix[n].tolist(), *each] for each in several] for n, several in zip(sources, ids.tolist(), strict=True)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from regard.attention.cache import MemoryKeys, StepCache
 from regard.attention.call import Role
 from regard.attention.changes import has_other_weights
-from regard.attention.kernels.kernel import Kernel, KernelState, Setting
+from regard.attention.kernels.kernel import Kernel, KernelState, Placement
 from regard.attention.kernels.sparse import SlidingWindow
 from regard.attention.masks import Causal, Mask
 from regard.attention.mechanisms import Exact, KernelPass, KernelStep, Mechanism
@@ -60,14 +60,14 @@ class MultiHead(nn.Module):
         self.key_value = nn.Linear(width, (1 if self.shares_keys else 2) * self.groups * self.head_width, bias=bias)
         self.out = nn.Linear(width, width, bias=bias)
         self.rotary, self.kernel, self.relative = rotary, kernel, relative
-        setting = Setting(heads, self.head_width, causal=True)
-        self.window = SlidingWindow(setting, reach=band - 1) if band else None
+        placement = Placement(heads, self.head_width, causal=True)
+        self.window = SlidingWindow(placement, reach=band - 1) if band else None
 
     def forward(self, x: Tensor, memory: Tensor, mask: Mask | None = None, distances: Tensor | None = None) -> Tensor:
         """x (B, T, D) looks at memory (B, S, D): (B, T, D). `distances` (B, T, S) are for relative positions."""
-        if x is memory:
-            return self.join(self.attend(*self.project_own(x), self._looking_at_itself(mask, distances)))
-        return self.join(self.attend(self.queries(x), *self.keys_values(memory), self._looking(mask)))
+        q, k, v = self.project_own(x) if x is memory else (self.queries(x), *self.keys_values(memory))
+        mechanism = self._mechanism(mask, distances, own=x is memory)
+        return self.join(attend_by(mechanism, self, self.role, q, k, v))  # of (B, H, T, E)
 
     def queries(self, x: Tensor) -> Tensor:
         """X W_Q, head by head: (B, H, T, E)."""
@@ -75,8 +75,9 @@ class MultiHead(nn.Module):
 
     def keys_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """M W_K and M W_V, head by head: each (B, G, S, E)."""
-        k, v = self.key_value(memory).chunk(2, dim=-1)  # each (B, S, G * E)
-        return self._split(k, self.groups), self._split(v, self.groups)
+        both = self.key_value(memory).unflatten(-1, (2, self.groups, self.head_width))  # (B, S, 2, G, E)
+        k, v = both.permute(2, 0, 3, 1, 4).unbind(0)
+        return k, v
 
     def project_own(self, x: Tensor, start: int = 0) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of x itself, whose first position is `start`; turned there, where positions turn."""
@@ -89,10 +90,6 @@ class MultiHead(nn.Module):
             q, k = self.rotary(torch.cat([q, k], dim=1), start).split([self.heads, self.groups], dim=1)
         return q, k, v
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, mechanism: Mechanism, *, reused: bool = False) -> Tensor:
-        """What each head sees, changed and recorded if someone wants that: (B, H, T, E)."""
-        return attend_by(mechanism, self, self.role, q, k, v, reused=reused)
-
     def join(self, seen: Tensor) -> Tensor:
         """Concat(head_1 .. head_H) W_O: (B, H, T, E) -> (B, T, D)."""
         return self.out(seen.transpose(1, 2).flatten(2))
@@ -103,8 +100,8 @@ class MultiHead(nn.Module):
 
     def look_at(self, x: Tensor, memory: MemoryKeys, place: int = 0) -> Tensor:
         """x (B, W, D), at `place` of each hypothesis, looks at the memory of its source: (B, W, D)."""
-        mechanism = self._looking(memory.mask, place=place, together=True)
-        return self.join(self.attend(self.queries(x), memory.keys, memory.values, mechanism))
+        mechanism = self._mechanism(memory.mask, own=False, place=place, together=True)
+        return self.join(attend_by(mechanism, self, self.role, self.queries(x), memory.keys, memory.values))
 
     def start(self, rows: int, like: Tensor) -> StepCache | KernelState:
         """An empty past for so many hypotheses."""
@@ -117,11 +114,13 @@ class MultiHead(nn.Module):
         before = past.filled
         q, k, v = self.project_own(x, before)
         if self.kernel is not None:
-            return self.join(self.attend(q, k, v, KernelStep(self.kernel, self.kernel.read, past)))
+            mechanism = KernelStep(self.kernel, self.kernel.read, past)
+            return self.join(attend_by(mechanism, self, self.role, q, k, v))
         assert isinstance(past, StepCache)
         past.append(k, v)
         mask = Causal(before) if self.window is None else self.window.band(Causal(before), before)
-        return self.join(self.attend(q, *past.seen(), self._exact(mask, start=before, place=before), reused=True))
+        exact = self._exact(mask, start=before, place=before)
+        return self.join(attend_by(exact, self, self.role, q, *past.seen(), reused=True))
 
     def step(self, x: Tensor, past: StepCache | KernelState) -> Tensor:
         """x (B, W, D), the newest position of each hypothesis, joins the past and looks back: (B, W, D)."""
@@ -130,30 +129,31 @@ class MultiHead(nn.Module):
             return self.read(columns, past).view_as(x)
         q, k, v = self.project_own(columns, before)  # each (B * W, H or G, 1, E)
         if self.kernel is not None:
-            return self.join(self.attend(q, k, v, KernelStep(self.kernel, self.kernel.step, past))).view_as(x)
+            mechanism = KernelStep(self.kernel, self.kernel.step, past)
+            return self.join(attend_by(mechanism, self, self.role, q, k, v)).view_as(x)
         assert isinstance(past, StepCache)
         past.append(k, v)
         keys, values = past.seen(self.band)
-        mechanism = self._exact(None, start=keys.size(-2) - 1, place=before)
-        return self.join(self.attend(q, keys, values, mechanism, reused=True)).view_as(x)
+        exact = self._exact(None, start=keys.size(-2) - 1, place=before)
+        return self.join(attend_by(exact, self, self.role, q, keys, values, reused=True)).view_as(x)
 
     def _split(self, x: Tensor, heads: int) -> Tensor:
         return x.unflatten(-1, (heads, self.head_width)).transpose(1, 2)  # (B, T, heads * E) -> (B, heads, T, E)
 
-    def _looking_at_itself(self, mask: Mask | None, distances: Tensor | None) -> Mechanism:
-        """A band is the window kernel, or exact attention within it where a kernel cannot do what is asked."""
-        if self.window is None:
-            return self._looking(mask, distances=distances)
-        plain = self.relative is None and self.scale is None and not (self.training and self.dropout)
-        if plain and mask == Causal() and not has_other_weights(self, self.role):
-            return KernelPass(self.window, mask)
-        return self._exact(self.window.band(mask), distances=distances)
-
-    def _looking(
-        self, mask: Mask | None, distances: Tensor | None = None, place: int = 0, together: bool = False
+    def _mechanism(
+        self, mask: Mask | None, distances: Tensor | None = None, *, own: bool, place: int = 0, together: bool = False
     ) -> Mechanism:
+        """How whole sequences attend, to themselves (`own`) or to a memory.
+
+        A band is the window kernel, or exact attention within the window where a kernel cannot do what is asked.
+        """
         if self.kernel is not None:
             return KernelPass(self.kernel, mask)
+        if self.window is not None and own:
+            plain = self.relative is None and self.scale is None and not (self.training and self.dropout)
+            if plain and mask == Causal() and not has_other_weights(self, self.role):
+                return KernelPass(self.window, mask)
+            mask = self.window.band(mask)
         return self._exact(mask, distances, place=place, together=together)
 
     def _exact(
@@ -165,7 +165,7 @@ class MultiHead(nn.Module):
 
 def _check_kernel(kernel: Kernel, *, relative: bool, dropout: float, band: int, scale: float | None) -> None:
     """Refuse what a `MultiHead` cannot have beside a kernel."""
-    if relative and not kernel.can.bias:
+    if relative and not kernel.supports.bias:
         kernel.refuse("know positions that add to scores", "choose model.positions = rotary or sinusoidal")
     if dropout:
         kernel.refuse("drop weights, which it never has", "set model.attention_dropout = 0")

@@ -13,8 +13,12 @@ from regard.blocks.state_space import StateSpace
 from regard.noise import add_dropped, dropout
 
 
-class Around(nn.Module):
-    """What stands around a sub-layer of (B, T, D)."""
+class Residual(nn.Module):
+    """A residual connection around a sub-layer of (B, T, D), with dropout and a norm before it or behind it.
+
+    pre   x + dropout(f(norm(x)))   (Xiong et al. 2020)      post  norm(x + dropout(f(x)))   (Vaswani et al. 2017)
+    none  x + dropout(f(x));        `residual` False leaves x out of each
+    """
 
     def __init__(self, norm: nn.Module, rate: float, *, order: str, residual: bool = True) -> None:
         super().__init__()
@@ -30,21 +34,21 @@ class Around(nn.Module):
 
 @dataclass
 class BlockState:
-    """What one block keeps between steps: of each hypothesis its own past, of each source its memory."""
+    """The state of one block between steps: each hypothesis' own past, and each source's memory."""
 
     own: Any  # a `StepCache`, or the state of a kernel or of a state-space layer
     memory: MemoryKeys | None = None
 
 
 class Block(nn.Module):
-    """(B, T, D) -> (B, T, D). `cross` is None in an encoder; `around` makes what stands around each sub-layer."""
+    """(B, T, D) -> (B, T, D). `cross` is None in an encoder; `around` makes the residual connection around each sub-layer."""
 
     def __init__(
         self,
         attention: MultiHead | StateSpace,
         cross: MultiHead | None,
         feed_forward: nn.Module,
-        around: Callable[[], Around],
+        around: Callable[[], Residual],
     ) -> None:
         super().__init__()
         self.attention, self.cross, self.feed_forward = attention, cross, feed_forward

@@ -1,5 +1,5 @@
-"""What other people's modules do not say about an attention, read from what they do say: its role, where its first
-query stands, and which keys an additive mask takes away.
+"""Torch's scaled dot-product attention by its own arguments, and how to read from them what nobody says: the role of an
+attention, where its first query stands, and which keys an additive mask takes away.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from regard.attention.attend import attention_scores, for_each_head
 from regard.attention.call import Role
 from regard.attention.changes import Changed
 from regard.attention.masks import Causal, Dense, Mask
-from regard.attention.record import tell
+from regard.attention.record import report
 
 HIDDEN = -1e4  # a bias down here hides a key
 _CROSS = ("cross", "encoder_attn", "encdec", "enc_dec", "src_attn")
@@ -25,7 +25,7 @@ _CROSS = ("cross", "encoder_attn", "encdec", "enc_dec", "src_attn")
 def role_of(
     path: str, owner: nn.Module, queries: int, keys: int, *, causal: bool, same: bool | None = None, step: bool = False
 ) -> Role:
-    """What an attention is for; the first line that holds decides.
+    """Tell the role of an attention; the first line that holds decides.
 
     cross   the last two names of its path or its class say so, as "encoder_attn" or T5's "EncDecAttention" do;
             so does "multihead_attn", as nn.TransformerDecoderLayer has it, if queries and keys are not `same`
@@ -87,7 +87,7 @@ def divisible(bias: Tensor | None) -> Tensor | None:
 
 @dataclass(frozen=True, eq=False)
 class NotInfinite(Mask):
-    """What an additive bias does not take away: where it is more than minus infinity. A row with nothing gets zeros."""
+    """An additive bias as a mask: open where it is more than minus infinity. A row with nothing gets zeros."""
 
     bias: Tensor
 
@@ -138,7 +138,7 @@ class ProductsCall:
     def run(
         self, give: Callable[..., Tensor], owner: nn.Module, role: Role, change: Changed | None, place: int, time: int
     ) -> Tensor:
-        """What torch gives, or what a change makes of it; the recorder is told."""
+        """Return what torch gives, or what a change makes of it, and report it to the recorder."""
         q, k, v, lead = self._heads()
         mask, bias = self._mask(lead), self._bias(lead)
         weights = None
@@ -151,14 +151,14 @@ class ProductsCall:
             given = give(**vars(self))
         out = given.reshape(*q.shape[:3], v.size(-1))
         out = out if change is None else change.kept(out)
-        tell(
+        report(
             owner,
             role,
             *(q, k, v, out),
             mask=mask,
             bias=bias,
             scale=self.scale,
-            told=weights,
+            reported=weights,
             visible=None if bias is None else partial(lets_through, bias.detach()),
             reused=True,
             removed=() if change is None else change.removed(q.size(1)),
@@ -204,7 +204,7 @@ def _flat(x: Tensor, lead: tuple[int, ...]) -> Tensor:
 
 
 def _common(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """What shapes broadcast to (torch's function for it first imports symbolic algebra, for seconds)."""
+    """The shape that shapes broadcast to (torch's function for it first imports symbolic algebra, for seconds)."""
     most = max(map(len, shapes))
     sizes = zip(*((1,) * (most - len(shape)) + tuple(shape) for shape in shapes), strict=True)
     return tuple(next((size for size in each if size != 1), 1) for each in sizes)

@@ -43,7 +43,7 @@ _HERE = threading.local()  # as torch's stack of modes, which belongs to a threa
 
 
 def is_foreign(model: nn.Module) -> bool:
-    """Whether a model has parts of which it is not known that they tell the channel by themselves."""
+    """Whether a model has parts of which it is not known that they report to the channel by themselves."""
     return any(
         isinstance(module, _ATTENTIVE) or not type(module).__module__.startswith(_OURS) for module in model.modules()
     )
@@ -105,7 +105,8 @@ class Watch(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         self.ran += 1
-        self.normalised += func in _SOFTMAX
+        if func in _SOFTMAX:
+            self.normalised += 1
         if func is scaled_dot_product_attention:
             return self._seen(func, ProductsCall(*args, **(kwargs or {})))
         if func is multi_head_attention_forward:
@@ -167,7 +168,8 @@ class Times:
         if whole is not self._pass:
             self._pass, self._calls = whole, {}
         last, time = self._calls.get(id(owner), (None, -1))
-        time += last is not own
+        if last is not own:
+            time += 1
         self._calls[id(owner)] = (own, time)
         return time
 
@@ -179,7 +181,7 @@ def _asked_for() -> list[Names]:
 
 
 def owner_of(frame: FrameType | None, known: Sequence[Names]) -> tuple[nn.Module, str] | None:
-    """Whose call it is, and the path of that module; None if it is nobody's of these, or our own, who told it."""
+    """Whose call it is, and the path of that module; None if it is nobody's of these, or our own, which reports by itself."""
     while frame is not None:
         if frame.f_globals.get("__name__", "").startswith("regard."):
             return None
