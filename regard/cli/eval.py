@@ -28,12 +28,13 @@ from regard.cli.options import (
     given,
 )
 from regard.cli.output import one_line, print_json, print_table, progress, results, say
+from regard.config import Tables
 from regard.errors import UsageError
+from regard.files import write_text
 from regard.tasks.table import TASKS
 
 if TYPE_CHECKING:
     from regard.evaluate.classification import ClassificationScores
-    from regard.tasks.caption.predictor import Captioner
     from regard.tasks.classify.evaluate import LabelEvaluation
     from regard.tasks.classify.predictor import TextClassifier
     from regard.tasks.evaluate_pictures import CaptionEvaluation, PictureEvaluation
@@ -131,23 +132,21 @@ def _translations(
     translator: Translator,
     run: str,
     on: list[str],
-    columns: dict[str, Any],
-    decode: dict[str, Any],
-    how: dict[str, Any],
+    columns: Tables,
+    decode: Tables,
+    how: Tables,
     save: Path | None,
     as_json: bool,
 ) -> None:
-    from regard.files import write_text
-    from regard.tasks.translate.evaluate import evaluate as score
-    from regard.tasks.translate.evaluate import has_one_answer, read_test_set
+    from regard.tasks.translate import evaluate as translations
 
     notes: list[str] = []
-    pairs = read_test_set(on, run, columns, notes)
+    pairs = translations.read_test_set(on, run, columns, notes)
     say_notes(notes)
+    one_answer = translations.has_one_answer(on)
     with progress("translating") as advance:
-        found = score(translator, pairs, one_answer=has_one_answer(on), progress=advance, **how, **decode)
-    if save is not None:
-        say(f"wrote {write_text(save, ''.join(one_line(output) + chr(10) for output in found.outputs))}")
+        found = translations.evaluate(translator, pairs, one_answer=one_answer, progress=advance, **how, **decode)
+    save_lines(save, found.outputs)
     if as_json:
         told = {**found.data(), "notes": [*notes, *found.notes]}
         print_json({"run": run, "on": on, "decode": translator.options(decode).model_dump(), **told})
@@ -185,9 +184,13 @@ def say_notes(notes: Sequence[str], left_out: Sequence[tuple[str, str]] = ()) ->
         say(f"regard eval --json names all {len(left_out):,} that were left out")
 
 
-def _texts(
-    model: Generator | Filler, run: str, on: list[str], options: dict[str, Any], columns: dict[str, Any], as_json: bool
-) -> None:
+def save_lines(path: Path | None, outputs: Sequence[str]) -> None:
+    """Write outputs, one a line, where `--save` names a file."""
+    if path is not None:
+        say(f"wrote {write_text(path, ''.join(one_line(output) + chr(10) for output in outputs))}")
+
+
+def _texts(model: Generator | Filler, run: str, on: list[str], options: Tables, columns: Tables, as_json: bool) -> None:
     from regard.tasks.generate.evaluate import evaluate_text, field_of
 
     with progress("reading") as advance:
@@ -212,13 +215,11 @@ def _labels(
     model: TextClassifier,
     run: str,
     on: list[str],
-    columns: dict[str, Any],
+    columns: Tables,
     save: Path | None,
     out: Path | None,
     as_json: bool,
 ) -> None:
-    from regard.files import write_text
-    from regard.look.figures.confusion import save_confusion
     from regard.tasks.classify.evaluate import evaluate_labels, read_labelled_test
 
     notes: list[str] = []
@@ -226,11 +227,9 @@ def _labels(
     say_notes(notes)
     with progress("classifying") as advance:
         found = evaluate_labels(model, texts, advance)
-    if save is not None:
-        say(f"wrote {write_text(save, ''.join(model.labels[place] + chr(10) for place in found.predicted))}")
+    save_lines(save, [model.labels[place] for place in found.predicted])
     if out is not None:
-        title = f"{found.scores.accuracy:.1f}% of {len(texts):,} right"
-        say(f"wrote {save_confusion(found.scores.confusion, model.labels, out, title)}")
+        say(f"wrote {draw_confusion(found, model.labels, out)}")
     if as_json:
         print_json({"run": run, "on": on, "notes": notes, **found.data()})
     else:
@@ -261,6 +260,17 @@ def print_label_scores(
     results().print(f"{len(found.wanted):,} {what} of {' '.join(on)}{left}, {speed:,.0f} a second", markup=False)
 
 
+def draw_confusion(found: LabelEvaluation | PictureEvaluation, labels: Sequence[str], out: Path) -> Path:
+    """Draw which labels were taken for which; of pictures, with some of them."""
+    from regard.look.figures.confusion import save_confusion, save_confusion_samples
+
+    title = f"{found.scores.accuracy:.1f}% of {len(found.wanted):,} right"
+    samples = getattr(found, "samples", None)
+    if samples is None:
+        return save_confusion(found.scores.confusion, labels, out, title)
+    return save_confusion_samples(found.scores.confusion, labels, samples, out, title)
+
+
 def print_confusion(scores: ClassificationScores) -> None:
     """Which label was taken for which, and how often: all counts of a few labels, the most frequent mistakes of many."""
     names = [each.label for each in scores.labels]
@@ -278,45 +288,34 @@ def print_confusion(scores: ClassificationScores) -> None:
 
 
 def score_pictures(
-    predictor: Any, run: str, on: list[str], options: dict[str, Any], save: Path | None, out: Path | None, as_json: bool
+    predictor: Any, run: str, on: list[str], options: Tables, save: Path | None, out: Path | None, as_json: bool
 ) -> None:
-    """Labels, captions or answers of a test set."""
-    if predictor.config.task == "caption":
-        _captions(predictor, run, on, options, save, as_json)
-        return
-    from regard.files import write_text
-    from regard.look.figures.confusion import save_confusion_samples
-    from regard.tasks.evaluate_pictures import evaluate_answers, evaluate_pictures
+    """Score labels, captions or answers of a test set."""
+    from regard.tasks import evaluate_pictures as scoring
 
+    if predictor.config.task == "caption":
+        captions = scoring.evaluate_captions(predictor, on, **options)
+        say_notes(captions.notes, captions.left_out)
+        save_lines(save, captions.outputs)
+        if as_json:
+            print_json({"run": run, "on": on, **options, **captions.data()})
+        else:
+            print_caption_scores(run, on, captions)
+        return
     answers = predictor.config.task == "answer"
     with progress("answering" if answers else "classifying") as advance:
-        found = (evaluate_answers if answers else evaluate_pictures)(predictor, on, progress=advance)
+        if answers:
+            found = scoring.evaluate_answers(predictor, on, progress=advance)
+        else:
+            found = scoring.evaluate_pictures(predictor, on, progress=advance)
     say_notes(found.notes, found.left_out)
-    if save is not None:
-        say(f"wrote {write_text(save, ''.join(predictor.labels[place] + chr(10) for place in found.predicted))}")
+    save_lines(save, [predictor.labels[place] for place in found.predicted])
     if out is not None:
-        title = f"{found.scores.accuracy:.1f}% of {len(found.wanted):,} right"
-        say(f"wrote {save_confusion_samples(found.scores.confusion, predictor.labels, found.samples, out, title)}")
+        say(f"wrote {draw_confusion(found, predictor.labels, out)}")
     if as_json:
         print_json({"run": run, "on": on, **found.data()})
     else:
         print_label_scores(run, on, found, "questions" if answers else "pictures")
-
-
-def _captions(
-    captioner: Captioner, run: str, on: list[str], options: dict[str, Any], save: Path | None, as_json: bool
-) -> None:
-    from regard.files import write_text
-    from regard.tasks.evaluate_pictures import evaluate_captions
-
-    found = evaluate_captions(captioner, on, **options)
-    say_notes(found.notes, found.left_out)
-    if save is not None:
-        say(f"wrote {write_text(save, ''.join(one_line(output) + chr(10) for output in found.outputs))}")
-    if as_json:
-        print_json({"run": run, "on": on, **options, **found.data()})
-    else:
-        print_caption_scores(run, on, found)
 
 
 def print_caption_scores(run: str, on: list[str], found: CaptionEvaluation) -> None:

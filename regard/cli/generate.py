@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import sys
 import unicodedata
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +14,8 @@ from regard.cli.inputs import Answered, AsText, InputReader, Item, answers, argu
 from regard.cli.model import check_model, load_model, newest_run
 from regard.cli.options import Device, Model, Removals, given, removing
 from regard.cli.output import json_line, say
+from regard.config import Tables
+from regard.data.lines import decode_lines
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -105,7 +108,7 @@ def for_terminal(text: str) -> str:
     return "".join(each for each in text if each in "\n\t" or unicodedata.category(each) != "Cc")
 
 
-def _decode(options: dict[str, Any]) -> dict[str, Any]:
+def _decode(options: Tables) -> Tables:
     """The options of decoding that the person gave."""
     shapes = {name: options[name] for name in ("temperature", "top_k", "top_p", "min_p")}
     if options["temperature"] == 0 and not options["beam"]:  # then no other shape of a draw matters
@@ -124,8 +127,6 @@ def _decode(options: dict[str, Any]) -> dict[str, Any]:
         decode |= {"sample": False, "beam": options["beam"] or 1}
     else:
         decode |= {"sample": True}
-        import random
-
         decode |= {"seed": options["seed"] if options["seed"] is not None else random.randrange(2**32)}
     if options["samples"]:
         decode |= {"n_best": options["samples"]}
@@ -135,12 +136,10 @@ def _decode(options: dict[str, Any]) -> dict[str, Any]:
 def _read(text: str) -> str:
     if text != "-":
         return text
-    from regard.data.lines import decode_lines
-
     return "\n".join(decode_lines(sys.stdin.buffer, "stdin"))
 
 
-def _stream(generator: Generator, prompt: str, stop: list[str], decode: dict[str, Any]) -> None:
+def _stream(generator: Generator, prompt: str, stop: list[str], decode: Tables) -> None:
     """Print the prompt, then each piece as it comes."""
     from regard.tasks.generate.pieces import TextPiece
 

@@ -73,7 +73,7 @@ GROUPS = {
 
 
 @dataclass(frozen=True)
-class Verb:
+class VerbFile:
     """A command, by the file and the name of its function."""
 
     module: str
@@ -87,7 +87,7 @@ class Verb:
         return docstring[1] if docstring else ""
 
 
-VERBS = {name: Verb(*place.split(":")) for verbs in GROUPS.values() for name, place in verbs.items()}
+VERBS = {name: VerbFile(*place.split(":")) for verbs in GROUPS.values() for name, place in verbs.items()}
 WrongUse: type[Any] = typer.BadParameter.__mro__[1]  # typer's own usage error, which has lived in several modules
 
 

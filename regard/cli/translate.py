@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from regard.tasks.translate.predictor import Translation, Translator
 
 CHUNK = 256  # lines translated together
+MAPS = (".png", ".svg", ".json", ".csv", ".html")  # the endings of an attention map
 DRAWN = (".png", ".svg", ".html")  # what no translation is written to
 
 
@@ -88,13 +89,13 @@ def translate(
         answers(asked, ask, CHUNK, "translating") as answered,
     ):
         for each in answered:
-            map = _map(translator, each.found) if attention else None
-            if each.found is not None and map is not None and out is not None:
-                _save(each.found, map, out)  # before anything is printed: the reader of stdout may have gone
+            shown = _map(translator, each.found) if attention else None
+            if each.found is not None and shown is not None and out is not None:
+                _save(each.found, shown, out)  # before anything is printed: the reader of stdout may have gone
             for line in as_json_lines(each) if as_json else as_lines(each, several, scores):
                 print(line)
-            if map is not None and out is None and not as_json:
-                results().print(map)
+            if shown is not None and out is None and not as_json:
+                results().print(shown)
 
 
 def _map(translator: Translator, found: Translation | None) -> Shown | None:
@@ -106,10 +107,10 @@ def _map(translator: Translator, found: Translation | None) -> Shown | None:
     return shown(found.attention, View(), has_pieces(translator)) if found.attention.layers else found.attention.map()
 
 
-def _save(found: Translation, map: Shown, out: Path) -> None:
+def _save(found: Translation, shown: Shown, out: Path) -> None:
     """Save the map; JSON has every layer and head, in pieces."""
-    shown = found.attention if out.suffix.lower() == ".json" and found.attention is not None else map
-    say(f"wrote {shown.save(out)}")
+    whole = found.attention if out.suffix.lower() == ".json" else None
+    say(f"wrote {(shown if whole is None else whole).save(out)}")
 
 
 def as_lines(each: Answered[Translation], several: bool, scores: bool) -> list[str]:
@@ -138,10 +139,8 @@ def _check(texts: list[str], attention: bool, out: Path | None) -> None:
         return
     if not attention and out.suffix.lower() in DRAWN:
         raise UsageError(f"-o {out}: a {out.suffix} file holds an attention map; add --attention, or name a text file")
-    from regard.look.shown import SUFFIXES
-
-    if attention and out.suffix.lower() not in SUFFIXES:
-        raise UsageError(f"-o {out}: a map is saved as {', '.join(SUFFIXES)}")
+    if attention and out.suffix.lower() not in MAPS:
+        raise UsageError(f"-o {out}: a map is saved as {', '.join(MAPS)}")
 
 
 def _check_map(asked: InputReader, attention: bool, out: Path | None) -> None:
