@@ -183,8 +183,8 @@ def _point(found: Scouted, forward: list[float], both: list[float]) -> Point:
 def _settings(name: str, sizes: Sizes) -> dict[str, object]:
     if name in ("exact", "naive"):
         return {}
-    told = config_of(name, sizes, 1).model_dump(exclude={"kind"})
-    return {**told, "stride": sizes.settings.get(name, {}).get("stride", "√T")} if name == "strided" else told
+    values = config_of(name, sizes, 1).model_dump(exclude={"kind"})
+    return {**values, "stride": sizes.settings.get(name, {}).get("stride", "√T")} if name == "strided" else values
 
 
 def _able(names: Sequence[str], sizes: Sizes, lengths: Sequence[int], notes: list[str]) -> list[str]:

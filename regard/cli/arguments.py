@@ -87,6 +87,7 @@ def as_typed(named: Named) -> str:
         case Setting(key, value):
             return f"--set {key}={value or 'VALUE'}"
         case Option(name, value):
-            return f"--{name.replace('_', '-')} {value}".rstrip()
+            option = "-o" if name == "out" else f"--{name.replace('_', '-')}"
+            return f"{option} {value}".rstrip()
         case Verb():
             return str(named)

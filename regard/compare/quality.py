@@ -276,10 +276,10 @@ def _seen(
         found = written.scores
         scores = {"BLEU-4": found.bleu4, "CIDEr-D": 100 * found.cider_d, "ROUGE-L": found.rouge_l}
         return scores, found.bleu4_interval, None, written.seconds, len(written.outputs), written.notes
-    told = (evaluate_answers if task == "answer" else evaluate_pictures)(model, on, data_root, progress=progress)
-    scores = {"accuracy": told.scores.accuracy, "macro F1": told.scores.macro_f1}
-    right = [bool(same) for same in told.predicted == told.wanted]
-    return scores, (told.scores.low, told.scores.high), right, told.seconds, len(right), told.notes
+    result = (evaluate_answers if task == "answer" else evaluate_pictures)(model, on, data_root, progress=progress)
+    scores = {"accuracy": result.scores.accuracy, "macro F1": result.scores.macro_f1}
+    right = [bool(same) for same in result.predicted == result.wanted]
+    return scores, (result.scores.low, result.scores.high), right, result.seconds, len(right), result.notes
 
 
 def _typical(texts: Sequence[Labelled]) -> Labelled:

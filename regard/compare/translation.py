@@ -32,6 +32,7 @@ LEAST = 1.0  # BLEU, or percent exactly right, from which on a model can be said
 NOTHING = SentenceAttention((), (), {}, 0.0)
 
 OnProgress = Callable[[int, int], None]
+Options = dict[str, Any]  # of decoding and of scores, as keywords
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class Entry:
     attention: SentenceAttention
     outputs: tuple[str, ...]
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         plain = ("name", "run", "kind", "tokens", "parameters", "size", "exact", "sentences_per_second")
         parts = ("training", "bleu", "chrf", "against_first", "alignment")
         data = {name: getattr(self, name) for name in plain}
@@ -147,7 +148,7 @@ class Report:
     conditions: Conditions
     notes: tuple[str, ...]  # what a reader should know before trusting a number
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Every number, for JSON."""
         return {
             "on": list(self.on),
@@ -181,7 +182,7 @@ def compare(
     columns, references = _columns(test), [target for _, target in test.pairs]
     entries: list[Entry] = []
     counted: Tokenizing | None = None  # as the first model's target language needs it; the others are counted alike
-    how: dict[str, Any] = {}
+    how: Options = {}
     for number, (name, folder) in enumerate(runs.items()):
         translator = Translator.load(folder, device)
         counted = counted or tokenizing(translator.config, references, tokenize)
@@ -242,7 +243,7 @@ def _described(bucket: Bucket, joined: int = 1) -> LengthBucket:
 
 
 def _evaluate(
-    translator: Translator, test: TestSet, how: dict[str, Any], progress: OnProgress | None, options: dict[str, Any]
+    translator: Translator, test: TestSet, how: Options, progress: OnProgress | None, options: Options
 ) -> Evaluation:
     metrics = ("bleu", "chrf")
     return evaluate(
@@ -261,8 +262,8 @@ def _by_length(
     found: Evaluation,
     test: TestSet,
     columns: Sequence[Column],
-    how: dict[str, Any],
-    options: dict[str, Any],
+    how: Options,
+    options: Options,
 ) -> tuple[Score, ...]:
     """BLEU in each column; joined inputs are translated here, the others were already."""
     references = [target for _, target in test.pairs]
@@ -290,7 +291,7 @@ def _entry(
     found: Evaluation,
     by_length: tuple[Score, ...],
     alignment: AlignmentErrors | None,
-    options: dict[str, Any],
+    options: Options,
 ) -> Entry:
     config = translator.config
     return Entry(
@@ -321,7 +322,7 @@ def _look(entry: Entry, example: Example, device: str) -> SentenceAttention:
 
 
 def _paired(
-    outputs: Sequence[Sequence[str]], references: Sequence[str], how: dict[str, Any]
+    outputs: Sequence[Sequence[str]], references: Sequence[str], how: Options
 ) -> dict[tuple[int, int], Comparison]:
     """Each model against each that comes after it."""
     return {

@@ -208,9 +208,9 @@ def _table(
     table = read_table(path, (source, target), "data.fields", titles=LANGUAGES, bad=lines)
     first, second, guessed = _columns(table if bad is None else _whole_rows(table), source, target)
     if notes is not None and guessed:
-        told = f"source is {table.kind} {table.called(first)}, target is {table.kind} {table.called(second)}"
+        columns = f"source is {table.kind} {table.called(first)}, target is {table.kind} {table.called(second)}"
         otherwise = ("; say otherwise with ", Option("source"), " and ", Option("target"), ")")
-        notes.append(Advice(f"{path}: {told} ({guessed}", *otherwise))
+        notes.append(Advice(f"{path}: {columns} ({guessed}", *otherwise))
     pairs: list[Pair] = []
     for place, (line, row) in enumerate(table.rows):
         try:

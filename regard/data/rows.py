@@ -173,8 +173,8 @@ def _delimiter(text: str) -> str:
 
     Spreadsheets write semicolons where the comma is in numbers, and some say so in a first line such as "sep=;".
     """
-    if (told := re.match(r"sep=([,;\t])\r?\n", text)) is not None:
-        return told[1]
+    if (declared := re.match(r"sep=([,;\t])\r?\n", text)) is not None:
+        return declared[1]
     return next((each for each in BETWEEN if _divides(text, each)), ",")
 
 
@@ -229,14 +229,14 @@ def names_columns(
 def _looks_like_names(first: Sequence[str], below: Sequence[Sequence[str]], wanted: Sequence[Wanted]) -> bool:
     """Short words, all different, that do not come again below: one of them known, or above numbers or repeated values."""
     cells = [cell.strip() for cell in first]
-    told = [cell for cell in cells if cell]  # a column of numbers that pandas wrote has no name
-    if not told or len(set(told)) < len(told) or not all(_NAME.fullmatch(cell) for cell in told):
+    names = [cell for cell in cells if cell]  # a column of numbers that pandas wrote has no name
+    if not names or len(set(names)) < len(names) or not all(_NAME.fullmatch(name) for name in names):
         return False
     columns = [[row[place].strip() for row in below if len(row) > place] for place in range(len(cells))]
     if any(cell in column for cell, column in zip(cells, columns, strict=True) if cell):
         return False
     known = _OTHERS.union(*(each.names for each in wanted))
-    if any(cell.casefold() in known for cell in told):
+    if any(name.casefold() in known for name in names):
         return True
     return any(is_numbers(column) or _repeats(column) for column in columns)
 

@@ -70,8 +70,8 @@ class Estimate:
 
     def signed(self, digits: int) -> str:
         """As in "+0.031 ± 0.012"."""
-        told = f"{self.value:+.{digits}f}"
-        return told if math.isnan(self.error) else f"{told} ± {self.error:.{digits}f}"
+        text = f"{self.value:+.{digits}f}"
+        return text if math.isnan(self.error) else f"{text} ± {self.error:.{digits}f}"
 
     def interval(self) -> str:
         """As in "0.12 to 0.34"; nothing where it is not known."""

@@ -77,8 +77,8 @@ def _mode(path: Path) -> str:
         asked.append(f"pooling_mode={values['pooling_mode']}")
     known = {key: mode for mode, key in MODES.items()} | {f"pooling_mode={mode}": mode for mode in MODES}
     if len(asked) != 1 or asked[0] not in known:
-        told = " and ".join(asked) or "no pooling"
-        raise RegardError(f"{path} asks for {told}", f"Regard has one of {', '.join(MODES.values())}")
+        pooling = " and ".join(asked) or "no pooling"
+        raise RegardError(f"{path} asks for {pooling}", f"Regard has one of {', '.join(MODES.values())}")
     return known[asked[0]]
 
 

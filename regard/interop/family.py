@@ -140,8 +140,8 @@ def check_names(rows: Sequence[Row], theirs: Iterable[str], origin: str) -> None
     there = set(theirs)
     missing, unknown = sorted(set(wanted) - there), sorted(there - set(wanted))
     if missing or unknown:
-        told = [f"{len(names)} {what}: {_some(names)}" for what, names in _both(missing, unknown) if names]
-        raise RegardError(f"{origin} does not hold the tensors that its config.json promises; {'; '.join(told)}")
+        problems = [f"{len(names)} {what}: {_some(names)}" for what, names in _both(missing, unknown) if names]
+        raise RegardError(f"{origin} does not hold the tensors that its config.json promises; {'; '.join(problems)}")
 
 
 def _to_ours(

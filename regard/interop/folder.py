@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from regard.bundle import Bundle
-from regard.errors import Advice, RegardError, UsageError, Verb
+from regard.errors import Advice, Option, RegardError, UsageError, Verb
 from regard.files import new_folder, read_json, write_json
 from regard.interop import bert, gpt2, llama, vit
 from regard.interop.bert import read_longest, read_pooling, write_pooling
@@ -74,7 +74,9 @@ def export_folder(bundle: Bundle, path: str | Path) -> Path:
 def refuse_to_replace(path: Path) -> None:
     """A folder that a person names for something new must not hold anything else."""
     if path.is_file() or (path.is_dir() and any(path.iterdir())):
-        raise UsageError(f"{path} already exists", "name another place with -o, or remove it first")
+        raise UsageError(
+            f"{path} already exists", Advice("name another place with ", Option("out"), ", or remove it first")
+        )
 
 
 def _read_settings(folder: Path) -> Settings:

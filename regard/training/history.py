@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from regard.config import Tables
 from regard.errors import RegardError
 from regard.files import is_taken, read_json
 from regard.runs import CONFIG, Run, read_run
@@ -48,7 +49,7 @@ class RunLog:
             if path.exists():
                 os.truncate(path, min(sizes.get(name, 0), path.stat().st_size))  # truncating never lengthens
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Tables]:
         path = self._paths[LOG]
         if not path.exists():
             return []
@@ -119,7 +120,7 @@ def _seconds(step: int, clock: Sequence[tuple[int, float]]) -> float:
     return float(np.interp(step, steps, seconds))
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
+def _rows(path: Path) -> list[Tables]:
     return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
 
 
@@ -172,7 +173,7 @@ def summarise(run: Run) -> RunSummary:
         return RunSummary(folder, task, state="damaged", reason=f"run.json or state.json lacks {error}", age=age)
 
 
-def read_progress(folder: Path) -> dict[str, Any]:
+def read_progress(folder: Path) -> Tables:
     """Where the last checkpoint of a run was; empty if there is none yet."""
     checkpoints = folder / "checkpoints"
     if not (checkpoints / "latest.json").exists():
@@ -192,15 +193,15 @@ def value_of(file: Path, key: str) -> Any:
     return values[key]
 
 
-def _state(folder: Path, progress: dict[str, Any]) -> str:
+def _state(folder: Path, progress: Tables) -> str:
     if is_taken(folder):  # whoever trains in it holds its lock
         return "running"
     return "finished" if progress.get("finished") else "can be resumed"
 
 
-def _metrics(bundle: Path) -> dict[str, Any]:
+def _metrics(bundle: Path) -> Tables:
     path = bundle / "metrics.json"
-    metrics: dict[str, Any] = read_json(path) if path.exists() else {}
+    metrics: Tables = read_json(path) if path.exists() else {}
     return metrics
 
 

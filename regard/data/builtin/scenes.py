@@ -178,9 +178,9 @@ def _is_where(things: Sequence[Thing], random: np.random.Generator) -> list[Ques
     found = []
     for pair in combinations([thing for thing in things if _alone(thing, things)], 2):
         first, second = pair if random.random() < 0.5 else pair[::-1]
-        told = [name for name in RELATIONS if _differ(name, first, second)]
-        if told:
-            name = told[random.integers(len(told))]
+        relations = [name for name in RELATIONS if _differ(name, first, second)]
+        if relations:
+            name = relations[random.integers(len(relations))]
             answer = "yes" if RELATIONS[name](first, second) > 0 else "no"
             found.append((f"is the {first.kind} {name} the {second.kind}?", answer))
     return found

@@ -156,16 +156,16 @@ class ShowAttendTell(RecurrentCaptioner):
         """The loss of hard attention by REINFORCE (eq. 11), and its baseline, which then moves on (eq. 12)."""
         real, words = real_places(batch.target_lengths, vectors.size(1)), batch.target_tokens
         with torch.no_grad():
-            told = vectors.new_zeros(real.shape)  # (B, T): log p of each word
+            likelihood = vectors.new_zeros(real.shape)  # (B, T): log p of each word
             wanted = batch.target[:, 1:][real]
-            told[real] = target_log_probabilities(vectors[real], self.output.weight, wanted).to(told.dtype)
-            reward = told.sum(dim=-1) - self.baseline * batch.target_lengths  # (B,)
+            likelihood[real] = target_log_probabilities(vectors[real], self.output.weight, wanted).to(likelihood.dtype)
+            reward = likelihood.sum(dim=-1) - self.baseline * batch.target_lengths  # (B,)
         least = torch.finfo(step.chances.dtype).tiny
         logs = step.chances.clamp(min=least).log()  # (B, T, P)
         entropy = -(step.chances * logs).sum(dim=-1)  # (B, T)
         gain = reward[:, None] * (step.look.weights * logs).sum(dim=-1) + self.config.entropy * entropy
         usual = self.baseline * words
-        self.baseline.mul_(KEPT).add_(told.sum() / words, alpha=1 - KEPT)
+        self.baseline.mul_(KEPT).add_(likelihood.sum() / words, alpha=1 - KEPT)
         return {"chosen": Part(-gain[real].sum(), words), "baseline": Part(usual, words, weight=0.0)}
 
 
