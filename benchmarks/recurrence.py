@@ -34,7 +34,7 @@ from torch import Tensor, nn
 
 from regard.attention import Causal, MultiHead
 from regard.blocks import Block, FeedForward
-from regard.blocks.block import Around
+from regard.blocks.block import Residual
 from regard.blocks.convolution import CausalConvolution, ConvolutionBlock
 from regard.blocks.norm import make_norm
 from regard.blocks.recurrent import Recurrent
@@ -107,7 +107,7 @@ class TransformerStack(nn.Module):
                 MultiHead(WIDTH, 4, role="causal"),
                 None,
                 FeedForward(WIDTH, 2 * WIDTH),
-                lambda: Around(make_norm("layer", WIDTH), 0.0, order="pre"),
+                lambda: Residual(make_norm("layer", WIDTH), 0.0, order="pre"),
             )
             for _ in range(2)
         )

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from regard.attention import Causal, attend_reference
-from regard.attention.kernels import KERNELS, Setting
+from regard.attention.kernels import KERNELS, Placement
 from regard.bench import attention as bench
 from regard.bench import scout as bench_child
 from regard.bench.attention import AttentionBench, Line, Point, exponent, pays_from
@@ -96,7 +96,7 @@ def test_exact_and_naive_compute_the_same_there_and_back() -> None:
 @pytest.mark.parametrize(("name", "causal"), list(product(KERNEL_KINDS, (False, True))))
 def test_every_kind_runs_and_leaves_no_gradients_behind(name: str, causal: bool) -> None:
     sizes = Sizes(24, 3, 2, causal)
-    if name in KERNELS and not (KERNELS[name].can.causal if causal else KERNELS[name].can.both_sides):
+    if name in KERNELS and not (KERNELS[name].supports.causal if causal else KERNELS[name].supports.both_sides):
         with pytest.raises(UsageError, match="cannot"):
             make_subject(name, sizes, 37)
         return
@@ -393,7 +393,7 @@ def test_bench_patterns_prints_and_draws(capsys: Captured, tmp_path: Path) -> No
     code, out, _ = typed(capsys, "patterns", "--length", "16", "-o", str(tmp_path / "p.json"))
     assert code == 0 and "bigbird" in out and "reformer's pattern depends on the text" in out
     data = json.loads((tmp_path / "p.json").read_text())
-    kernel: Any = KERNELS["window"](Setting(1, 8, longest=16), reach=2, globals=2)
+    kernel: Any = KERNELS["window"](Placement(1, 8, longest=16), reach=2, globals=2)
     assert data[0]["pairs"] == kernel.pattern(16, 16).int().tolist()
     assert typed(capsys, "patterns", "--length", "16", "-o", str(tmp_path / "p.svg"))[0] == 0
     assert (tmp_path / "p.svg").read_text().startswith("<?xml")

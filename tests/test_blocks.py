@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from regard.attention import Causal, Lengths, MultiHead, Rotary
 from regard.blocks import (
-    Around,
     Block,
     Experts,
     FeedForward,
     GatedFeedForward,
+    Residual,
     initialise,
     initialise_normal,
     make_feed_forward,
@@ -86,9 +86,9 @@ WITHOUT: dict[str, Callable[[Tensor, nn.Module, Callable[[Tensor], Tensor]], Ten
 @pytest.mark.parametrize("order", ORDERS)
 def test_the_three_orders(order: str) -> None:
     norm, x = shaken(make_norm("layer", D)), vectors(B, T, D)
-    around = Around(norm, 0.0, order=order)
+    around = Residual(norm, 0.0, order=order)
     assert torch.equal(around(x, torch.sin), ORDERS[order](x, norm, torch.sin))
-    alone = Around(norm, 0.0, order=order, residual=False)
+    alone = Residual(norm, 0.0, order=order, residual=False)
     assert torch.equal(alone(x, torch.sin), WITHOUT[order](x, norm, torch.sin))
     assert len(list(around.parameters())) == (0 if order == "none" else 2)
 
@@ -97,14 +97,14 @@ def test_the_three_orders(order: str) -> None:
 def test_only_the_sublayer_is_dropped_and_only_in_training(order: str) -> None:
     """With a sub-layer of ones and rate 0.25, what is added is 0 or 4/3; the residual itself is never touched."""
     x = vectors(31, 17, D)
-    around = Around(nn.Identity(), 0.25, order=order)
+    around = Residual(nn.Identity(), 0.25, order=order)
     with noise(5):
         added = around(x, torch.ones_like) - x
     dropped = added.abs() < 1e-12
     assert torch.allclose(added[~dropped], torch.tensor(4 / 3, dtype=torch.float64), rtol=0, atol=1e-12)
     assert abs(dropped.double().mean().item() - 0.25) < 4 * math.sqrt(0.25 * 0.75 / x.numel())
     with noise(5):
-        alone = Around(nn.Identity(), 0.25, order=order, residual=False)(x, torch.ones_like)
+        alone = Residual(nn.Identity(), 0.25, order=order, residual=False)(x, torch.ones_like)
     assert torch.allclose(alone, added, rtol=0, atol=1e-12)
     assert torch.equal(around.eval()(x, torch.ones_like), x + 1)
 
@@ -177,7 +177,7 @@ def test_the_inner_vector_is_dropped_in_training_only(activation: str) -> None:
 def causal_block(order: str, kind: str, **options: Any) -> Block:
     torch.manual_seed(2)
     attention = MultiHead(D, 3, role="causal", **options)
-    around = lambda: Around(make_norm(kind, D), 0.0, order=order)  # noqa: E731
+    around = lambda: Residual(make_norm(kind, D), 0.0, order=order)  # noqa: E731
     block = Block(attention, None, make_feed_forward(D, F, activation="swiglu"), around)
     assert isinstance(shaken(block), Block)
     return block
@@ -211,7 +211,7 @@ def test_a_block_is_attention_then_feed_forward(order: str, kind: str, options: 
 def test_a_block_with_memory_looks_at_it_in_between(order: str) -> None:
     torch.manual_seed(4)
     own, cross = MultiHead(D, 3, role="causal"), MultiHead(D, 2, role="cross")
-    block = Block(own, cross, FeedForward(D, F), lambda: Around(make_norm("layer", D), 0.0, order=order))
+    block = Block(own, cross, FeedForward(D, F), lambda: Residual(make_norm("layer", D), 0.0, order=order))
     shaken(block)
     x, memory, mask = vectors(B, T, D), vectors(B, 7, D, seed=9), Lengths(torch.tensor([4, 7]))
     assert block.around_cross is not None
@@ -233,7 +233,7 @@ class Stack(nn.Module):
 
     def __init__(self, width: int = 96, inner: int = 160) -> None:
         super().__init__()
-        around = lambda: Around(make_norm("layer", width), 0.0, order="pre")  # noqa: E731
+        around = lambda: Residual(make_norm("layer", width), 0.0, order="pre")  # noqa: E731
         self.tokens = TokenEmbedding(nn.Embedding(131, width), positions("learned", width, 127), 0.0)
         self.blocks = nn.ModuleList(
             Block(

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from regard.attention import AttentionCall, Causal, Lengths, Mask, MultiHead, record
-from regard.attention.kernels import Setting
+from regard.attention.kernels import Placement
 from regard.attention.kernels.sparse import SlidingWindow
 from regard.blocks.state_space import StateSpace
 from regard.cli import main
@@ -33,7 +33,7 @@ def call(told: Tensor | None, mask: Mask | None = None, sums_to_one: bool = True
     """A recorded attention whose weights are `told`, or exact ones."""
     q, k, v = (random(B, H, T, E, seed=seed) for seed in (1, 2, 3))
     lazily = None if told is None else (lambda: told)
-    return AttentionCall("a.b", role, q, k, v, v, mask, told=lazily, sums_to_one=sums_to_one)  # type: ignore[arg-type]
+    return AttentionCall("a.b", role, q, k, v, v, mask, reported=lazily, sums_to_one=sums_to_one)  # type: ignore[arg-type]
 
 
 def softmax(q: Tensor, k: Tensor, seen: list[list[bool]]) -> list[list[float]]:
@@ -74,7 +74,7 @@ def test_masked_cells_are_nan_in_every_map() -> None:
 def test_the_distance_of_a_window_is_the_weight_outside_it() -> None:
     """A window is exact attention restricted and scaled up again: their total variation is what lies outside."""
     torch.manual_seed(0)
-    heads = MultiHead(H * E, H, role="causal", kernel=SlidingWindow(Setting(H, E, causal=True), reach=2)).double()
+    heads = MultiHead(H * E, H, role="causal", kernel=SlidingWindow(Placement(H, E, causal=True), reach=2)).double()
     x = random(1, T, H * E)
     with torch.no_grad(), record(heads) as seen:
         heads(x, x, Causal())

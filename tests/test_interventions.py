@@ -34,7 +34,7 @@ from regard.attention import (
     record,
     softness,
 )
-from regard.attention.kernels import KERNELS, Setting
+from regard.attention.kernels import KERNELS, Placement
 from regard.bundle import save_bundle
 from regard.cli import main
 from regard.errors import UsageError
@@ -484,7 +484,7 @@ def test_an_error_of_the_person_inside_the_block_is_not_hidden() -> None:
 
 def test_heads_of_kernels_can_be_removed_but_their_weights_not_changed() -> None:
     for kind in ("window", "linear", "performer"):
-        module = MultiHead(24, 3, role="causal", kernel=KERNELS[kind](Setting(3, 8, causal=True)))
+        module = MultiHead(24, 3, role="causal", kernel=KERNELS[kind](Placement(3, 8, causal=True)))
         x = torch.randn(2, 5, 24)
         for change in (Temperature(value=2.0), Pin(row=1), Temperature(hard=True)):
             words = f"{kind} attention cannot be made softer or harder"

@@ -10,7 +10,7 @@ import torch
 from test_verify import BLOCKS, make, make_bundle
 
 from regard.attention import MultiHead, record
-from regard.attention.kernels import KERNELS, Setting
+from regard.attention.kernels import KERNELS, Placement
 from regard.data.batch import label_batch
 from regard.data.pictures.config import PictureFormat
 from regard.errors import UsageError
@@ -148,7 +148,7 @@ def test_a_kernel_is_named_in_one_word_or_as_a_table() -> None:
 
 
 def test_effective_maps_are_told_and_the_exact_one_beside() -> None:
-    heads = MultiHead(8, 2, role="self", kernel=KERNELS["linear"](Setting(2, 4)))
+    heads = MultiHead(8, 2, role="self", kernel=KERNELS["linear"](Placement(2, 4)))
     x = torch.randn(2, 5, 8)
     with record(heads) as seen:
         heads(x, x)
@@ -160,7 +160,7 @@ def test_effective_maps_are_told_and_the_exact_one_beside() -> None:
 
 def test_reformer_stands_for_attention_of_its_own_kind() -> None:
     """When one bucket holds all, what it mixes is what it stands for, and that is not softmax(q qᵀ)."""
-    heads = MultiHead(8, 2, role="self", kernel=KERNELS["reformer"](Setting(2, 4), chunk=9, buckets=1)).double()
+    heads = MultiHead(8, 2, role="self", kernel=KERNELS["reformer"](Placement(2, 4), chunk=9, buckets=1)).double()
     x = torch.randn(2, 5, 8).double()
     with record(heads) as seen:
         heads(x, x)

@@ -13,7 +13,7 @@ from torch.nn.functional import elu
 from regard.attention.kernels import features as prefix
 from regard.attention.kernels import features as sums
 from regard.attention.kernels.features import Exponentials, directions, usual_count
-from regard.attention.kernels.kernel import Kernel, Setting
+from regard.attention.kernels.kernel import Kernel, Placement
 from regard.attention.kernels.linear import ByFeatures, Linear, Performer
 from regard.attention.kernels.linformer import Linformer
 from regard.errors import RegardError, UsageError
@@ -21,7 +21,7 @@ from regard.noise import noise
 
 H, E, M = 3, 5, 11
 LENGTHS = (1, 2, 7, 130, 523)  # one position, less than a chunk, just over one, several
-BY_FEATURES: dict[str, Callable[[Setting], ByFeatures]] = {
+BY_FEATURES: dict[str, Callable[[Placement], ByFeatures]] = {
     "linear": Linear,
     "performer": lambda setting: Performer(setting, features=M),
 }
@@ -45,7 +45,7 @@ def log_features(kernel: Kernel, x: Tensor) -> Tensor:
     """ln φ by the formulas of the papers."""
     if kernel.name == "linear":
         return (elu(x) + 1).log()
-    w, width = directions(M, E, kernel.setting.seed, 0), x.size(-1)
+    w, width = directions(M, E, kernel.placement.seed, 0), x.size(-1)
     x = x / width**0.25
     return torch.einsum("bhte,me->bhtm", x, w) - (x**2).sum(-1, keepdim=True) / 2 - math.log(math.sqrt(M))
 
@@ -100,7 +100,7 @@ def assert_agree(found: list[Tensor], wanted: list[Tensor], within: float) -> No
 def test_output_and_gradients_are_those_of_the_dense_formula(
     name: str, causal: bool, length: int, padded: bool
 ) -> None:
-    kernel = BY_FEATURES[name](Setting(H, E, causal=causal, seed=4))
+    kernel = BY_FEATURES[name](Placement(H, E, causal=causal, seed=4))
     inputs = three(5, length, length)
     lengths = ends(5, length) if padded else None
     wanted = with_gradients(dense(kernel, inputs, lengths), inputs)
@@ -117,7 +117,7 @@ def test_output_and_gradients_are_those_of_the_dense_formula(
 @pytest.mark.parametrize("padded", [False, True])
 def test_linformer_is_attention_to_projected_keys_and_values(share: str, length: int, padded: bool) -> None:
     torch.manual_seed(0)
-    kernel = Linformer(Setting(H, E, longest=303), size=7, share=share).double()
+    kernel = Linformer(Placement(H, E, longest=303), size=7, share=share).double()
     inputs = three(5, length, length)
     lengths = ends(5, length) if padded else None
     learned = [*inputs, *kernel.parameters()]
@@ -131,9 +131,9 @@ def test_linformer_is_attention_to_projected_keys_and_values(share: str, length:
 
 def every_kernel(causal: bool = False, longest: int = 301) -> list[Kernel]:
     torch.manual_seed(1)
-    kernels: list[Kernel] = [make(Setting(H, E, causal=causal, longest=longest)) for make in BY_FEATURES.values()]
+    kernels: list[Kernel] = [make(Placement(H, E, causal=causal, longest=longest)) for make in BY_FEATURES.values()]
     if not causal:
-        kernels += [Linformer(Setting(H, E, longest=longest), size=7, share=share) for share in SHARES]
+        kernels += [Linformer(Placement(H, E, longest=longest), size=7, share=share) for share in SHARES]
     return [kernel.double() for kernel in kernels]
 
 
@@ -161,8 +161,10 @@ def test_one_sequence_looks_at_another() -> None:
             else:
                 wanted = dense(kernel, inputs, lengths)
             assert_agree([kernel(*inputs, lengths)], [wanted], 1e-9)
-    setting = Setting(H, E, cross=True)
-    assert [kernel.setting.cross for kernel in (Linear(setting), Performer(setting), Linformer(setting))] == [True] * 3
+    placement = Placement(H, E, cross=True)
+    assert [kernel.placement.cross for kernel in (Linear(placement), Performer(placement), Linformer(placement))] == [
+        True
+    ] * 3
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -195,7 +197,7 @@ def self_gradients(kernel: Kernel, inputs: list[Tensor], lengths: Tensor | None,
 @pytest.mark.parametrize("name", BY_FEATURES)
 def test_step_by_step_is_the_whole(name: str) -> None:
     """A prefix at once, then token by token, with hypotheses that are exchanged and dropped on the way."""
-    kernel = BY_FEATURES[name](Setting(H, E, causal=True))
+    kernel = BY_FEATURES[name](Placement(H, E, causal=True))
     with torch.no_grad():
         q, k, v = three(3, 139, 139)
         whole = kernel(q, k, v)
@@ -220,7 +222,7 @@ def test_step_by_step_is_the_whole(name: str) -> None:
 def test_features_far_beyond_the_range_of_float32_are_exact(causal: bool, size: float) -> None:
     """Components up to 8 and heads of 64: logarithms of features differ by hundreds, float32 ends at 88."""
     width, length = 64, 43
-    kernel = Performer(Setting(1, width, causal=causal))
+    kernel = Performer(Placement(1, width, causal=causal))
     generator = torch.Generator().manual_seed(5)
     q, k, v = (torch.rand(1, 1, length, width, generator=generator, dtype=torch.float64) * 2 - 1 for _ in range(3))
     q, k = q * size, k * size
@@ -247,7 +249,7 @@ def test_features_far_beyond_the_range_of_float32_are_exact(causal: bool, size: 
 
 
 def test_the_gradient_of_wild_features_is_that_of_float64() -> None:
-    kernel = Performer(Setting(H, E, causal=True), features=M)
+    kernel = Performer(Placement(H, E, causal=True), features=M)
     inputs = [
         (x.detach() * torch.tensor([12.0, 12.0, 1.0])[i]).requires_grad_() for i, x in enumerate(three(1, 29, 29))
     ]
@@ -326,7 +328,7 @@ def test_the_error_falls_as_one_over_the_root_of_the_features(causal: bool) -> N
     exact = scores.masked_fill(~allowed(1, length, length, causal, None), -math.inf).softmax(-1) @ v
     errors = []
     for count in counts:
-        kernels = [Performer(Setting(1, width, causal=causal, seed=seed), features=count) for seed in range(12)]
+        kernels = [Performer(Placement(1, width, causal=causal, seed=seed), features=count) for seed in range(12)]
         errors.append(math.sqrt(sum(float(((kernel(q, k, v) - exact) ** 2).mean()) for kernel in kernels) / 12))
     x = torch.tensor(counts).double().log()
     y = torch.tensor(errors).double().log()
@@ -336,7 +338,7 @@ def test_the_error_falls_as_one_over_the_root_of_the_features(causal: bool) -> N
 
 def test_features_are_drawn_anew_in_training_and_kept_for_afterwards() -> None:
     def performer() -> Performer:
-        return Performer(Setting(H, E, seed=6), features=M, redraw=10).double()
+        return Performer(Placement(H, E, seed=6), features=M, redraw=10).double()
 
     x = [each.detach() for each in three(2, 9, 9)]
     kernel = performer()
@@ -357,12 +359,12 @@ def test_features_are_drawn_anew_in_training_and_kept_for_afterwards() -> None:
     assert torch.equal(other.eval()(*x), second)
     kernel.train().redraw = 0
     assert torch.equal(at(99), second)
-    assert not torch.allclose(Performer(Setting(H, E, seed=7), features=M).double()(*x), fresh)
+    assert not torch.allclose(Performer(Placement(H, E, seed=7), features=M).double()(*x), fresh)
 
 
 def test_as_many_features_as_the_paper_says_unless_told() -> None:
     assert [usual_count(width) for width in (1, 2, 16, 64)] == [8, 8, 48, 264]  # E ln E: 0, 1.4, 44.4, 266.2
-    assert Performer(Setting(2, 16)).count == 48 and Performer(Setting(2, 16), features=5).count == 5
+    assert Performer(Placement(2, 16)).count == 48 and Performer(Placement(2, 16), features=5).count == 5
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -388,8 +390,8 @@ def kept_numbers(kernel: Kernel, length: int) -> int:
 
 def test_what_linformer_cannot_do_it_refuses_in_words() -> None:
     with pytest.raises(UsageError, match=r"linformer attention cannot be causal; choose .* \(its keys are mixtures of"):
-        Linformer(Setting(H, E, causal=True))
-    kernel = Linformer(Setting(H, E, longest=20))
+        Linformer(Placement(H, E, causal=True))
+    kernel = Linformer(Placement(H, E, longest=20))
     q, k, v = three(1, 3, 21, torch.float32)
     with pytest.raises(RegardError, match=r"projections for 20 positions, not for 21; set model.max_length = 21"):
         kernel(q, k, v)
@@ -398,18 +400,18 @@ def test_what_linformer_cannot_do_it_refuses_in_words() -> None:
     with pytest.raises(UsageError, match="token by token"):
         kernel.start(1, q)
     with pytest.raises(UsageError, match="did you mean heads"):
-        Linformer(Setting(H, E), share="head")
+        Linformer(Placement(H, E), share="head")
 
 
 def test_a_kernel_that_looks_to_both_sides_has_no_steps() -> None:
     for make in BY_FEATURES.values():
         with pytest.raises(UsageError, match="cannot go on token by token when it looks to both sides"):
-            make(Setting(H, E)).start(1, torch.zeros(1))
+            make(Placement(H, E)).start(1, torch.zeros(1))
 
 
 def test_projections_keep_products_as_they_are_on_average() -> None:
     torch.manual_seed(2)
-    matrix = Linformer(Setting(H, E, longest=400), size=64).project_keys.detach()[0]
+    matrix = Linformer(Placement(H, E, longest=400), size=64).project_keys.detach()[0]
     assert abs(float(matrix.std()) - 1 / 8) < 0.005
     square = matrix.T @ matrix  # (S, S), the identity on average
     assert abs(float(square.diag().mean()) - 1) < 0.05

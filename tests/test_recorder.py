@@ -255,7 +255,7 @@ def test_no_weights_are_computed_until_someone_asks(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(kernel, "visible", count)
     monkeypatch.setattr("regard.attention.call.attention_weights", count)
     exact, by_kernel = seen_of("transformer"), seen_of("bert, performer")
-    assert all(callable(call.told) for call in by_kernel.calls)
+    assert all(callable(call.reported) for call in by_kernel.calls)
     assert asked == 0
     exact.calls[0].weights()
     by_kernel.calls[0].weights()
@@ -266,11 +266,11 @@ def test_what_an_attention_has_anyway_is_told() -> None:
     """The weights of a recurrent decoder, and of positions that add values, were computed: they are not again."""
     for name in ("bahdanau", "bert, shaw"):
         for call in seen_of(name).calls:
-            assert isinstance(call.told, Tensor)
-            assert call.weights() is call.told
+            assert isinstance(call.reported, Tensor)
+            assert call.weights() is call.reported
             if name == "bahdanau":  # a score of its own is no product of q and k
-                assert torch.equal(call.exact(), call.told) and not call.exact().requires_grad
-            assert not call.told.requires_grad
+                assert torch.equal(call.exact(), call.reported) and not call.exact().requires_grad
+            assert not call.reported.requires_grad
 
 
 # --- Axes and labels

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from regard.attention import Causal, Lengths, MultiHead, record
-from regard.attention.kernels import Setting
+from regard.attention.kernels import Placement
 from regard.attention.kernels.hashing import buckets_of, factors_of, ranks_of, rotations
 from regard.attention.kernels.reformer import Reformer
 from regard.errors import UsageError
@@ -23,7 +23,7 @@ BOTH_WAYS = pytest.mark.parametrize("causal", [True, False], ids=["causal", "bot
 
 
 def make(causal: bool, chunk: int, buckets: int, rounds: int, seed: int = 3, longest: int = 101) -> Reformer:
-    return Reformer(Setting(H, E, causal, longest=longest, seed=seed), chunk, buckets, rounds).eval()
+    return Reformer(Placement(H, E, causal, longest=longest, seed=seed), chunk, buckets, rounds).eval()
 
 
 def vectors(length: int, seed: int = 0, rows: int = B) -> Tensor:
@@ -36,7 +36,7 @@ def hash_oracle(q: Tensor, kernel: Reformer) -> list[list[int]]:
     halves = [factor // 2 for factor in kernel.factors]
     if kernel.buckets == 1:
         return [[0] * len(q) for _ in range(kernel.rounds)]
-    turn = rotations((kernel.setting.seed, 0), H, E, kernel.rounds * sum(halves)).double()
+    turn = rotations((kernel.placement.seed, 0), H, E, kernel.rounds * sum(halves)).double()
     found = []
     for number in range(kernel.rounds):
         start, total = number * sum(halves), torch.zeros(len(q), dtype=torch.long)
@@ -135,7 +135,7 @@ def test_the_hit_rate_grows_with_rounds(causal: bool) -> None:
     )
     kernel = make(causal, 8, 16, 2)
     share = (weights * dense_mask(q, kernel, [97] * B)).sum(dim=-1).mean()
-    first = Reformer(Setting(1, E, causal, longest=101, seed=3), 8, 16, 2)
+    first = Reformer(Placement(1, E, causal, longest=101, seed=3), 8, 16, 2)
     first.hashed = lambda x, lengths: kernel.hashed(q, lengths)[:, :, :1]  # type: ignore[method-assign]
     assert first.hit_rate(q[:, :1]) == pytest.approx(float(share), abs=1e-9)
 
@@ -305,6 +305,6 @@ def test_heads_with_this_kernel_project_no_keys_and_step_as_they_read() -> None:
 
 def test_what_it_cannot_do_is_refused_in_words() -> None:
     with pytest.raises(UsageError, match="reformer attention cannot look from one sequence at another"):
-        Reformer(Setting(H, E, cross=True))
+        Reformer(Placement(H, E, cross=True))
     with pytest.raises(UsageError, match="even number of buckets, not 7; choose 8"):
-        Reformer(Setting(H, E, causal=True), buckets=7)
+        Reformer(Placement(H, E, causal=True), buckets=7)

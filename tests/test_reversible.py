@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import Causal, Lengths, MultiHead, record
-from regard.attention.kernels import Setting
+from regard.attention.kernels import Placement
 from regard.attention.kernels.reformer import Reformer
 from regard.attention.relative import Rotary
-from regard.blocks import Around, Block, Experts, FeedForward, GatedFeedForward, Stack, balance_terms, make_norm
+from regard.blocks import Block, Experts, FeedForward, GatedFeedForward, Residual, Stack, balance_terms, make_norm
 from regard.blocks.state_space import StateSpace
 from regard.data.batch import text_batch
 from regard.errors import UsageError
@@ -37,7 +37,7 @@ def make(layers: int = L, rate: float = 0.0, attend: Callable[[int], Any] | None
     def block(number: int) -> Block:
         feed_forward = GatedFeedForward(D, 17, rate=inner) if number % 2 else FeedForward(D, 17, rate=inner)
         attention = (attend or heads)(number)
-        return Block(attention, None, feed_forward, lambda: Around(make_norm("layer", D, 1e-5), rate, order="pre"))
+        return Block(attention, None, feed_forward, lambda: Residual(make_norm("layer", D, 1e-5), rate, order="pre"))
 
     stack = Stack((block(number) for number in range(layers)), reversible=True).double()
     generator = torch.Generator().manual_seed(7)
@@ -82,7 +82,7 @@ def assert_equal(given: dict[str, Tensor], wanted: dict[str, Tensor], atol: floa
 
 
 def kernel(number: int) -> MultiHead:
-    return MultiHead(D, H, role="causal", kernel=Reformer(Setting(H, D // H, True, longest=20, seed=number), 3, 4, 2))
+    return MultiHead(D, H, role="causal", kernel=Reformer(Placement(H, D // H, True, longest=20, seed=number), 3, 4, 2))
 
 
 @pytest.mark.parametrize(
@@ -309,8 +309,8 @@ def block_with(**changes: Any) -> Block:
         "residual": True,
     } | changes
 
-    def around() -> Around:
-        return Around(make_norm("layer", D, 1e-5), 0.0, order=parts["order"], residual=parts["residual"])
+    def around() -> Residual:
+        return Residual(make_norm("layer", D, 1e-5), 0.0, order=parts["order"], residual=parts["residual"])
 
     return Block(MultiHead(D, H, role="causal"), parts["cross"], parts["feed_forward"], around)
 

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from regard.attention import Causal, Lengths, MultiHead, record
-from regard.attention.kernels import KernelState, Setting
+from regard.attention.kernels import KernelState, Placement
 from regard.attention.kernels import block_sparse as layout
 from regard.attention.kernels.block_sparse import attend_parts
 from regard.attention.kernels.sparse import BigBird, SlidingWindow, Sparse, Strided, random_blocks
 from regard.errors import UsageError
 
 B, H, E = 3, 2, 5
-BOTH, BACK = Setting(H, E, seed=11), Setting(H, E, causal=True)
+BOTH, BACK = Placement(H, E, seed=11), Placement(H, E, causal=True)
 Rule = Callable[[int, int, int], bool]  # query, key and length of the row -> may it be seen?
 
 
@@ -329,7 +329,7 @@ def test_blocks_at_random_are_drawn_evenly() -> None:
     ("make", "words"),
     [
         (lambda: BigBird(BACK), "bigbird attention cannot be causal"),
-        (lambda: SlidingWindow(Setting(H, E, cross=True)), "cannot look from one sequence at another"),
+        (lambda: SlidingWindow(Placement(H, E, cross=True)), "cannot look from one sequence at another"),
         (lambda: SlidingWindow(BACK, 4, 2), "set model.attention.globals = 0"),
         (lambda: BigBird(BOTH, window=4), "set model.attention.window = 5"),
         (lambda: Strided(BOTH, "fixed", 4, 5), "at most 4"),

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import gelu
 
 from regard.attention import Causal, Dense, Lengths, record
-from regard.blocks import Around, Block, FeedForward, StateSpace, initialise_normal, make_norm
+from regard.blocks import Block, FeedForward, Residual, StateSpace, initialise_normal, make_norm
 from regard.errors import UsageError
 from regard.training.muon import hidden_matrices
 
@@ -214,7 +214,7 @@ def test_optimisers_that_look_for_matrices_find_only_the_product() -> None:
 def test_the_initialiser_scales_what_goes_into_the_stream() -> None:
     torch.manual_seed(0)
     layer = StateSpace(64, causal=True)
-    block = Block(layer, None, FeedForward(64, 7), lambda: Around(make_norm("layer", 64, 1e-5), 0.0, order="pre"))
+    block = Block(layer, None, FeedForward(64, 7), lambda: Residual(make_norm("layer", 64, 1e-5), 0.0, order="pre"))
     initialise_normal(block, residual_scale=0.1)
     assert float(layer.out.weight.detach().std()) == pytest.approx(0.002, rel=0.1)
     assert torch.allclose(layer.turns.view(64, -1)[3], math.pi * torch.arange(32))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import Causal, Lengths, MultiHead, StepCache
-from regard.blocks import Around, Block, FeedForward, make_norm
+from regard.blocks import Block, FeedForward, Residual, make_norm
 from regard.data.batch import PairBatch
 from regard.decode.config import DecodeConfig
 from regard.decode.search import generate
@@ -162,7 +162,7 @@ def test_reordering_leaves_the_old_state_alone() -> None:
 def test_a_block_with_grouped_heads_steps_as_it_reads(groups: int) -> None:
     torch.manual_seed(groups)
     own, cross = (MultiHead(66, 6, role=role, groups=groups) for role in ("causal", "cross"))
-    around = partial(Around, rate=0.0, order="pre")
+    around = partial(Residual, rate=0.0, order="pre")
     block = Block(own, cross, FeedForward(66, 23), lambda: around(make_norm("layer", 66))).double()
     x, memory, mask = torch.randn(2, 5, 66).double(), torch.randn(2, 7, 66).double(), Lengths(torch.tensor([4, 7]))
     expected = block(x, Causal(), memory, mask)

@@ -507,12 +507,12 @@ def test_a_second_loss_that_is_a_mean(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_weights_that_are_told_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    from regard.attention.record import tell
+    from regard.attention.record import report
 
-    def doubled(*seen: Any, told: Tensor, **how: Any) -> None:
-        tell(*seen, told=2 * told, **how)
+    def doubled(*seen: Any, reported: Tensor, **how: Any) -> None:
+        report(*seen, reported=2 * reported, **how)
 
-    monkeypatch.setattr("regard.models.text_classifiers.tell", doubled)
+    monkeypatch.setattr("regard.models.text_classifiers.report", doubled)
     assert failing(make("classify", "tfidf"), "recorded weights = output") == {"recorded weights = output"}
 
 

@@ -64,7 +64,7 @@ class Numbers:
 
 
 Role = Literal["self", "causal", "cross", "pool", "memory", "spatial", "channel"]
-Told = Tensor | Callable[[], Tensor]  # (B, H, T, S), or what computes it when asked
+Reported = Tensor | Callable[[], Tensor]  # (B, H, T, S), or what computes it when asked
 Lazy = Callable[[], Tensor | None] | None
 
 
@@ -74,7 +74,7 @@ class Shown(TypedDict, total=False):
     mask: Mask | Tensor | None
     bias: Tensor | None
     scale: float | None
-    told: Told | None
+    reported: Reported | None
     sums_to_one: bool
     gates: bool
     plus: Tensor | None
@@ -96,7 +96,7 @@ class AttentionCall:
     mask: Mask | None = None
     bias: Tensor | None = None
     scale: float | None = None
-    told: Told | None = None  # weights that are no softmax of products of q and k
+    reported: Reported | None = None  # weights that are no softmax of products of q and k
     sums_to_one: bool = True  # each row of the weights, unless the paper has it otherwise
     gates: bool = False  # weights (B, H, 1, S) do not add values up, each multiplies its own: out (B, H, S, E)
     plus: Tensor | None = None  # (B, H, T, E): what was added to the weighted values
@@ -139,8 +139,8 @@ class AttentionCall:
     @torch.no_grad()
     def weights(self) -> Tensor:
         """Where each query looked: (B, H, T, S); rows sum to one, unless `sums_to_one` says otherwise."""
-        if self.told is not None:
-            return self.told() if callable(self.told) else self.told
+        if self.reported is not None:
+            return self.reported() if callable(self.reported) else self.reported
         return self.exact()
 
     @torch.no_grad()
@@ -248,7 +248,7 @@ class Bounds:
 
 
 def _check(roles: Sequence[str], layers: Sequence[int], texts: object, rows: object, most_tokens: int | None) -> None:
-    """Bounds that make no sense are told in words."""
+    """Refuse bounds that make no sense, in words."""
     wrong = next((role for role in roles if role not in ROLES), None)
     if wrong is not None:
         raise UsageError(f"no attention has the role {wrong!r}", nearest(str(wrong), ROLES))
@@ -293,7 +293,7 @@ def _each(call: AttentionCall, some: Callable[[Tensor], Tensor]) -> AttentionCal
             return None if what is None else some(what)
         return lambda: None if (found := what()) is None else some(found)
 
-    parts = {name: later(getattr(call, name)) for name in ("q", "k", "v", "out", "bias", "told", "plus")}
+    parts = {name: later(getattr(call, name)) for name in ("q", "k", "v", "out", "bias", "reported", "plus")}
     lazy = {name: later(getattr(call, name)) for name in ("visible", "stands_for")}
     return replace(call, **parts, **lazy)  # type: ignore[arg-type]
 

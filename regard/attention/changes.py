@@ -145,7 +145,7 @@ class Temperature(Change):
 
 @dataclass(frozen=True)
 class Changed:
-    """All that is changed in one attention. With each pin, whom to tell that its row was there."""
+    """All that is changed in one attention. With each pin, whom to notify that its row was there."""
 
     removals: tuple[Remove, ...] = ()
     pins: tuple[tuple[Pin, Callable[[], None]], ...] = ()

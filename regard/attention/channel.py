@@ -97,7 +97,7 @@ def watching(module: nn.Module) -> Iterator[Watched | None]:
         yield watched
 
 
-def told(seen: Seen) -> Inputs | None:
+def named_inputs(seen: Seen) -> Inputs | None:
     """The inputs that someone named for this recording (not for one around it)."""
     found = inputs.get()
     return found if found is not None and found.seen is seen else None
@@ -129,12 +129,12 @@ def reading(
 def searching(sources: Any, ids: Any, prefix: Any) -> AbstractContextManager[None]:
     """Inside this block, a step reads hypotheses: `ids` (B, W, T) behind the prefixes of those `sources` (B,) that go on.
 
-    `prefix` (N, P) is of all sources that the search began with, whose inputs were told, or are as they stand.
+    `prefix` (N, P) is of all sources that the search began with, whose inputs were named, or are as they stand.
     """
     seen = _now()
     if seen is None:
         return nullcontext()
-    begun = told(seen) or Inputs(seen, tuple(Row(row) for row in range(len(prefix))))
+    begun = named_inputs(seen) or Inputs(seen, tuple(Row(row) for row in range(len(prefix))))
     rows = [begun.rows[source] for source in sources.tolist()]
     read = [
         [[*prefix[n].tolist(), *each] for each in several] for n, several in zip(sources, ids.tolist(), strict=True)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from regard.attention.cache import MemoryKeys, StepCache
 from regard.attention.call import Role
 from regard.attention.changes import has_other_weights
-from regard.attention.kernels.kernel import Kernel, KernelState, Setting
+from regard.attention.kernels.kernel import Kernel, KernelState, Placement
 from regard.attention.kernels.sparse import SlidingWindow
 from regard.attention.masks import Causal, Mask
 from regard.attention.mechanisms import Exact, KernelPass, KernelStep, Mechanism
@@ -60,8 +60,8 @@ class MultiHead(nn.Module):
         self.key_value = nn.Linear(width, (1 if self.shares_keys else 2) * self.groups * self.head_width, bias=bias)
         self.out = nn.Linear(width, width, bias=bias)
         self.rotary, self.kernel, self.relative = rotary, kernel, relative
-        setting = Setting(heads, self.head_width, causal=True)
-        self.window = SlidingWindow(setting, reach=band - 1) if band else None
+        placement = Placement(heads, self.head_width, causal=True)
+        self.window = SlidingWindow(placement, reach=band - 1) if band else None
 
     def forward(self, x: Tensor, memory: Tensor, mask: Mask | None = None, distances: Tensor | None = None) -> Tensor:
         """x (B, T, D) looks at memory (B, S, D): (B, T, D). `distances` (B, T, S) are for relative positions."""
@@ -165,7 +165,7 @@ class MultiHead(nn.Module):
 
 def _check_kernel(kernel: Kernel, *, relative: bool, dropout: float, band: int, scale: float | None) -> None:
     """Refuse what a `MultiHead` cannot have beside a kernel."""
-    if relative and not kernel.can.bias:
+    if relative and not kernel.supports.bias:
         kernel.refuse("know positions that add to scores", "choose model.positions = rotary or sinusoidal")
     if dropout:
         kernel.refuse("drop weights, which it never has", "set model.attention_dropout = 0")

@@ -66,10 +66,10 @@ class Exact:
             return self._products(q, k, v, bias), shown
         weights = self._weights(q, k, bias, change).to(v.dtype)  # (B, H, T, S)
         if relative is None:
-            return weights @ for_each_head(v, q.size(1)), {**shown, "told": weights}
+            return weights @ for_each_head(v, q.size(1)), {**shown, "reported": weights}
         weights = drop(weights, self.dropout)
         plus = relative.values(weights, self.start, self.distances)  # (B, H, T, E)
-        return weights @ for_each_head(v, q.size(1)) + plus, {**shown, "told": weights, "plus": plus}
+        return weights @ for_each_head(v, q.size(1)) + plus, {**shown, "reported": weights, "plus": plus}
 
     def _bias(self, q: Tensor, k: Tensor) -> Tensor | None:
         return self.bias if self.relative is None else self.relative.bias(q, k.size(-2), self.start, self.distances)
@@ -102,7 +102,7 @@ class KernelPass:
         given = (q.detach(), for_each_head(k, q.size(1)).detach(), lengths)
         return out, {
             "mask": self.mask,
-            "told": partial(kernel.weights, *given),
+            "reported": partial(kernel.weights, *given),
             "sums_to_one": kernel.sums_to_one,
             "visible": partial(kernel.visible, q.size(-2), k.size(-2), lengths, q.device),
             "stands_for": partial(kernel.exact, *given),

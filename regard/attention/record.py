@@ -5,7 +5,7 @@
     seen.calls[0].weights()
 
 Recording keeps queries and keys and computes weights only when asked, so the fast kernel still runs; an attention that
-has its weights at hand anyway tells them. Off, it costs one comparison. The recorder lives in a context variable, so
+has its weights at hand anyway reports them. Off, it costs one comparison. The recorder lives in a context variable, so
 threads that record at once do not see each other. Other people's modules are seen through `foreign/`.
 """
 
@@ -35,8 +35,8 @@ __all__ = [
     "attend_seen",
     "is_recorded",
     "record",
-    "tell",
-    "tell_nothing",
+    "report",
+    "report_no_weights",
 ]
 
 
@@ -123,14 +123,14 @@ def attend_by(
     out, shown = mechanism.attend_changed(q, k, v, change)
     out = out if change is None else change.kept(out)
     if shown is None:
-        tell_nothing(owner)
+        report_no_weights(owner)
     else:
         removed = () if change is None else change.removed(q.size(1))
-        tell(owner, role, q, k, v, out, reused=reused, removed=removed, **shown)
+        report(owner, role, q, k, v, out, reused=reused, removed=removed, **shown)
     return out
 
 
-def tell(
+def report(
     owner: nn.Module,
     role: Role,
     q: Tensor,
@@ -158,13 +158,13 @@ def tell(
         k, v = k.clone(), v.clone()
     fields = {name: each.detach() if isinstance(each, Tensor) else each for name, each in shown.items()}
     fields["mask"] = as_mask(shown.get("mask"))
-    named = channel.told(seen)
+    named = channel.named_inputs(seen)
     batch = None if named is None else named.of(len(q))
     layer = seen.numbers.of(path, role, time)
     seen.keep(AttentionCall(path, role, q, k, v, out, layer=layer, removed=removed, batch=batch, **fields))  # type: ignore[arg-type]
 
 
-def tell_nothing(owner: nn.Module) -> None:
+def report_no_weights(owner: nn.Module) -> None:
     """An attention ran that has no weights to show: a step of a kernel. A recorder counts it."""
     seen = channel.recorder.get()
     if seen is not None and not seen.over and id(owner) in seen.names:

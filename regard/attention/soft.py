@@ -21,7 +21,7 @@ from regard.attention.cache import MemoryKeys
 from regard.attention.call import Role
 from regard.attention.changes import changed
 from regard.attention.masks import Dense, Mask
-from regard.attention.record import tell
+from regard.attention.record import report
 from regard.attention.scores import Score
 from regard.errors import UsageError, nearest
 
@@ -143,11 +143,11 @@ class SoftAttention(nn.Module):
     def forward(self, q: Tensor, memory: MemoryKeys, times: Tensor) -> Tensor:
         """Contexts (B, T, K) of queries (B, T, Q) at the target positions `times` (T,) or (1,), seen by the recorder."""
         look = self.look(q, memory, times)
-        self.tell(q, memory, look)
+        self.report(q, memory, look)
         return look.context
 
     def look(self, q: Tensor, memory: MemoryKeys, times: Tensor) -> Look:
-        """`forward`, not seen by the recorder: a loop over steps tells all of them at its end."""
+        """`forward`, not seen by the recorder: a loop over steps reports all of them at its end."""
         near = self.place(q, memory, times)
         mask = self._known(near.mask, memory)
         change = changed(self, self.role)
@@ -175,14 +175,14 @@ class SoftAttention(nn.Module):
         known = Dense((torch.arange(places, device=memory.keys.device) < longest).view(1, 1, 1, -1))
         return known if mask is None else mask & known
 
-    def tell(self, q: Tensor, memory: MemoryKeys, look: Look) -> None:
+    def report(self, q: Tensor, memory: MemoryKeys, look: Look) -> None:
         """Let the recorder see it: one head, the steps stacked into one map."""
         heads = [x[:, None] for x in (q, memory.keys, memory.values, look.context)]  # each (B, 1, T or S, ...)
-        told, whole = look.weights[:, None].detach(), not self.place.weakens
+        weights, whole = look.weights[:, None].detach(), not self.place.weakens
         change = changed(self, self.role)
         removed = () if change is None else change.removed(1)
-        more: dict[str, Any] = {"stands_for": lambda: told, "removed": removed}  # with its score, this is exact
-        tell(self, self.role, *heads, mask=look.mask, told=told, sums_to_one=whole, **more)
+        more: dict[str, Any] = {"stands_for": lambda: weights, "removed": removed}  # with its score, this is exact
+        report(self, self.role, *heads, mask=look.mask, reported=weights, sums_to_one=whole, **more)
 
 
 class AttentionPool(nn.Module):

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import adaptive_max_pool2d, relu
 
-from regard.attention.record import Role, is_recorded, tell
+from regard.attention.call import Role, Shown
+from regard.attention.record import is_recorded, report
 from regard.errors import RegardError
 
 
@@ -41,7 +42,7 @@ class SqueezeExcite(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         weights = self.network(x.mean(dim=(2, 3))).sigmoid()  # (B, C)
         out = x * weights[:, :, None, None]
-        _tell_channels(self, weights, x, out)
+        _report_channels(self, weights, x, out)
         return out
 
 
@@ -56,7 +57,7 @@ class ChannelAttention(nn.Module):
         mean, top = x.mean(dim=(2, 3)), adaptive_max_pool2d(x, 1).flatten(1)  # each (B, C)
         weights = (self.network(mean) + self.network(top)).sigmoid()
         out = x * weights[:, :, None, None]
-        _tell_channels(self, weights, x, out)
+        _report_channels(self, weights, x, out)
         return out
 
 
@@ -75,7 +76,7 @@ class SpatialAttention(nn.Module):
         weights = self.convolution(torch.cat([mean, top], dim=1)).sigmoid()  # (B, 1, H, W)
         out = x * weights
         if is_recorded(self):
-            _tell(self, "spatial", weights.flatten(1), x.flatten(2).mT, out.flatten(2).mT)  # values (B, H W, C)
+            _report(self, "spatial", weights.flatten(1), x.flatten(2).mT, out.flatten(2).mT)  # values (B, H W, C)
         return out
 
 
@@ -97,13 +98,14 @@ def make_picture_attention(kind: str, channels: int) -> nn.Module | None:
     return CBAM(channels) if kind == "cbam" else SqueezeExcite(channels)
 
 
-def _tell_channels(owner: nn.Module, weights: Tensor, x: Tensor, out: Tensor) -> None:
+def _report_channels(owner: nn.Module, weights: Tensor, x: Tensor, out: Tensor) -> None:
     if is_recorded(owner):
-        _tell(owner, "channel", weights, x.flatten(2), out.flatten(2))  # values (B, C, H W)
+        _report(owner, "channel", weights, x.flatten(2), out.flatten(2))  # values (B, C, H W)
 
 
-def _tell(owner: nn.Module, role: Role, weights: Tensor, v: Tensor, out: Tensor) -> None:
+def _report(owner: nn.Module, role: Role, weights: Tensor, v: Tensor, out: Tensor) -> None:
     """Weights (B, S) of values (B, S, E), as one head with one query."""
-    told = weights[:, None, None]  # (B, 1, 1, S)
-    q = torch.ones_like(told[..., :1])  # (B, 1, 1, 1)
-    tell(owner, role, q, told.mT, v[:, None], out[:, None], told=told, sums_to_one=False, gates=True, has_exact=False)
+    one = weights[:, None, None]  # (B, 1, 1, S)
+    q = torch.ones_like(one[..., :1])  # (B, 1, 1, 1)
+    shown: Shown = {"reported": one, "sums_to_one": False, "gates": True, "has_exact": False}
+    report(owner, role, q, one.mT, v[:, None], out[:, None], **shown)

@@ -1,6 +1,6 @@
 """Attention and feed-forward, repeated."""
 
-from regard.blocks.block import Around, Block, BlockState
+from regard.blocks.block import Block, BlockState, Residual
 from regard.blocks.convolution import CausalConvolution, CentredConvolution
 from regard.blocks.feed_forward import Experts, FeedForward, GatedFeedForward, balance_terms, make_feed_forward
 from regard.blocks.initialise import initialise, initialise_head, initialise_normal
@@ -10,7 +10,6 @@ from regard.blocks.stack import Stack
 from regard.blocks.state_space import StateSpace
 
 __all__ = [
-    "Around",
     "Block",
     "BlockState",
     "CausalConvolution",
@@ -20,6 +19,7 @@ __all__ = [
     "GatedFeedForward",
     "Recurrent",
     "RecurrentEncoder",
+    "Residual",
     "Stack",
     "StateSpace",
     "balance_terms",

@@ -13,8 +13,12 @@ from regard.blocks.state_space import StateSpace
 from regard.noise import add_dropped, dropout
 
 
-class Around(nn.Module):
-    """What stands around a sub-layer of (B, T, D)."""
+class Residual(nn.Module):
+    """A residual connection around a sub-layer of (B, T, D), with dropout and a norm before it or behind it.
+
+    pre   x + dropout(f(norm(x)))   (Xiong et al. 2020)      post  norm(x + dropout(f(x)))   (Vaswani et al. 2017)
+    none  x + dropout(f(x));        `residual` False leaves x out of each
+    """
 
     def __init__(self, norm: nn.Module, rate: float, *, order: str, residual: bool = True) -> None:
         super().__init__()
@@ -37,14 +41,14 @@ class BlockState:
 
 
 class Block(nn.Module):
-    """(B, T, D) -> (B, T, D). `cross` is None in an encoder; `around` makes what stands around each sub-layer."""
+    """(B, T, D) -> (B, T, D). `cross` is None in an encoder; `around` makes the residual connection around each sub-layer."""
 
     def __init__(
         self,
         attention: MultiHead | StateSpace,
         cross: MultiHead | None,
         feed_forward: nn.Module,
-        around: Callable[[], Around],
+        around: Callable[[], Residual],
     ) -> None:
         super().__init__()
         self.attention, self.cross, self.feed_forward = attention, cross, feed_forward

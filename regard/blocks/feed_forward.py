@@ -92,7 +92,7 @@ class Experts(nn.Module):
         values, chosen = scores.topk(self.used, dim=-1)  # (N, used)
         every = scores.softmax(dim=-1)  # (N, experts)
         shares = (every.gather(1, chosen) if self.used == 1 else values.softmax(dim=-1)).to(x.dtype)  # (N, used)
-        self._tell_balance(every, chosen)
+        self._report_balance(every, chosen)
         out = torch.zeros_like(tokens)
         for number, expert in enumerate(self.experts):
             rows, places = (chosen == number).nonzero(as_tuple=True)
@@ -100,7 +100,7 @@ class Experts(nn.Module):
                 out = out.index_add(0, rows, shares[rows, places, None] * expert(tokens[rows]))
         return out.view_as(x)
 
-    def _tell_balance(self, every: Tensor, chosen: Tensor) -> None:
+    def _report_balance(self, every: Tensor, chosen: Tensor) -> None:
         found = _terms.get()
         if found is None:
             return

@@ -28,7 +28,7 @@ from torch.fft import irfft, rfft
 from torch.nn.functional import gelu, pad
 
 from regard.attention import Both, Causal, Lengths, Mask
-from regard.attention.record import Role, tell
+from regard.attention.record import Role, report
 from regard.errors import UsageError
 
 
@@ -79,7 +79,7 @@ class StateSpace(nn.Module):
         with torch.autocast(x.device.type, enabled=False):
             u = self._channels(x, lengths)  # (B, D, T)
             y = self.convolved(u)
-        self._tell(u, y, lengths, mask)
+        self._report(u, y, lengths, mask)
         return self._joined(y, x)
 
     def convolved(self, u: Tensor) -> Tensor:
@@ -190,13 +190,22 @@ class StateSpace(nn.Module):
             "choose model.attention.kind = exact"
         )
 
-    def _tell(self, u: Tensor, y: Tensor, lengths: Tensor | None, mask: Mask | None) -> None:
+    def _report(self, u: Tensor, y: Tensor, lengths: Tensor | None, mask: Mask | None) -> None:
         inputs = u[..., None]  # (B, D, T, 1): a channel is a head of width 1
-        told = partial(self.mixed, lengths, len(u), u.size(-1))
+        weights = partial(self.mixed, lengths, len(u), u.size(-1))
         shown = Causal() if self.causal and mask is None else mask
         role: Role = "causal" if self.causal else "self"
-        tell(
-            self, role, inputs, inputs, inputs, y[..., None], mask=shown, told=told, sums_to_one=False, has_exact=False
+        report(
+            self,
+            role,
+            inputs,
+            inputs,
+            inputs,
+            y[..., None],
+            mask=shown,
+            reported=weights,
+            sums_to_one=False,
+            has_exact=False,
         )
 
 

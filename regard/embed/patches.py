@@ -20,18 +20,21 @@ class PatchEmbedding(nn.Module):
     one matrix product once each lies in a row; on a CPU that is faster than `conv2d`, above all backwards.
     """
 
-    def __init__(self, format: PictureFormat, patch: int, width: int) -> None:
+    def __init__(self, picture_format: PictureFormat, patch: int, width: int) -> None:
         super().__init__()
-        if format.size % patch:
+        size = picture_format.size
+        if size % patch:
             raise RegardError(
-                f"patches of {patch} x {patch} pixels do not fill a picture of {format.size} x {format.size}; choose a "
-                f"patch from {', '.join(map(str, _divisors(format.size)))}, or a size that is a multiple of {patch}"
+                f"patches of {patch} x {patch} pixels do not fill a picture of {size} x {size}; choose a "
+                f"patch from {', '.join(map(str, _divisors(size)))}, or a size that is a multiple of {patch}"
             )
-        self.size, self.patch = format.size, patch
-        self.grid: Grid = (format.size // patch, format.size // patch)
-        self.weight = nn.Parameter(torch.empty(width, format.channels, patch, patch))
+        self.size, self.patch = size, patch
+        self.grid: Grid = (size // patch, size // patch)
+        self.weight = nn.Parameter(torch.empty(width, picture_format.channels, patch, patch))
         self.bias = nn.Parameter(torch.zeros(width))
-        nn.init.normal_(self.weight, std=(format.channels * patch * patch) ** -0.5)  # LeCun's, as in the paper's code
+        nn.init.normal_(
+            self.weight, std=(picture_format.channels * patch * patch) ** -0.5
+        )  # LeCun's, as in the paper's code
 
     def forward(self, pixels: Tensor) -> Tensor:
         wanted = (self.weight.size(1), self.size, self.size)

@@ -110,5 +110,5 @@ def effective_attention(
 
 def _chosen(reading: Reading, seen: Seen) -> list[AttentionCall]:
     """The attention with a kernel; where none or several roles have one, that which a person wants to see first."""
-    kernels = [role for role in ("cross", "self", "causal") if any(callable(each.told) for each in seen.only(role))]
+    kernels = [role for role in ("cross", "self", "causal") if any(callable(each.reported) for each in seen.only(role))]
     return seen.only((kernels or [reading.role])[0])

@@ -13,7 +13,7 @@ from regard.attention.kernels.sparse import Sparse
 from regard.attention.relative import T5, ALiBi, DistanceTables, Shaw, bucket_of
 from regard.attention.scores import Additive, Cosine, Dot, General, Location
 from regard.attention.soft import PredictedPosition, SamePosition, SoftAttention
-from regard.blocks import Around, Block, RecurrentEncoder
+from regard.blocks import Block, RecurrentEncoder, Residual
 from regard.blocks.recurrent import BothDirections
 from regard.embed import TokenEmbedding
 from regard.errors import UsageError
@@ -95,7 +95,7 @@ def _compare_heads(look: MultiHeadLook, call: AttentionCall, output: Array) -> C
 
 
 def _heads_look(
-    model: nn.Module, choice: Choice, attention: MultiHead, around: Around | None, watched: WatchedPass
+    model: nn.Module, choice: Choice, attention: MultiHead, around: Residual | None, watched: WatchedPass
 ) -> MultiHeadLook:
     """Everything that the chosen query meets, from the pass and from the weights."""
     x, memory = watched.tensor(attention, 0, "x"), watched.tensor(attention, 1, "memory")
@@ -166,7 +166,7 @@ def _positions(model: nn.Module, attention: MultiHead) -> str:
     return "inside" if any(each.rotary is not None or each.relative is not None for each in others) else "none"
 
 
-def _around(model: nn.Module, call: AttentionCall) -> Around | None:
+def _around(model: nn.Module, call: AttentionCall) -> Residual | None:
     """The norm and residual connection around an attention, if it is in a block."""
     path, _, name = call.path.rpartition(".")
     block = model.get_submodule(path)

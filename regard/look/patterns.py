@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.attention.kernels import KERNELS, Setting
+from regard.attention.kernels import KERNELS, Placement
 from regard.errors import Advice, Option, UsageError
 from regard.files import JSON
 
@@ -61,7 +61,7 @@ def _pattern(name: str, kind: str, options: dict[str, Any], *, causal: bool, len
         options = {"reach": options["reach"]}  # causal windows have no global tokens
     told = ", ".join(f"{key} {value}" for key, value in options.items() if key != "pattern")
     try:
-        kernel: Any = KERNELS[kind](Setting(1, 8, causal=causal, longest=length), **options)
+        kernel: Any = KERNELS[kind](Placement(1, 8, causal=causal, longest=length), **options)
     except UsageError as refusal:
         return Pattern(name, causal, str(refusal).partition(";")[0], None)
     pairs = np.asarray(kernel.pattern(length, length).cpu().numpy(), dtype=bool)

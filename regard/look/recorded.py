@@ -144,7 +144,7 @@ def effective(call: AttentionCall, row: int = 0) -> Effective:
     gaps = np.nansum(np.abs(mixed - exact), axis=-1)  # (H, T)
     sizes = 2.0 if call.sums_to_one else np.maximum(np.nansum(np.abs(exact), axis=-1), np.finfo(float).tiny)
     differences = _mean_of_real(gaps / sizes, allowed, call.role)
-    return Effective(call.path, call.role, mixed, exact, differences, measure, same=not callable(call.told))
+    return Effective(call.path, call.role, mixed, exact, differences, measure, same=not callable(call.reported))
 
 
 def _masked(weights: np.ndarray, allowed: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from regard.attention import MultiHead, Role, Rotary
-from regard.attention.kernels import KERNELS, Kernel, Setting
+from regard.attention.kernels import KERNELS, Kernel, Placement
 from regard.attention.relative import Relative, make_relative
 from regard.blocks.state_space import StateSpace
 from regard.config import StrictConfig
@@ -71,10 +71,10 @@ def make_kernel(
     config: AttentionConfig, width: int, heads: int, role: Role, number: int = 0, longest: int = 1024
 ) -> Kernel:
     """Build the kernel that a configuration names; it refuses what it cannot do."""
-    setting = Setting(heads, width // heads, role == "causal", role == "cross", longest, number)
+    placement = Placement(heads, width // heads, role == "causal", role == "cross", longest, number)
     if config.kind not in KERNELS:
         raise UsageError(f"no kernel {config.kind}", nearest(config.kind, KERNELS))
-    return KERNELS[config.kind](setting, **config.model_dump(exclude={"kind"}))
+    return KERNELS[config.kind](placement, **config.model_dump(exclude={"kind"}))
 
 
 def _state_space(

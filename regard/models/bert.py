@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from regard.attention import Lengths, Mask
-from regard.blocks import Around, Block, Stack, initialise_normal, make_feed_forward, make_norm
+from regard.blocks import Block, Residual, Stack, initialise_normal, make_feed_forward, make_norm
 from regard.blocks.feed_forward import ACTIVATIONS
 from regard.data.batch import MaskedBatch
 from regard.embed import TokenEmbedding, positions
@@ -143,7 +143,7 @@ def _block(config: BertConfig, number: int, distances: dict[str, Any]) -> Block:
     )
     feed_forward = make_feed_forward(config.width, config.feed_forward, activation=config.activation)
 
-    def around() -> Around:
-        return Around(make_norm("layer", config.width, config.epsilon), config.dropout, order=config.norm)
+    def around() -> Residual:
+        return Residual(make_norm("layer", config.width, config.epsilon), config.dropout, order=config.norm)
 
     return Block(attention, None, feed_forward, around)

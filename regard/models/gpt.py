@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import Causal, Mask, is_changed, is_recorded
-from regard.blocks import Around, Block, BlockState, Experts, Stack, initialise_normal, make_feed_forward, make_norm
+from regard.blocks import Block, BlockState, Experts, Residual, Stack, initialise_normal, make_feed_forward, make_norm
 from regard.embed import TokenEmbedding, positions
 from regard.models.attention import make_attention, places_of
 from regard.models.config import GPTLineConfig
@@ -126,4 +126,4 @@ def _block(config: GPTLineConfig, number: int, distances: dict[str, Any]) -> Blo
     )
     make = partial(make_feed_forward, config.width, config.feed_forward, activation=config.activation, bias=config.bias)
     feed_forward = Experts(config.width, config.experts, config.experts_used, make) if config.experts else make()
-    return Block(attention, None, feed_forward, lambda: Around(_norm(config), config.dropout, order=config.norm))
+    return Block(attention, None, feed_forward, lambda: Residual(_norm(config), config.dropout, order=config.norm))

@@ -182,14 +182,14 @@ class Bahdanau(RecurrentModel):
         s = torch.cat(states, dim=1)  # (B, T, hidden)
         whole = Look.stacked(looks)
         assert state.source is not None
-        self.attention.tell(torch.cat(asked, dim=1), state.source, whole)
+        self.attention.report(torch.cat(asked, dim=1), state.source, whole)
         return self._vectors(s, y, whole.context)
 
     def advance(self, y: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         asked = _top(state, len(y))
         s, look, state = self._one(self.decoder.gates(y), state)
         assert state.source is not None
-        self.attention.tell(asked, state.source, look)
+        self.attention.report(asked, state.source, look)
         return self._vectors(s, y, look.context), state
 
     def _one(self, gates: Tensor, state: RecurrentState) -> tuple[Tensor, Look, RecurrentState]:
@@ -259,13 +259,13 @@ class Luong(RecurrentModel):
             state = replace(state, read=t + 1)
         whole = Look.stacked(looks)
         assert state.source is not None
-        self.attention.tell(torch.cat(states, dim=1), state.source, whole)
+        self.attention.report(torch.cat(states, dim=1), state.source, whole)
         return torch.cat(vectors, dim=1)
 
     def advance(self, y: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         h, look, out, state = self._one(self.decoder.gates(y), state)
         assert state.source is not None
-        self.attention.tell(h, state.source, look)
+        self.attention.report(h, state.source, look)
         return out, state
 
     def _one(self, gates: Tensor, state: RecurrentState) -> tuple[Tensor, Look, Tensor, RecurrentState]:

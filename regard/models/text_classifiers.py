@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import AttentionCall, AttentionPool, MultiHead, make_score
-from regard.attention.record import attend_seen, tell
+from regard.attention.record import attend_seen, report
 from regard.blocks import RecurrentEncoder, initialise
 from regard.data.batch import LabelBatch
 from regard.embed import TokenEmbedding, embedding_table, positions
@@ -94,7 +94,7 @@ class Tfidf(Pooled):
         out = weights @ values  # (B, 1, labels)
         k, mask = keys[:, None, :, None], padding_mask(batch)  # (B, 1, S, 1)
         heads = (torch.ones_like(k[:, :, :1]), k, values[:, None], out[:, None])  # one
-        tell(self, "pool", *heads, mask=mask, told=weights[:, None], sums_to_one=False, has_exact=False)
+        report(self, "pool", *heads, mask=mask, reported=weights[:, None], sums_to_one=False, has_exact=False)
         return out.squeeze(1)
 
 

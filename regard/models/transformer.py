@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from regard.attention import Causal, Lengths, Mask, MultiHead, Role
-from regard.blocks import Around, Block, BlockState, FeedForward, Stack, StateSpace, make_norm
+from regard.blocks import Block, BlockState, FeedForward, Residual, Stack, StateSpace, make_norm
 from regard.embed import TokenEmbedding, positions
 from regard.models.attention import called, make_attention, make_cross_attention, relative_positions, rotary_positions
 from regard.models.config import TransformerConfig
@@ -113,9 +113,9 @@ def _blocks(config: TransformerConfig, count: int, *, decoder: bool) -> Iterator
 
 
 def _block(config: TransformerConfig, attention: MultiHead | StateSpace, cross: MultiHead | None) -> Block:
-    def around() -> Around:
+    def around() -> Residual:
         norm = make_norm("layer", config.width)
-        return Around(norm, config.dropout, order=config.norm, residual=config.residual)
+        return Residual(norm, config.dropout, order=config.norm, residual=config.residual)
 
     feed_forward = FeedForward(
         config.width, config.feed_forward, activation=config.activation, rate=config.activation_dropout

@@ -137,14 +137,14 @@ class HeadsCall(HeadsInputs):
     def run(
         self, give: Callable[..., Given], owner: nn.Module, role: Role, change: Changed | None, place: int, time: int
     ) -> Given:
-        """What torch gives, or what a change makes of it; the recorder is told."""
+        """Return what torch gives, or what a change makes of it, and report it to the recorder."""
         removed = () if change is None else change.removed(self.num_heads)
         weights = None
         if change is not None and change.of_weights:
             weights, given = self._changed(change, place)
         else:
             given = give(**vars(self._without(removed)))
-        self._tell(owner, role, given[0], weights, removed, time)
+        self._report(owner, role, given[0], weights, removed, time)
         return given
 
     def _without(self, heads: tuple[int, ...]) -> HeadsCall:
@@ -169,20 +169,25 @@ class HeadsCall(HeadsInputs):
             out, shown = out.squeeze(1), shown.squeeze(0)
         return weights, (out, shown if self.need_weights else None)
 
-    def _tell(
+    def _report(
         self, owner: nn.Module, role: Role, out: Tensor, weights: Tensor | None, removed: tuple[int, ...], time: int
     ) -> None:
-        """As `record.tell`, but the call is made later."""
+        """As `record.report`, but the call is made later."""
         seen = channel.recorder.get()
         if seen is None or seen.over or (path := seen.names.get(id(owner))) is None:
             return
         if seen.wants(path, role, self.query.movedim(0, -2), self.key.movedim(0, -2), time):
             out = out.detach()[:, None] if out.dim() == 2 else out.detach()  # (T, B, D)
-            told = None if weights is None else weights.detach()
+            reported = None if weights is None else weights.detach()
             given = self._copied()
-            named, rows = channel.told(seen), out.size(1)
+            named, rows = channel.named_inputs(seen), out.size(1)
             batch = None if named is None else named.of(rows)
-            about = {"layer": seen.numbers.of(path, role, time), "told": told, "removed": removed, "batch": batch}
+            about = {
+                "layer": seen.numbers.of(path, role, time),
+                "reported": reported,
+                "removed": removed,
+                "batch": batch,
+            }
             seen.keep_later(partial(given._made, path, role, out.transpose(0, 1), _versions(given), **about))
 
     def _made(self, path: str, role: Role, out: Tensor, versions: list[int], **about: Any) -> AttentionCall:

@@ -16,7 +16,7 @@ from regard.attention.attend import attention_scores, for_each_head
 from regard.attention.call import Role
 from regard.attention.changes import Changed
 from regard.attention.masks import Causal, Dense, Mask
-from regard.attention.record import tell
+from regard.attention.record import report
 
 HIDDEN = -1e4  # a bias down here hides a key
 _CROSS = ("cross", "encoder_attn", "encdec", "enc_dec", "src_attn")
@@ -138,7 +138,7 @@ class ProductsCall:
     def run(
         self, give: Callable[..., Tensor], owner: nn.Module, role: Role, change: Changed | None, place: int, time: int
     ) -> Tensor:
-        """What torch gives, or what a change makes of it; the recorder is told."""
+        """Return what torch gives, or what a change makes of it, and report it to the recorder."""
         q, k, v, lead = self._heads()
         mask, bias = self._mask(lead), self._bias(lead)
         weights = None
@@ -151,14 +151,14 @@ class ProductsCall:
             given = give(**vars(self))
         out = given.reshape(*q.shape[:3], v.size(-1))
         out = out if change is None else change.kept(out)
-        tell(
+        report(
             owner,
             role,
             *(q, k, v, out),
             mask=mask,
             bias=bias,
             scale=self.scale,
-            told=weights,
+            reported=weights,
             visible=None if bias is None else partial(lets_through, bias.detach()),
             reused=True,
             removed=() if change is None else change.removed(q.size(1)),

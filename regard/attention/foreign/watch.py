@@ -43,7 +43,7 @@ _HERE = threading.local()  # as torch's stack of modes, which belongs to a threa
 
 
 def is_foreign(model: nn.Module) -> bool:
-    """Whether a model has parts of which it is not known that they tell the channel by themselves."""
+    """Whether a model has parts of which it is not known that they report to the channel by themselves."""
     return any(
         isinstance(module, _ATTENTIVE) or not type(module).__module__.startswith(_OURS) for module in model.modules()
     )
@@ -179,7 +179,7 @@ def _asked_for() -> list[Names]:
 
 
 def owner_of(frame: FrameType | None, known: Sequence[Names]) -> tuple[nn.Module, str] | None:
-    """Whose call it is, and the path of that module; None if it is nobody's of these, or our own, who told it."""
+    """Whose call it is, and the path of that module; None if it is nobody's of these, or our own, which reports by itself."""
     while frame is not None:
         if frame.f_globals.get("__name__", "").startswith("regard."):
             return None

@@ -1,6 +1,6 @@
 """Attention that does not cost T²: each kernel as its paper has it, behind one interface."""
 
-from regard.attention.kernels.kernel import Can, Kernel, KernelState, Setting, lengths_of
+from regard.attention.kernels.kernel import Kernel, KernelState, Placement, Support, lengths_of
 from regard.attention.kernels.linear import Linear, Performer
 from regard.attention.kernels.linformer import Linformer
 from regard.attention.kernels.reformer import Reformer
@@ -17,4 +17,4 @@ KERNELS: dict[str, type[Kernel]] = {
 }
 
 
-__all__ = ["KERNELS", "Can", "Kernel", "KernelState", "Setting", "lengths_of"]
+__all__ = ["KERNELS", "Kernel", "KernelState", "Placement", "Support", "lengths_of"]

@@ -1,6 +1,6 @@
 """What every kernel is: a way to attend that does not compute all T x S pairs, and what its mathematics allows.
 
-A kernel stands where `attend` stands in `MultiHead`: queries, keys and values in, outputs out. It says in `can` what it
+A kernel stands where `attend` stands in `MultiHead`: queries, keys and values in, outputs out. It says in `supports` what it
 is able to do, and refuses the rest in words when it is built. `weights` is its effective map: what it really mixes.
 """
 
@@ -18,8 +18,8 @@ from regard.errors import UsageError
 
 
 @dataclass(frozen=True)
-class Can:
-    """What a kernel's mathematics allows; `otherwise` is what to say to who asks for more."""
+class Support:
+    """The abilities that a kernel's mathematics gives it; `otherwise` is said to whoever asks for more."""
 
     causal: bool = False  # each query sees itself and what came before
     both_sides: bool = False  # each query sees what came before and what comes after
@@ -31,8 +31,8 @@ class Can:
 
 
 @dataclass(frozen=True)
-class Setting:
-    """Where a kernel stands."""
+class Placement:
+    """The place of a kernel in a model, for which it is built."""
 
     heads: int
     head_width: int
@@ -56,23 +56,23 @@ class Kernel(nn.Module, ABC):
     """(B, H, T, E) queries, (B, H, S, E) keys and values -> (B, H, T, E)."""
 
     name: ClassVar[str]
-    can: ClassVar[Can]
+    supports: ClassVar[Support]
     shares_keys: ClassVar[bool] = False  # keys are made of the queries; there is no projection for them
     sums_to_one: ClassVar[bool] = True  # each row of the effective map
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, placement: Placement) -> None:
         super().__init__()
-        self.setting, self.causal = setting, setting.causal
-        if setting.cross and not self.can.cross:
+        self.placement, self.causal = placement, placement.causal
+        if placement.cross and not self.supports.cross:
             self.refuse("look from one sequence at another")
-        if setting.causal and not self.can.causal:
+        if placement.causal and not self.supports.causal:
             self.refuse("be causal")
-        if not setting.causal and not setting.cross and not self.can.both_sides:
+        if not placement.causal and not placement.cross and not self.supports.both_sides:
             self.refuse("look to both sides")
 
     def refuse(self, what: str, instead: str = "") -> None:
         """Say what it cannot do, and what to type instead."""
-        ways = f"{instead}, or {self.can.otherwise}" if instead else self.can.otherwise
+        ways = f"{instead}, or {self.supports.otherwise}" if instead else self.supports.otherwise
         raise UsageError(f"{self.name} attention cannot {what}; {ways}")
 
     @abstractmethod
@@ -111,7 +111,7 @@ def lengths_of(mask: Mask | None, kernel: Kernel) -> Tensor | None:
     if mask is None or (isinstance(mask, Causal) and mask.offset == 0 and kernel.causal):
         return None
     if isinstance(mask, Lengths):
-        if not kernel.can.padding:
+        if not kernel.supports.padding:
             kernel.refuse("leave out padding", "give it rows of one length")
         return mask.lengths
     if isinstance(mask, Both):

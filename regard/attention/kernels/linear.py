@@ -20,7 +20,7 @@ from regard.attention.kernels.features import (
     go_on,
     usual_count,
 )
-from regard.attention.kernels.kernel import Can, Kernel, Setting
+from regard.attention.kernels.kernel import Kernel, Placement, Support
 from regard.attention.masks import Causal, Lengths, Mask
 from regard.noise import step_of_training
 
@@ -40,7 +40,7 @@ class FeatureState:
 class ByFeatures(Kernel):
     """A kernel whose weights are φ(q)·φ(k) over their sum. Exponentials and sums are float32 at least."""
 
-    can = Can(causal=True, both_sides=True, padding=True, cross=True, cache=True)
+    supports = Support(causal=True, both_sides=True, padding=True, cross=True, cache=True)
 
     @abstractmethod
     def features(self, like: Tensor) -> Features:
@@ -69,7 +69,7 @@ class ByFeatures(Kernel):
     def start(self, rows: int, like: Tensor) -> FeatureState:
         if not self.causal:
             self.refuse("go on token by token when it looks to both sides")
-        like, heads, width = _wide(like), self.setting.heads, self.setting.head_width
+        like, heads, width = _wide(like), self.placement.heads, self.placement.head_width
         past = Past.empty(rows * heads, self.features(like).count(width), width, like)
         return FeatureState(*(part.unflatten(0, (rows, heads)) for part in past))
 
@@ -95,8 +95,8 @@ class Linear(ByFeatures):
 
     name = "linear"
 
-    def __init__(self, setting: Setting) -> None:
-        super().__init__(setting)
+    def __init__(self, placement: Placement) -> None:
+        super().__init__(placement)
 
     def features(self, like: Tensor) -> Features:
         return Elu()
@@ -119,9 +119,9 @@ class Performer(ByFeatures):
     name = "performer"
     draw: Tensor
 
-    def __init__(self, setting: Setting, features: int = 0, redraw: int = 1000) -> None:
-        super().__init__(setting)
-        self.count, self.redraw = features or usual_count(setting.head_width), redraw
+    def __init__(self, placement: Placement, features: int = 0, redraw: int = 1000) -> None:
+        super().__init__(placement)
+        self.count, self.redraw = features or usual_count(placement.head_width), redraw
         self.register_buffer("draw", torch.zeros((), dtype=torch.int64))
         self._drawn: dict[tuple[int, torch.dtype, torch.device], Features] = {}
 
@@ -131,7 +131,7 @@ class Performer(ByFeatures):
             self.draw.fill_(step // self.redraw)
         key = (int(self.draw), like.dtype, like.device)
         if key not in self._drawn:
-            drawn = directions(self.count, self.setting.head_width, self.setting.seed, key[0])
+            drawn = directions(self.count, self.placement.head_width, self.placement.seed, key[0])
             self._drawn = {known: kept for known, kept in self._drawn.items() if known[0] == key[0]}
             self._drawn[key] = Exponentials(drawn.to(like))
         return self._drawn[key]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.attend import attend, attention_weights
-from regard.attention.kernels.kernel import Can, Kernel, Setting
+from regard.attention.kernels.kernel import Kernel, Placement, Support
 from regard.attention.masks import Lengths
 from regard.errors import RegardError, UsageError, nearest
 
@@ -28,7 +28,7 @@ class Linformer(Kernel):
     """
 
     name = "linformer"
-    can = Can(
+    supports = Support(
         both_sides=True,
         padding=True,
         cross=True,
@@ -36,13 +36,13 @@ class Linformer(Kernel):
     )
     sums_to_one = False  # a row of the map is a mixture of the rows of F, which may have any sum
 
-    def __init__(self, setting: Setting, size: int = 64, share: str = "heads") -> None:
-        super().__init__(setting)
+    def __init__(self, placement: Placement, size: int = 64, share: str = "heads") -> None:
+        super().__init__(placement)
         if share not in SHARES:
             raise UsageError(f"linformer attention cannot share {share!r}", nearest(share, SHARES))
-        heads = setting.heads if share == "none" else 1
-        self.project_keys = _projection(heads, size, setting.longest)
-        self.project_values = None if share == "key-value" else _projection(heads, size, setting.longest)
+        heads = placement.heads if share == "none" else 1
+        self.project_keys = _projection(heads, size, placement.longest)
+        self.project_values = None if share == "key-value" else _projection(heads, size, placement.longest)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None = None) -> Tensor:
         if lengths is not None:
@@ -61,7 +61,7 @@ class Linformer(Kernel):
 
     def _matrices(self, length: int) -> tuple[Tensor, Tensor]:
         """E and F for so many positions: (H or 1, size, S)."""
-        longest = self.setting.longest
+        longest = self.placement.longest
         if length > longest:
             raise RegardError(
                 f"linformer attention has projections for {longest} positions, not for {length}; "

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from regard.attention.cache import StepCache
 from regard.attention.kernels.hashing import attend_in_buckets, buckets_of, factors_of, ranks_of
-from regard.attention.kernels.kernel import Can, Kernel, Setting
+from regard.attention.kernels.kernel import Kernel, Placement, Support
 from regard.errors import UsageError
 from regard.noise import step_of_training
 
@@ -52,15 +52,15 @@ class Reformer(Kernel):
     """`buckets` of a hash, even; 0: two for every chunk of the longest text; 1: no hashing, all share one bucket."""
 
     name = "reformer"
-    can = Can(causal=True, both_sides=True, padding=True, cache=True)
+    supports = Support(causal=True, both_sides=True, padding=True, cache=True)
     shares_keys = True
 
-    def __init__(self, setting: Setting, chunk: int = 32, buckets: int = 0, rounds: int = 2) -> None:
-        super().__init__(setting)
+    def __init__(self, placement: Placement, chunk: int = 32, buckets: int = 0, rounds: int = 2) -> None:
+        super().__init__(placement)
         if buckets > 1 and buckets % 2:
             raise UsageError(f"a hash has an even number of buckets, not {buckets}; choose {buckets + 1}")
         self.chunk, self.rounds = chunk, rounds
-        self.factors = factors_of(buckets or 2 * math.ceil(setting.longest / chunk))
+        self.factors = factors_of(buckets or 2 * math.ceil(placement.longest / chunk))
         self.buckets = math.prod(self.factors)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -77,7 +77,7 @@ class Reformer(Kernel):
     def hashed(self, q: Tensor, lengths: Tensor | None) -> Tensor:
         """The bucket of each position in each round, (R, B, H, T); what is padded has one of its own, the last."""
         draw = (step_of_training() if self.training else None) or 0
-        found = buckets_of(q, (self.setting.seed, draw), self.factors, self.rounds)
+        found = buckets_of(q, (self.placement.seed, draw), self.factors, self.rounds)
         return found if lengths is None else found.masked_fill(~_real(q, lengths), self.buckets)
 
     def weights(self, q: Tensor, k: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -128,7 +128,7 @@ class Reformer(Kernel):
         return weights.masked_fill(~_real(q, lengths)[..., None], 0.0)
 
     def start(self, rows: int, like: Tensor) -> ReformerState:
-        heads, width = self.setting.heads, self.setting.head_width
+        heads, width = self.placement.heads, self.placement.head_width
         sizes = torch.zeros(rows, heads, self.rounds, self.buckets, dtype=torch.long, device=like.device)
         rings = torch.full((*sizes.shape, self.chunk), -1, dtype=torch.long, device=like.device)
         return ReformerState(StepCache.empty(rows, heads, width, like), rings, sizes)

@@ -16,7 +16,7 @@ from torch import Tensor
 from regard.attention.attend import attend, attention_weights
 from regard.attention.cache import StepCache
 from regard.attention.kernels.block_sparse import Layout, Part, attend_parts
-from regard.attention.kernels.kernel import Can, Kernel, Setting
+from regard.attention.kernels.kernel import Kernel, Placement, Support
 from regard.attention.kernels.parts import Columns, Drawn, First, Near, Summaries
 from regard.attention.masks import Dense, Lengths, Mask, Window
 from regard.errors import UsageError
@@ -83,10 +83,10 @@ class WindowState:
 
 class SlidingWindow(Sparse):
     name = "window"
-    can = Can(causal=True, both_sides=True, padding=True, cache=True)
+    supports = Support(causal=True, both_sides=True, padding=True, cache=True)
 
-    def __init__(self, setting: Setting, reach: int = 64, globals: int = 0) -> None:
-        super().__init__(setting)
+    def __init__(self, placement: Placement, reach: int = 64, globals: int = 0) -> None:
+        super().__init__(placement)
         if globals and self.causal:
             raise UsageError(
                 f"{globals} tokens that see all would see what comes after them; a causal window has none: set "
@@ -118,7 +118,7 @@ class SlidingWindow(Sparse):
     def start(self, rows: int, like: Tensor) -> WindowState:
         if not self.causal:
             self.refuse("go on token by token where it looks to both sides")
-        shape = (rows, self.setting.heads, self.reach + 1, self.setting.head_width)
+        shape = (rows, self.placement.heads, self.reach + 1, self.placement.head_width)
         return WindowState(like.new_zeros(shape), like.new_zeros(shape))
 
     def step(self, q: Tensor, k: Tensor, v: Tensor, state: WindowState) -> Tensor:
@@ -137,10 +137,10 @@ BLOCK = 32  # least queries of a block: a smaller stride puts several into one
 
 class Strided(Sparse):
     name = "strided"
-    can = Can(causal=True, both_sides=True, padding=True, cache=True)
+    supports = Support(causal=True, both_sides=True, padding=True, cache=True)
 
-    def __init__(self, setting: Setting, pattern: str = "strided", stride: int = 32, summary: int = 4) -> None:
-        super().__init__(setting)
+    def __init__(self, placement: Placement, pattern: str = "strided", stride: int = 32, summary: int = 4) -> None:
+        super().__init__(placement)
         if pattern not in ("strided", "fixed"):
             raise UsageError(f"model.attention.pattern = {pattern} is none of: strided, fixed")
         if pattern == "fixed" and summary > stride:
@@ -172,7 +172,7 @@ class Strided(Sparse):
     def start(self, rows: int, like: Tensor) -> StepCache:
         if not self.causal:
             self.refuse("go on token by token where it looks to both sides")
-        return StepCache.empty(rows, self.setting.heads, self.setting.head_width, like)
+        return StepCache.empty(rows, self.placement.heads, self.placement.head_width, like)
 
     def step(self, q: Tensor, k: Tensor, v: Tensor, state: StepCache) -> Tensor:
         state.append(k, v)
@@ -198,10 +198,12 @@ class Strided(Sparse):
 
 class BigBird(Sparse):
     name = "bigbird"
-    can = Can(both_sides=True, padding=True)
+    supports = Support(both_sides=True, padding=True)
 
-    def __init__(self, setting: Setting, block: int = 32, window: int = 3, globals: int = 2, random: int = 3) -> None:
-        super().__init__(setting)
+    def __init__(
+        self, placement: Placement, block: int = 32, window: int = 3, globals: int = 2, random: int = 3
+    ) -> None:
+        super().__init__(placement)
         if window % 2 == 0:
             raise UsageError(f"a window of {window} blocks has no middle; set model.attention.window = {window + 1}")
         self.block, self.sides, self.globals, self.random = block, window // 2, globals, random
@@ -216,7 +218,7 @@ class BigBird(Sparse):
 
     def drawn(self, length: int) -> Tensor:
         """The blocks that each block of a text of this length sees at random: (blocks, random), -1 where none is left."""
-        return random_blocks(self.setting.seed, -(-length // self.block), self.sides, self.globals, self.random)
+        return random_blocks(self.placement.seed, -(-length // self.block), self.sides, self.globals, self.random)
 
     def layout(self, like: Tensor) -> Layout:
         margin, whole = self.sides * self.block, self.globals * self.block

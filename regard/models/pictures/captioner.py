@@ -7,7 +7,7 @@ from dataclasses import replace
 from torch import Tensor, nn
 
 from regard.attention import MultiHead, Role
-from regard.blocks import Around, Block, FeedForward, Stack, initialise, make_norm
+from regard.blocks import Block, FeedForward, Residual, Stack, initialise, make_norm
 from regard.blocks.recurrent import Recurrent
 from regard.data.pictures.config import PictureFormat
 from regard.embed import TokenEmbedding, embedding_table, positions
@@ -77,8 +77,8 @@ def looking_block(config: CaptionTransformerConfig | AnswererConfig, role: Role)
     def heads(role: Role) -> MultiHead:
         return MultiHead(config.width, config.heads, role=role)
 
-    def around() -> Around:
-        return Around(make_norm("layer", config.width), config.dropout, order="pre")
+    def around() -> Residual:
+        return Residual(make_norm("layer", config.width), config.dropout, order="pre")
 
     return Block(heads(role), heads("cross"), FeedForward(config.width, config.feed_forward), around)
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from regard.blocks import Around, FeedForward, initialise
+from regard.blocks import FeedForward, Residual, initialise
 from regard.blocks.convolution import Convolution
 from regard.blocks.norm import BatchNorm
 from regard.data.pictures.config import PictureFormat
@@ -26,8 +26,8 @@ class MixerBlock(nn.Module):
         width = config.width
         self.places = FeedForward(places, config.places, activation="gelu")
         self.channels = FeedForward(width, config.feed_forward, activation="gelu")
-        self.around_places = Around(nn.LayerNorm(width, eps=EPSILON), config.dropout, order="pre")
-        self.around_channels = Around(nn.LayerNorm(width, eps=EPSILON), config.dropout, order="pre")
+        self.around_places = Residual(nn.LayerNorm(width, eps=EPSILON), config.dropout, order="pre")
+        self.around_channels = Residual(nn.LayerNorm(width, eps=EPSILON), config.dropout, order="pre")
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.around_places(x, lambda y: self.places(y.mT).mT)  # over (B, D, P)

@@ -112,14 +112,14 @@ class ShowAttendTell(RecurrentCaptioner):
             steps.append(step)
         whole = Step.stacked(steps)
         assert state.source is not None
-        self.attention.tell(torch.cat(asked, dim=1), state.source, whole.look)
+        self.attention.report(torch.cat(asked, dim=1), state.source, whole.look)
         return whole
 
     def advance(self, y: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         asked = _top(state, len(y))
         step, state = self._one(self.decoder.gates(y), state)
         assert state.source is not None
-        self.attention.tell(asked, state.source, step.look)
+        self.attention.report(asked, state.source, step.look)
         return self._vectors(y, step), state
 
     def forward(self, batch: PairBatch | CaptionBatch) -> Loss:

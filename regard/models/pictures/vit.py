@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import AttentionCall, Seen
-from regard.blocks import Around, Block, FeedForward, Stack, initialise, make_norm
+from regard.blocks import Block, FeedForward, Residual, Stack, initialise, make_norm
 from regard.data.pictures.config import PictureFormat
 from regard.embed.patches import PatchEmbedding, grid_positions, resize_positions
 from regard.errors import UsageError
@@ -85,8 +85,8 @@ class ViT(PictureEncoder):
 
 
 def _block(config: ViTConfig, number: int, places: int) -> Block:
-    def around() -> Around:
-        return Around(make_norm("layer", config.width, config.epsilon), config.dropout, order="pre")
+    def around() -> Residual:
+        return Residual(make_norm("layer", config.width, config.epsilon), config.dropout, order="pre")
 
     attention = make_attention(config.attention, config.width, config.heads, role="self", number=number, longest=places)
     return Block(attention, None, FeedForward(config.width, config.feed_forward, activation="gelu"), around)
