@@ -640,7 +640,7 @@ def test_a_look_is_not_seen_until_it_is_told() -> None:
     with record(attention) as seen:
         look = attention.look(q, keys, torch.zeros(1))
         assert seen.calls == []
-        attention.tell(q, keys, look)
+        attention.report(q, keys, look)
     assert len(seen.calls) == 1 and torch.equal(seen.calls[0].weights()[:, 0], look.weights)
     with record(nn.Linear(2, 3)) as other:
         attention(q, keys, torch.zeros(1))
@@ -670,7 +670,7 @@ def test_the_recorder_knows_the_window() -> None:
     with record(attention) as seen:
         attention(q, memory, torch.arange(7))
         steps = [attention.look(q[:, t : t + 1], memory, torch.tensor([t])) for t in range(7)]
-        attention.tell(q, memory, Look.stacked(steps))
+        attention.report(q, memory, Look.stacked(steps))
     for call in seen.calls:
         assert torch.equal(call.allowed()[0, 0], expected)
         assert torch.equal(call.weights()[0, 0] > 0, expected)

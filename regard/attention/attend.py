@@ -121,7 +121,7 @@ def attend_reference(
     scale: float | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """What `attend` computes, written to be read: (B, H, T, E)."""
+    """Compute what `attend` does, written to be read: (B, H, T, E)."""
     weights = attention_weights(q, k, mask=mask, bias=bias, scale=scale).to(v.dtype)  # (B, H, T, S)
     return drop(weights, dropout) @ for_each_head(v, q.size(1))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypedDict, get_args
+from typing import Literal, TypedDict, get_args
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from regard.attention.masks import Mask
 from regard.errors import UsageError, nearest
 
 
-def module_of(model: Any, use: str) -> nn.Module:
+def module_of(model: object, use: str) -> nn.Module:
     """The module that a person means, who gives one or what `regard.load` gives. `use` is the function that is asked."""
     module = model if isinstance(model, nn.Module) else getattr(model, "model", None)
     if not isinstance(module, nn.Module):
@@ -53,7 +53,7 @@ class Numbers:
         return [path for path, _ in self.known.get(role, ())]
 
     def sentence(self) -> str:
-        """What there was, in words."""
+        """List the layers of each role in words."""
         if not self.known:
             return "no attention ran inside the block"
         each = (
@@ -219,7 +219,7 @@ class Bounds:
         )
 
     def __str__(self) -> str:
-        """What was asked for, in words."""
+        """Say in words which bounds were asked for."""
         names = {"only": self.roles, "layers": self.layers, "texts": self.texts}
         said = [f"{name} {', '.join(map(str, each))}" for name, each in names.items() if each is not None]
         if self.rows is not None:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass, field, fields
 from functools import partial, reduce
-from typing import Any, ClassVar, get_args
+from typing import ClassVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -61,7 +61,7 @@ class Change:
         return self.role in (None, role) and self.layer in (None, layer) and self.path in (None, path)
 
     def __str__(self) -> str:
-        """What a person gave."""
+        """The change as a person would type it."""
         values = ((each.name, getattr(self, each.name)) for each in fields(self))
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in values if value is not None)})"
 
@@ -165,7 +165,7 @@ class Changed:
     def weights(
         self, scores: Tensor, mask: Mask | None, place: int, together: bool = False, visible: Mask | None = None
     ) -> Tensor:
-        """Of scores (B, H, T, S), whose first query stands at `place`; `together`: all of them stand there.
+        """Return the weights of scores (B, H, T, S) whose first query stands at `place`; `together`: all of them stand there.
 
         `visible`: what pins may name, if that is less than the mask lets through.
         """
@@ -231,7 +231,7 @@ class Changed:
         return tuple(range(heads)) if any(each.head is None for each in self.removals) else tuple(sorted(named))
 
     def kept(self, out: Tensor) -> Tensor:
-        """What the heads saw (B, H, T, E), without those that are removed."""
+        """Make the outputs of removed heads zero: (B, H, T, E) -> (B, H, T, E)."""
         gone = self.removed(out.size(1))
         if not gone:
             return out
@@ -311,7 +311,7 @@ class Intervention:
 
 
 @contextmanager
-def intervene(model: Any, *changes: Change) -> Iterator[None]:
+def intervene(model: object, *changes: Change) -> Iterator[None]:
     """Inside this block (in this thread), attentions of `model` are changed. Blocks within blocks add up.
 
     A change that met nothing until the end of the block is an error. In an attention with a kernel, heads can be
@@ -356,7 +356,7 @@ def _active(intervention: Intervention) -> Iterator[None]:
 
 
 def changed(owner: nn.Module, role: Role, time: int = 0) -> Changed | None:
-    """What is changed in this attention, if anything is. `time`: its module's call in this forward pass, from 0."""
+    """Find what is changed in this attention; None if nothing is. `time`: its module's call in this forward pass, from 0."""
     active = channel.interventions.get()
     if not active:
         return None

@@ -17,9 +17,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from torch import nn
+import numpy as np
+from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from regard.attention.changes import Intervention
@@ -126,7 +127,7 @@ def reading(
     return _naming(Inputs(seen, rows, spell))
 
 
-def searching(sources: Any, ids: Any, prefix: Any) -> AbstractContextManager[None]:
+def searching(sources: np.ndarray, ids: np.ndarray, prefix: Tensor) -> AbstractContextManager[None]:
     """Inside this block, a step reads hypotheses: `ids` (B, W, T) behind the prefixes of those `sources` (B,) that go on.
 
     `prefix` (N, P) is of all sources that the search began with, whose inputs were named, or are as they stand.

@@ -90,7 +90,7 @@ class MultiHead(nn.Module):
         return q, k, v
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mechanism: Mechanism, *, reused: bool = False) -> Tensor:
-        """What each head sees, changed and recorded if someone wants that: (B, H, T, E)."""
+        """Attend in every head, changed and recorded if someone wants that: (B, H, T, E)."""
         return attend_by(mechanism, self, self.role, q, k, v, reused=reused)
 
     def join(self, seen: Tensor) -> Tensor:

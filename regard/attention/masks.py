@@ -109,7 +109,7 @@ class Dense(Mask):
 
 @dataclass(frozen=True, eq=False)
 class Both(Mask):
-    """What both masks allow."""
+    """The intersection of two masks."""
 
     first: Mask
     second: Mask

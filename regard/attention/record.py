@@ -14,7 +14,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Unpack
+from typing import Unpack
 
 from torch import Tensor, nn
 
@@ -42,7 +42,7 @@ __all__ = [
 
 @contextmanager
 def record(
-    model: Any,
+    model: object,
     *,
     only: Role | Sequence[Role] | None = None,
     layers: int | Sequence[int] | None = None,

@@ -67,7 +67,7 @@ class Relative(nn.Module, ABC):
 
     @abstractmethod
     def bias(self, q: Tensor, keys: int, start: int = 0, distances: Tensor | None = None) -> Tensor:
-        """What is added to the scores, already scaled: it broadcasts to (B, H, T, S).
+        """Return the bias that is added to scores that are scaled already: it broadcasts to (B, H, T, S).
 
         q is (B, H, T, E), its first query at position `start`; the keys stand at 0 .. keys - 1.
         """
@@ -78,7 +78,7 @@ class RelativeValues(Relative):
 
     @abstractmethod
     def values(self, weights: Tensor, start: int = 0, distances: Tensor | None = None) -> Tensor:
-        """What is added to the weighted values, for weights (B, H, T, S): (B, H, T, E)."""
+        """Return what is added to the weighted values, for weights (B, H, T, S): (B, H, T, E)."""
 
 
 def slopes(heads: int) -> list[float]:

@@ -1,4 +1,4 @@
-"""What a recording saw: every attention that was kept, by role and layer, with the labels of its tokens."""
+"""Recordings: every attention that was kept, by role and layer, with the labels of its tokens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Labels = Mapping[str, Sequence[Sequence[str]]]  # of each axis, for each input, 
 
 @dataclass(eq=False)
 class Seen:
-    """What one recording saw, in the order it happened. `left_out` counts attentions over too many tokens."""
+    """The attentions of one recording, in the order in which they ran. `left_out` counts attentions over too many tokens."""
 
     names: dict[int, str]
     bounds: Bounds = field(default_factory=Bounds)
@@ -47,7 +47,7 @@ class Seen:
         return [call for call in self.calls if call.role == role and layer in (None, call.layer)]
 
     def axes(self, call: AttentionCall) -> tuple[str, str]:
-        """What the rows and the columns of a call's map are: "target", "source", "prefix" (what a decoder has read), or
+        """Name the rows and the columns of a call's map: "target", "source", "prefix" (what a decoder has read), or
         "text" where there is but one. Attention that multiplies has "places" or "channels" of a "picture". In a search
         the "hypotheses" of a source look at it at once, each after the token that it read last.
         """
@@ -127,7 +127,8 @@ class Seen:
         if not self.bounds.wants(role, self.numbers.of(path, role, time)):
             return False
         large = self.bounds.too_large(q, k)
-        self.left_out += large
+        if large:
+            self.left_out += 1
         return not large
 
     def keep(self, call: AttentionCall) -> None:

@@ -11,14 +11,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from regard.attention.attend import masked_softmax
 from regard.attention.cache import MemoryKeys
-from regard.attention.call import Role
+from regard.attention.call import Role, Shown
 from regard.attention.changes import changed
 from regard.attention.masks import Dense, Mask
 from regard.attention.record import report
@@ -28,7 +27,7 @@ from regard.errors import UsageError, nearest
 
 @dataclass(frozen=True)
 class Near:
-    """What may be looked at, and by how much weights fall off: factor (B, T, S), or None for not at all."""
+    """The keys that may be looked at, and the factor (B, T, S) by which weights fall off; None: they do not."""
 
     mask: Mask | None
     factor: Tensor | None = None
@@ -110,7 +109,7 @@ def _window(memory: MemoryKeys, middle: Tensor, reach: int) -> Mask:
 
 @dataclass(frozen=True)
 class Look:
-    """What queries saw: of a few queries at once, or of one step."""
+    """The contexts and weights of some queries: several at once, or those of one step."""
 
     context: Tensor  # (B, T, K)
     weights: Tensor  # (B, T, S)
@@ -137,7 +136,7 @@ class SoftAttention(nn.Module):
         self.score, self.place, self.temperature, self.role = score, place or Everywhere(), temperature, role
 
     def project(self, vectors: Tensor, mask: Mask | None) -> MemoryKeys:
-        """What is computed of a source once, however often it is looked at."""
+        """Compute a source's keys once, however often it is looked at."""
         return MemoryKeys(self.score.keys(vectors), vectors, mask)
 
     def forward(self, q: Tensor, memory: MemoryKeys, times: Tensor) -> Tensor:
@@ -163,7 +162,7 @@ class SoftAttention(nn.Module):
         return self.seen(weights, memory.values, mask)
 
     def seen(self, weights: Tensor, values: Tensor, mask: Mask | None) -> Look:
-        """What weights (B, T, S) see of values (B, S, K), unless someone took it away."""
+        """Mix values (B, S, K) by weights (B, T, S); zeros where someone removed the head."""
         context, change = weights @ values, changed(self, self.role)
         return Look(context if change is None else change.kept(context[:, None])[:, 0], weights, mask)
 
@@ -176,13 +175,14 @@ class SoftAttention(nn.Module):
         return known if mask is None else mask & known
 
     def report(self, q: Tensor, memory: MemoryKeys, look: Look) -> None:
-        """Let the recorder see it: one head, the steps stacked into one map."""
+        """Report a look to the recorder: one head, the steps stacked into one map."""
         heads = [x[:, None] for x in (q, memory.keys, memory.values, look.context)]  # each (B, 1, T or S, ...)
         weights, whole = look.weights[:, None].detach(), not self.place.weakens
         change = changed(self, self.role)
         removed = () if change is None else change.removed(1)
-        more: dict[str, Any] = {"stands_for": lambda: weights, "removed": removed}  # with its score, this is exact
-        report(self, self.role, *heads, mask=look.mask, reported=weights, sums_to_one=whole, **more)
+        shown: Shown = {"mask": look.mask, "reported": weights, "sums_to_one": whole, "stands_for": lambda: weights}
+        q, k, v, out = heads
+        report(self, self.role, q, k, v, out, removed=removed, **shown)  # with its score, its map is the exact one
 
 
 class AttentionPool(nn.Module):

@@ -92,7 +92,7 @@ class CBAM(nn.Module):
 
 
 def make_picture_attention(kind: str, channels: int) -> nn.Module | None:
-    """What a configuration names: se, cbam, or none."""
+    """Build the attention that a configuration names: se, cbam, or none."""
     if kind == "none":
         return None
     return CBAM(channels) if kind == "cbam" else SqueezeExcite(channels)

@@ -34,7 +34,7 @@ class Residual(nn.Module):
 
 @dataclass
 class BlockState:
-    """What one block keeps between steps: of each hypothesis its own past, of each source its memory."""
+    """The state of one block between steps: each hypothesis' own past, and each source's memory."""
 
     own: Any  # a `StepCache`, or the state of a kernel or of a state-space layer
     memory: MemoryKeys | None = None

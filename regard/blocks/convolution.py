@@ -101,7 +101,7 @@ class CentredConvolution(DilatedConvolution):
 
 @dataclass
 class Past:
-    """What a causal convolution may still look back at: the last inputs of each hypothesis, in a ring.
+    """The last inputs of each hypothesis, in a ring: as far as a causal convolution looks back.
 
     Position t lies in slot t modulo the length of the ring, so that a step overwrites one slot and moves nothing. What
     was never written is zero, as positions before the first are.

@@ -34,7 +34,7 @@ from regard.errors import UsageError
 
 @dataclass
 class StateSpaceState:
-    """What each channel of each hypothesis keeps of all that it has read, in units of B̄, and the layer's own numbers."""
+    """The state of each channel of each hypothesis, in units of B̄, and the layer's own numbers."""
 
     numbers: Tensor  # (N, D, state), complex: x / B̄
     keeps: Tensor  # (D, state): Ā
@@ -92,7 +92,7 @@ class StateSpace(nn.Module):
         return torch.stack([self._advance(each, past) for each in u.unbind(-1)], dim=-1)
 
     def both_sides(self, length: int) -> Tensor:
-        """What a position gets from those at distances -(T - 1) .. T - 1, earlier ones last: (D, 2 T - 1)."""
+        """The kernel by which a position sees those at distances -(T - 1) .. T - 1, earlier ones last: (D, 2 T - 1)."""
         back, *ahead = self._kernels(length)  # each (D, T)
         if not ahead:
             return pad(back, (length - 1, 0))
@@ -118,7 +118,7 @@ class StateSpace(nn.Module):
         return rates, torch.view_as_complex(reads) * torch.expm1(rates) / poles
 
     def mixed(self, lengths: Tensor | None, rows: int, length: int) -> Tensor:
-        """What each channel mixes, position by position: (B, D, T, T)."""
+        """The map by which each channel mixes positions: (B, D, T, T)."""
         places = torch.arange(length, device=self.skip.device)
         kernel = self.both_sides(length).detach()
         each = kernel[:, places[:, None] - places + length - 1]  # (D, T, T)
@@ -153,7 +153,7 @@ class StateSpace(nn.Module):
         return 2 * (past.reads * past.numbers).sum(dim=-1).real + self.skip * u
 
     def _pass_on(self, u: Tensor, past: StateSpaceState) -> Tensor:
-        """What the state before u (N, D, T) gives to each of its positions, (N, D, T); the state becomes that behind it."""
+        """Add up what the state before u (N, D, T) gives to each position, (N, D, T); the state becomes that behind it."""
         size = math.isqrt(u.size(-1)) + 1
         powers = past.keeps[..., None] ** torch.arange(size + 1, device=u.device)  # (D, N, m + 1)
         before, own, given = past.numbers, torch.zeros_like(past.numbers), []

@@ -65,7 +65,7 @@ class FixedPositions(nn.Module):
 
 
 def grid_positions(kind: str, width: int, grid: Grid, *, before: int = 0) -> nn.Module:
-    """What a configuration names: adds a vector for each place to (B, before + P, D).
+    """Build the positions that a configuration names: a vector for each place is added to (B, before + P, D).
 
     `before` rows come first: a class token has a learned position too, and no sinusoidal one.
     """

@@ -1,4 +1,4 @@
-"""What attends inside a block, as a configuration names it: heads with a kernel and positions, or a state-space layer."""
+"""Attention of a block as a configuration names it: heads with a kernel and positions, or a state-space layer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def make_attention(
     relative: Relative | None = None,
     **parts: Any,
 ) -> MultiHead | StateSpace:
-    """What attends in block `number`. `parts` are further arguments of `MultiHead`."""
+    """Build the attention of block `number`. `parts` are further arguments of `MultiHead`."""
     if isinstance(config, StateSpaceConfig):
         return _state_space(config, width, role, relative, parts)
     kernel = None if isinstance(config, ExactConfig) else make_kernel(config, width, heads, role, number, longest)
@@ -46,7 +46,7 @@ def make_attention(
 def make_cross_attention(
     config: AttentionConfig, width: int, heads: int, *, number: int = 0, longest: int = 1024, **parts: Any
 ) -> MultiHead:
-    """What looks from the decoder's block `number` at the encoder's memory."""
+    """Build the attention from the decoder's block `number` to the encoder's memory."""
     found = make_attention(config, width, heads, role="cross", number=number, longest=longest, **parts)
     assert isinstance(found, MultiHead)
     return found
@@ -54,7 +54,7 @@ def make_cross_attention(
 
 @contextmanager
 def called(name: str) -> Iterator[None]:
-    """What is refused inside this block names the setting by this name, where a model has several attentions."""
+    """Refusals inside this block name the setting by this name, where a model has several attentions."""
     try:
         yield
     except UsageError as error:
@@ -94,7 +94,7 @@ def _state_space(
 
 
 def places_of(config: GPTConfig | BertConfig, *, causal: bool) -> dict[str, Any]:
-    """What tells the blocks of a model distances, for `make_attention`: one table for all of them, or none."""
+    """Build the positions that blocks need, for `make_attention`: one table for all of them, or none."""
     sizes, reach = (config.width, config.heads), config.reach
     return {
         "rotary": rotary_positions(

@@ -81,7 +81,7 @@ class HeadsInputs:
             parts.append(mask.unflatten(0, (-1, self.num_heads)) if mask.dim() == 3 else mask)
         if self.key_padding_mask is not None:
             parts.append(torch.atleast_2d(additive(self.key_padding_mask, self.query))[:, None, None])
-        added = (self.bias_k is not None) + self.add_zero_attn  # keys that no mask knows
+        added = [self.bias_k is not None, self.add_zero_attn].count(True)  # keys that no mask knows
         return pad(sum(parts[1:], parts[0]), (0, added)) if parts else None
 
     @property
@@ -90,7 +90,7 @@ class HeadsInputs:
         return self.is_causal and self.key_padding_mask is None and not self.need_weights
 
     def mask(self, bias: Tensor | None) -> Mask | None:
-        """What the bias leaves. Where torch takes a plain softmax, a query that sees nothing gets NaN, and keeps it."""
+        """The mask that the bias is. Where torch takes a plain softmax, a query that sees nothing gets NaN, and keeps it."""
         if self._by_hint:
             return Causal()
         return None if bias is None or self.need_weights else NotInfinite(bias)
@@ -208,6 +208,6 @@ class HeadsCall(HeadsInputs):
         return replace(self, **{**tensors, "query": query, "key": key, "value": value})
 
 
-def _versions(call: Any) -> list[int]:
+def _versions(call: HeadsInputs) -> list[int]:
     """How often each tensor was written to, as far as torch counts it."""
     return [x._version for x in vars(call).values() if isinstance(x, Tensor) and not x.is_inference()]

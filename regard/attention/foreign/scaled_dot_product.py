@@ -1,5 +1,5 @@
-"""What other people's modules do not say about an attention, read from what they do say: its role, where its first
-query stands, and which keys an additive mask takes away.
+"""Torch's scaled dot-product attention by its own arguments, and how to read from them what nobody says: the role of an
+attention, where its first query stands, and which keys an additive mask takes away.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CROSS = ("cross", "encoder_attn", "encdec", "enc_dec", "src_attn")
 def role_of(
     path: str, owner: nn.Module, queries: int, keys: int, *, causal: bool, same: bool | None = None, step: bool = False
 ) -> Role:
-    """What an attention is for; the first line that holds decides.
+    """Tell the role of an attention; the first line that holds decides.
 
     cross   the last two names of its path or its class say so, as "encoder_attn" or T5's "EncDecAttention" do;
             so does "multihead_attn", as nn.TransformerDecoderLayer has it, if queries and keys are not `same`
@@ -87,7 +87,7 @@ def divisible(bias: Tensor | None) -> Tensor | None:
 
 @dataclass(frozen=True, eq=False)
 class NotInfinite(Mask):
-    """What an additive bias does not take away: where it is more than minus infinity. A row with nothing gets zeros."""
+    """An additive bias as a mask: open where it is more than minus infinity. A row with nothing gets zeros."""
 
     bias: Tensor
 
@@ -204,7 +204,7 @@ def _flat(x: Tensor, lead: tuple[int, ...]) -> Tensor:
 
 
 def _common(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """What shapes broadcast to (torch's function for it first imports symbolic algebra, for seconds)."""
+    """The shape that shapes broadcast to (torch's function for it first imports symbolic algebra, for seconds)."""
     most = max(map(len, shapes))
     sizes = zip(*((1,) * (most - len(shape)) + tuple(shape) for shape in shapes), strict=True)
     return tuple(next((size for size in each if size != 1), 1) for each in sizes)

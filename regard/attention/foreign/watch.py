@@ -105,7 +105,8 @@ class Watch(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         self.ran += 1
-        self.normalised += func in _SOFTMAX
+        if func in _SOFTMAX:
+            self.normalised += 1
         if func is scaled_dot_product_attention:
             return self._seen(func, ProductsCall(*args, **(kwargs or {})))
         if func is multi_head_attention_forward:
@@ -167,7 +168,8 @@ class Times:
         if whole is not self._pass:
             self._pass, self._calls = whole, {}
         last, time = self._calls.get(id(owner), (None, -1))
-        time += last is not own
+        if last is not own:
+            time += 1
         self._calls[id(owner)] = (own, time)
         return time
 

@@ -132,7 +132,7 @@ def _width(span: Span) -> int:
 
 
 def never(closed: Tensor, like: Tensor) -> Tensor:
-    """What is added to scores of the type of `like`: `NEVER` where `closed`."""
+    """Return a bias for scores of the type of `like`: `NEVER` where `closed`, zero elsewhere."""
     return torch.zeros(closed.shape, dtype=like.dtype, device=like.device).masked_fill_(closed, NEVER)
 
 

@@ -83,7 +83,7 @@ def _rotation(generator: np.random.Generator, width: int) -> np.ndarray:
 
 
 def usual_count(width: int) -> int:
-    """Of order E ln E (theorem 4 of the paper), as a multiple of 8."""
+    """Return a number of features of order E ln E (theorem 4 of the paper), a multiple of 8."""
     return max(8, round(width * math.log(width) / 8) * 8)
 
 
@@ -91,7 +91,7 @@ CAUSAL_CHUNK = 128  # positions at once; twice as many make twice the products i
 
 
 class Seen(NamedTuple):
-    """What the queries of one chunk see of it and of its past."""
+    """The outputs of one chunk of queries, which see the chunk and its past."""
 
     start: int
     q: Tensor  # (N, C, M): their features
@@ -105,7 +105,7 @@ def attend_before(q: Tensor, k: Tensor, v: Tensor, features: Features, hidden: T
 
 
 def go_on(q: Tensor, k: Tensor, v: Tensor, features: Features, past: Past) -> tuple[Tensor, Past]:
-    """What the next positions (N, T, E) see of the past and of each other, and the past after them."""
+    """Attend from the next positions (N, T, E) to the past and to each other; return also the past after them."""
     chunks = _chunks(q, k, with_ones(v), features, None, past)
     return torch.cat([divide(each.out)[0] for each in chunks], dim=1), chunks[-1].joined.after
 

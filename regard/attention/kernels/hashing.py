@@ -153,7 +153,7 @@ class _Tiles:
         self.keys = pad(line.places, (tile, behind + (self.parts - 2) * tile))  # ((n + parts - 1) L,)
 
     def windows(self, x: Tensor) -> Tensor:
-        """What each tile sees of x ((n + parts - 1) L, ...), without a copy: (n, parts · L, ...)."""
+        """View x ((n + parts - 1) L, ...) as each tile sees it, without a copy: (n, parts · L, ...)."""
         inner = tuple(x.stride())
         return x.as_strided((self.count, self.parts * self.tile, *x.shape[1:]), (self.tile * inner[0], *inner))
 
@@ -164,7 +164,7 @@ class _Tiles:
         return self.windows(x.index_select(0, self.keys))  # (n, parts · L, ...)
 
     def look(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """What each position sees (M, E), with the greatest of its scores, the sum of its weights, and all weights."""
+        """Return each position's output (M, E), the greatest of its scores, the sum of its weights, and all weights."""
         itself = torch.ones(self.tile, self.parts * self.tile, dtype=torch.bool, device=q.device).triu(self.tile)
         hidden = itself if self.causal else itself & itself.tril(self.tile)
         start = q.new_zeros(hidden.shape).masked_fill_(hidden, -math.inf)

@@ -1,4 +1,4 @@
-"""What every kernel is: a way to attend that does not compute all T x S pairs, and what its mathematics allows.
+"""The base of every kernel: a way to attend that does not compute all T x S pairs, and what its mathematics allows.
 
 A kernel stands where `attend` stands in `MultiHead`: queries, keys and values in, outputs out. It says in `supports` what it
 is able to do, and refuses the rest in words when it is built. `weights` is its effective map: what it really mixes.
@@ -43,7 +43,7 @@ class Placement:
 
 
 class KernelState(Protocol):
-    """What is kept between steps of decoding, for each hypothesis."""
+    """The state that a kernel keeps between steps of decoding, for each hypothesis."""
 
     filled: int  # positions that were read
 
@@ -77,7 +77,7 @@ class Kernel(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """What each query sees. Row b has `lengths[b]` real keys (None: all); rows without any give zeros."""
+        """Attend from each query to its keys. Row b has `lengths[b]` real keys (None: all); rows without any give zeros."""
 
     @abstractmethod
     def weights(self, q: Tensor, k: Tensor, lengths: Tensor | None = None) -> Tensor:

@@ -47,7 +47,7 @@ class Near(Part):
             self._around(d, span, at, piece.size(1)).transpose(1, 2).add_(piece)
 
     def _around(self, y: Tensor, span: Span, at: int = 0, width: int = 0) -> Tensor:
-        """What is near each block, from the `at`-th on, as a view: (m, E, width)."""
+        """The keys near each block, from the `at`-th on, as a view: (m, E, width)."""
         start = span.margin + span.first - self.left + at
         end = start + span.last - span.first - self.block + (width or self.keys)
         return y[start:end].unfold(0, width or self.keys, self.block)

@@ -84,12 +84,12 @@ class Reformer(Kernel):
         return self._softmax(_wide(q), self.seen(q, lengths), lengths)
 
     def exact(self, q: Tensor, k: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Of queries that are their own keys, of length one, and do not see themselves."""
+        """Return softmax(q kᵀ / √E) where queries are their own keys, of length one, and do not see themselves."""
         q = _wide(q)
         return self._softmax(q, self._allowed(q, lengths), lengths)
 
     def visible(self, queries: int, keys: int, lengths: Tensor | None, device: torch.device) -> Tensor | None:
-        """What is padded sees nothing; the rest is not a matter of places."""
+        """Real positions see all, padded ones nothing: which pairs are left out is no matter of places."""
         if lengths is None:
             return None
         return (torch.arange(queries, device=device) < lengths.to(device)[:, None])[:, None, :, None]  # (B, 1, T, 1)

@@ -46,7 +46,7 @@ class Sparse(Kernel):
         return self._mask(queries, keys, lengths, device).dense(queries, keys, device)
 
     def going_on(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """What the last queries (N, H, T, E) see, where keys and values (N, H, S, E) begin before them."""
+        """Attend from the last queries (N, H, T, E) to keys and values (N, H, S, E) that begin before them."""
         before = k.size(2) - q.size(2)
         return self(torch.cat([q.new_zeros(*k.shape[:2], before, q.size(3)), q], dim=2), k, v)[:, :, before:]
 
@@ -238,7 +238,7 @@ class BigBird(Sparse):
 
 @lru_cache(maxsize=256)
 def random_blocks(seed: int, blocks: int, sides: int, first: int, count: int) -> Tensor:
-    """Of each block, `count` blocks that it does not see already: (blocks, count), -1 where fewer are left.
+    """Draw for each block `count` blocks that it does not see already: (blocks, count), -1 where fewer are left.
 
     Without repetition by Floyd's algorithm (Bentley & Floyd 1987), which takes one word of the stream for each.
     """
