@@ -65,9 +65,9 @@ class MultiHead(nn.Module):
 
     def forward(self, x: Tensor, memory: Tensor, mask: Mask | None = None, distances: Tensor | None = None) -> Tensor:
         """x (B, T, D) looks at memory (B, S, D): (B, T, D). `distances` (B, T, S) are for relative positions."""
-        if x is memory:
-            return self.join(self.attend(*self.project_own(x), self._looking_at_itself(mask, distances)))
-        return self.join(self.attend(self.queries(x), *self.keys_values(memory), self._looking(mask)))
+        q, k, v = self.project_own(x) if x is memory else (self.queries(x), *self.keys_values(memory))
+        mechanism = self._mechanism(mask, distances, own=x is memory)
+        return self.join(attend_by(mechanism, self, self.role, q, k, v))  # of (B, H, T, E)
 
     def queries(self, x: Tensor) -> Tensor:
         """X W_Q, head by head: (B, H, T, E)."""
@@ -89,10 +89,6 @@ class MultiHead(nn.Module):
             q, k = self.rotary(torch.cat([q, k], dim=1), start).split([self.heads, self.groups], dim=1)
         return q, k, v
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, mechanism: Mechanism, *, reused: bool = False) -> Tensor:
-        """Attend in every head, changed and recorded if someone wants that: (B, H, T, E)."""
-        return attend_by(mechanism, self, self.role, q, k, v, reused=reused)
-
     def join(self, seen: Tensor) -> Tensor:
         """Concat(head_1 .. head_H) W_O: (B, H, T, E) -> (B, T, D)."""
         return self.out(seen.transpose(1, 2).flatten(2))
@@ -103,8 +99,8 @@ class MultiHead(nn.Module):
 
     def look_at(self, x: Tensor, memory: MemoryKeys, place: int = 0) -> Tensor:
         """x (B, W, D), at `place` of each hypothesis, looks at the memory of its source: (B, W, D)."""
-        mechanism = self._looking(memory.mask, place=place, together=True)
-        return self.join(self.attend(self.queries(x), memory.keys, memory.values, mechanism))
+        mechanism = self._mechanism(memory.mask, own=False, place=place, together=True)
+        return self.join(attend_by(mechanism, self, self.role, self.queries(x), memory.keys, memory.values))
 
     def start(self, rows: int, like: Tensor) -> StepCache | KernelState:
         """An empty past for so many hypotheses."""
@@ -117,11 +113,13 @@ class MultiHead(nn.Module):
         before = past.filled
         q, k, v = self.project_own(x, before)
         if self.kernel is not None:
-            return self.join(self.attend(q, k, v, KernelStep(self.kernel, self.kernel.read, past)))
+            mechanism = KernelStep(self.kernel, self.kernel.read, past)
+            return self.join(attend_by(mechanism, self, self.role, q, k, v))
         assert isinstance(past, StepCache)
         past.append(k, v)
         mask = Causal(before) if self.window is None else self.window.band(Causal(before), before)
-        return self.join(self.attend(q, *past.seen(), self._exact(mask, start=before, place=before), reused=True))
+        exact = self._exact(mask, start=before, place=before)
+        return self.join(attend_by(exact, self, self.role, q, *past.seen(), reused=True))
 
     def step(self, x: Tensor, past: StepCache | KernelState) -> Tensor:
         """x (B, W, D), the newest position of each hypothesis, joins the past and looks back: (B, W, D)."""
@@ -130,30 +128,31 @@ class MultiHead(nn.Module):
             return self.read(columns, past).view_as(x)
         q, k, v = self.project_own(columns, before)  # each (B * W, H or G, 1, E)
         if self.kernel is not None:
-            return self.join(self.attend(q, k, v, KernelStep(self.kernel, self.kernel.step, past))).view_as(x)
+            mechanism = KernelStep(self.kernel, self.kernel.step, past)
+            return self.join(attend_by(mechanism, self, self.role, q, k, v)).view_as(x)
         assert isinstance(past, StepCache)
         past.append(k, v)
         keys, values = past.seen(self.band)
-        mechanism = self._exact(None, start=keys.size(-2) - 1, place=before)
-        return self.join(self.attend(q, keys, values, mechanism, reused=True)).view_as(x)
+        exact = self._exact(None, start=keys.size(-2) - 1, place=before)
+        return self.join(attend_by(exact, self, self.role, q, keys, values, reused=True)).view_as(x)
 
     def _split(self, x: Tensor, heads: int) -> Tensor:
         return x.unflatten(-1, (heads, self.head_width)).transpose(1, 2)  # (B, T, heads * E) -> (B, heads, T, E)
 
-    def _looking_at_itself(self, mask: Mask | None, distances: Tensor | None) -> Mechanism:
-        """A band is the window kernel, or exact attention within it where a kernel cannot do what is asked."""
-        if self.window is None:
-            return self._looking(mask, distances=distances)
-        plain = self.relative is None and self.scale is None and not (self.training and self.dropout)
-        if plain and mask == Causal() and not has_other_weights(self, self.role):
-            return KernelPass(self.window, mask)
-        return self._exact(self.window.band(mask), distances=distances)
-
-    def _looking(
-        self, mask: Mask | None, distances: Tensor | None = None, place: int = 0, together: bool = False
+    def _mechanism(
+        self, mask: Mask | None, distances: Tensor | None = None, *, own: bool, place: int = 0, together: bool = False
     ) -> Mechanism:
+        """How whole sequences attend, to themselves (`own`) or to a memory.
+
+        A band is the window kernel, or exact attention within the window where a kernel cannot do what is asked.
+        """
         if self.kernel is not None:
             return KernelPass(self.kernel, mask)
+        if self.window is not None and own:
+            plain = self.relative is None and self.scale is None and not (self.training and self.dropout)
+            if plain and mask == Causal() and not has_other_weights(self, self.role):
+                return KernelPass(self.window, mask)
+            mask = self.window.band(mask)
         return self._exact(mask, distances, place=place, together=together)
 
     def _exact(

@@ -54,28 +54,23 @@ class Exact:
     together: bool = False  # every query stands at `place`, as those of hypotheses of one step
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        if isinstance(self.relative, RelativeValues):
+        if self.relative is not None:
             return self.attend_changed(q, k, v, None)[0]
-        return self._products(q, k, v, self._bias(q, k))
+        return attend(q, k, v, mask=self.mask, bias=self.bias, scale=self.scale, dropout=self.dropout)
 
     def attend_changed(self, q: Tensor, k: Tensor, v: Tensor, change: Changed | None) -> tuple[Tensor, Shown]:
-        bias = self._bias(q, k)
+        bias, adds = self.bias, self.relative if isinstance(self.relative, RelativeValues) else None
+        if self.relative is not None:
+            bias = self.relative.bias(q, k.size(-2), self.start, self.distances)
         shown: Shown = {"mask": self.mask, "bias": bias, "scale": self.scale}
-        relative = self.relative if isinstance(self.relative, RelativeValues) else None
-        if relative is None and (change is None or not change.of_weights):
-            return self._products(q, k, v, bias), shown
+        if adds is None and (change is None or not change.of_weights):
+            return attend(q, k, v, mask=self.mask, bias=bias, scale=self.scale, dropout=self.dropout), shown
         weights = self._weights(q, k, bias, change).to(v.dtype)  # (B, H, T, S)
-        if relative is None:
+        if adds is None:
             return weights @ for_each_head(v, q.size(1)), {**shown, "reported": weights}
         weights = drop(weights, self.dropout)
-        plus = relative.values(weights, self.start, self.distances)  # (B, H, T, E)
+        plus = adds.values(weights, self.start, self.distances)  # (B, H, T, E)
         return weights @ for_each_head(v, q.size(1)) + plus, {**shown, "reported": weights, "plus": plus}
-
-    def _bias(self, q: Tensor, k: Tensor) -> Tensor | None:
-        return self.bias if self.relative is None else self.relative.bias(q, k.size(-2), self.start, self.distances)
-
-    def _products(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-        return attend(q, k, v, mask=self.mask, bias=bias, scale=self.scale, dropout=self.dropout)
 
     def _weights(self, q: Tensor, k: Tensor, bias: Tensor | None, change: Changed | None) -> Tensor:
         scores, mask = attention_scores(q, k, bias=bias, scale=self.scale), as_mask(self.mask)
