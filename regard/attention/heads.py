@@ -75,8 +75,9 @@ class MultiHead(nn.Module):
 
     def keys_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """M W_K and M W_V, head by head: each (B, G, S, E)."""
-        k, v = self.key_value(memory).chunk(2, dim=-1)  # each (B, S, G * E)
-        return self._split(k, self.groups), self._split(v, self.groups)
+        both = self.key_value(memory).unflatten(-1, (2, self.groups, self.head_width))  # (B, S, 2, G, E)
+        k, v = both.permute(2, 0, 3, 1, 4).unbind(0)
+        return k, v
 
     def project_own(self, x: Tensor, start: int = 0) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of x itself, whose first position is `start`; turned there, where positions turn."""
