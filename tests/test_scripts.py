@@ -152,14 +152,10 @@ def test_letters_join_as_harfbuzz_joins_them(word: str) -> None:
 # --- Figures
 
 
-def test_what_matplotlib_gets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From 3.11 on it orders and joins by itself; before, it gets letters in the order and form in which they stand."""
-    monkeypatch.setattr(fonts, "ORDERS", True)
+def test_what_matplotlib_gets() -> None:
+    """From 3.11 on it orders and joins by itself."""
     assert drawable("שלום 12!", [fonts.BASE]) == "שלום 12!"
-    monkeypatch.setattr(fonts, "ORDERS", False)
-    assert drawable("שלום 12!", [fonts.BASE]) == "!12 םולש"
     assert drawable("abc 年", [fonts.BASE]) == "abc <5E74>"
-    assert [unicodedata.name(each)[-12:] for each in drawable("بت", [fonts.BASE])] == ["H FINAL FORM", "INITIAL FORM"]
 
 
 def drawn_texts(weighed: WeighedText, count: int) -> list[tuple[float, str]]:
@@ -180,7 +176,7 @@ def test_pieces_of_a_mixed_line_stand_in_the_order_of_reading() -> None:
 
 def test_a_word_of_two_colours_is_still_joined() -> None:
     found = drawn_texts(WeighedText("كتاب", ((0, 2), (2, 4)), (0.2, 0.8)), 2)
-    letters = "".join(text for _, text in found) if fonts.ORDERS else "".join(text[::-1] for _, text in found)
+    letters = "".join(text for _, text in found)
     assert [unicodedata.name(each).split()[-2] for each in letters[:3]] == ["INITIAL", "MEDIAL", "FINAL"]
     assert found[0][0] > found[1][0]  # the first piece stands to the right
 

@@ -13,13 +13,9 @@ from functools import lru_cache
 import matplotlib
 from matplotlib.font_manager import FontEntry, fontManager, get_font
 
-from regard.look.bidi import has_right_to_left, joined, turned, visual
+from regard.look.bidi import turned
 from regard.look.labels import right_to_left
 
-ORDERS = tuple(int(part) for part in matplotlib.__version__.split(".")[:2]) >= (
-    3,
-    11,
-)  # it orders and joins text itself
 BASE = "DejaVu Sans"  # ships with matplotlib: always there, with Latin, Greek, Cyrillic, Arabic, Hebrew and symbols
 PREFERRED = (  # for the rest, when installed; any other font comes after these
     "Noto Sans CJK SC",
@@ -52,22 +48,14 @@ def families_for(texts: Iterable[str]) -> list[str]:
 
 
 def drawable(text: str, families: list[str]) -> str:
-    """A text of one line as matplotlib needs it to be read rightly; what no family has is written by its number."""
-    return ordered(spelled(text, families))
-
-
-def ordered(text: str) -> str:
-    """The text in the order in which the installed matplotlib draws it."""
-    if ORDERS or not has_right_to_left(text):
-        return text
-    letters = joined(text)
-    return "".join(drawn(letters[start:end], odd) for start, end, odd in visual(text, right_to_left(text)))
+    """A text of one line as matplotlib draws it, which orders and joins letters itself; what no family has is numbered."""
+    return spelled(text, families)
 
 
 def drawn(letters: Sequence[str], odd: bool) -> str:
-    """A run of one direction (`bidi.visual`), `odd` from right to left, as the installed matplotlib needs it."""
+    """A run of one direction (`bidi.visual`), `odd` from right to left, as matplotlib needs a part of a text."""
     text = "".join(letters)
-    if ORDERS and right_to_left(text):
+    if right_to_left(text):
         return text  # matplotlib turns it; a run without letters, such as a bracket, it takes for left to right
     return turned(letters) if odd else text
 

@@ -24,7 +24,7 @@ from matplotlib.transforms import Bbox
 from regard.errors import RegardError
 from regard.look.colors import scale_top
 from regard.look.comparison import Panel
-from regard.look.figures.fonts import drawable, families_for, ordered, spelled
+from regard.look.figures.fonts import drawable, families_for, spelled
 from regard.look.figures.sheet import DPI, FRAME, MARGIN, POINTS, QUIET, RAMP, TEXT, shown_name
 from regard.look.labels import visible, visible_title
 from regard.look.map import AttentionMap
@@ -141,7 +141,7 @@ def draw_labels(axes: Axes, attention: AttentionMap, layout: Layout, left: bool,
 def _prepared(labels: Sequence[str], stride: int) -> tuple[list[str], list[str]]:
     shown = [visible(label) for label in labels[::stride]]
     families = families_for(shown)
-    return [ordered(_cut(spelled(label, families))) for label in shown], families
+    return [_cut(spelled(label, families)) for label in shown], families
 
 
 def _cut(label: str) -> str:

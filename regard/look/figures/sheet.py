@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 
 from regard.look.colors import INK, hexadecimal
-from regard.look.figures.fonts import drawable, families_for, heaviest, ordered, spelled
+from regard.look.figures.fonts import drawable, families_for, heaviest, spelled
 from regard.look.labels import readable, visible_title, wrap
 
 DPI = 160
@@ -135,16 +135,14 @@ def cut(text: str, pen: Pen, width: float) -> str:
     """The text as the fonts can draw it, cut where it grows too wide."""
     shown = spelled(visible_title(text), pen.families) if text.strip() else ""
     if pen.ruler(shown) <= width:
-        return ordered(shown)
+        return shown
     fitting = bisect_right(range(1, len(shown)), width, key=lambda kept: pen.ruler(shown[:kept] + "…"))
-    return ordered(shown[:fitting] + "…")
+    return shown[:fitting] + "…"
 
 
 def _lines(text: str, pen: Pen, width: float) -> list[str]:
     shown = spelled(visible_title(text), pen.families) if text else ""
-    return [
-        ordered(shown[start:end]) for start, end in wrap(shown, width, lambda start, end: pen.ruler(shown[start:end]))
-    ]
+    return [shown[start:end] for start, end in wrap(shown, width, lambda start, end: pen.ruler(shown[start:end]))]
 
 
 # Okabe & Ito 2008, "Color universal design", without its yellow, which is too pale for a line on white.

@@ -26,7 +26,7 @@ from matplotlib.path import Path
 
 from regard.look.bidi import joined, visual
 from regard.look.colors import INK, color, hexadecimal, ink_on
-from regard.look.figures.fonts import drawn, families_for, ordered, spelled
+from regard.look.figures.fonts import drawn, families_for, spelled
 from regard.look.figures.map import LONGEST, LONGEST_LABEL
 from regard.look.figures.sheet import (
     DPI,
@@ -139,7 +139,7 @@ def _sheet(width: float, height: float) -> tuple[Figure, Axes]:
 def _lines(text: str, pen: Pen) -> list[str]:
     shown = spelled(visible_title(text), pen.families) if text else ""
     lines = wrap(shown, WIDEST, lambda start, end: pen.ruler(shown[start:end]))
-    return [ordered(shown[start:end]) for start, end in lines]
+    return [shown[start:end] for start, end in lines]
 
 
 def _draw_body(axes: Axes, body: list[list[Stretch]], y: float, pen: Pen, top: float, right: float | None) -> None:
@@ -245,7 +245,7 @@ def _column(labels: Sequence[str], height: float, pen: Pen) -> Column:
     least = pen.size * 1.05 / POINTS
     pitch = min(height / len(labels), STRETCH * max(least, 0.27))
     start = (height - pitch * len(labels)) / 2
-    texts = [ordered(_cut(spelled(visible(label), pen.families))) for label in labels]
+    texts = [_cut(spelled(visible(label), pen.families)) for label in labels]
     stride = math.ceil(least / pitch - 1e-9)
     widest = max(pen.ruler(text) for text in texts[::stride])
     return Column(texts, stride, [start + pitch * (place + 0.5) for place in range(len(labels))], widest)
@@ -294,7 +294,7 @@ def _legend(lines: Lines, pen: Pen, width: float) -> list[list[Part]]:
     for note in lines.notes:
         text = spelled(visible_title(note), pen.families)
         cuts = wrap(text, width, lambda start, end, text=text: pen.ruler(text[start:end]))  # type: ignore[misc]
-        found += [[Part(None, ordered(text[start:end]))] for start, end in cuts]
+        found += [[Part(None, text[start:end])] for start, end in cuts]
     return found
 
 
