@@ -17,13 +17,13 @@ from regard.data.batch import LabelBatch
 from regard.data.batches import Row, as_row, label_batches
 from regard.data.labelled import Labelled
 from regard.data.pairs import Pair
-from regard.errors import UsageError
+from regard.errors import Advice, Option, UsageError
 from regard.evaluate.faithful import Case, score_maps
-from regard.inspect.heads import Progress, words_in
+from regard.inspect.heads import words_in
 from regard.inspect.texts import TOGETHER, LabelPredictor, Map, Material, PairPredictor, Texts, pair_texts, prepare
 from regard.look.heads import Faithfulness, MapScore
 from regard.look.sentence import rollout
-from regard.predictor import Predictor, check_predictor
+from regard.predictor import Cancel, Predictor, Progress, check_cancel, check_predictor
 from regard.tokens.words import Words
 
 MEAN, ONLY, COUNTED = "mean of all heads", "its attention", "what counted"
@@ -83,7 +83,7 @@ def _own(predictor: PairPredictor, read: Texts) -> Texts:
     """The sources with the model's own translations, in place of the references."""
     own = predictor.greedy_pairs([source for source, _ in cast("Sequence[Pair]", read.raw)])
     if not own:
-        raise UsageError("the model's own translations are empty; ask for references (--reference, reference=True)")
+        raise UsageError("the model's own translations are empty", Advice("ask for references: ", Option("reference")))
     return pair_texts(predictor, own, read.name)
 
 
@@ -178,16 +178,18 @@ def faithfulness(
     texts: int = 200,
     reference: bool = False,
     progress: Progress | None = None,
+    cancel: Cancel | None = None,
 ) -> Faithfulness:
     """Measure how faithful the maps of a model that translates or classifies are: of each head, of layers, of all.
 
     reference   what shall be predicted is what the data say, not what the model itself says
+    cancel      is asked between passes whether to stop, which raises `Cancelled`
     """
     check_predictor(predictor, "faithfulness")
     check_faithful(predictor)
     material = data if isinstance(data, Material) else Material(data)
     read = prepare(predictor, material, texts, longest=LONGEST)
-    return measure_faithfulness(_subject(predictor, read, reference), progress)
+    return measure_faithfulness(_subject(predictor, read, reference), progress, cancel)
 
 
 def _subject(predictor: Predictor, read: Texts, reference: bool) -> Subject:
@@ -206,13 +208,16 @@ def check_faithful(predictor: Predictor) -> None:
         )
 
 
-def measure_faithfulness(subject: Subject, progress: Progress | None = None) -> Faithfulness:
+def measure_faithfulness(
+    subject: Subject, progress: Progress | None = None, cancel: Cancel | None = None
+) -> Faithfulness:
     """Remove every word of every text once."""
     words = [words_in(labels[subject.axis])[0] for labels in subject.texts.labels()]
     chosen = [number for number, each in enumerate(words) if len(each) > 1]
     whole, maps = subject.texts.prediction_losses(), subject.maps()
     cases: list[Case] = []
     for start in range(0, len(chosen), PART):
+        check_cancel(cancel)
         cases += _cases(subject, chosen[start : start + PART], words, whole, maps)
         if progress is not None:
             progress(len(cases), len(chosen))

@@ -7,7 +7,7 @@ here, even where it does that work: so whole layers are removed too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -21,10 +21,8 @@ from regard.evaluate.bootstrap import Estimate, ratios
 from regard.inspect.texts import ROLES, LanguagePredictor, Material, TextPredictor, Texts, prepare, stretches
 from regard.look.heads import Head, HeadName, HeadReport, Induction, LayerRemoved
 from regard.look.roles import Looked, Tally, WordLinks, measure
-from regard.predictor import Predictor, check_predictor
+from regard.predictor import Cancel, Predictor, Progress, check_cancel, check_predictor
 from regard.tokens.words import Words, is_special, word_label, words_of
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -36,11 +34,17 @@ class Removals:
     changes: tuple[Estimate, ...]  # in the order of what was removed; above zero is worse
 
 
-def without_each(texts: Texts, removals: Sequence[Sequence[Remove]], progress: Progress | None = None) -> Removals:
+def without_each(
+    texts: Texts,
+    removals: Sequence[Sequence[Remove]],
+    progress: Progress | None = None,
+    cancel: Cancel | None = None,
+) -> Removals:
     """One pass for each removal, which may be of several heads at once. Differences are paired, text by text."""
     whole, counts = texts.losses()
     changes = np.zeros((len(texts), len(removals)))
     for place, removal in enumerate(removals):
+        check_cancel(cancel)
         changes[:, place] = losses_without(texts, removal) - whole
         if progress is not None:
             progress(place + 1, len(removals))
@@ -71,6 +75,7 @@ def heads_of(
     removal: bool = True,
     name: str = "",
     progress: Progress | None = None,
+    cancel: Cancel | None = None,
 ) -> HeadReport:
     """Measure where each head of a model of text looks, which role that is, and what the loss is without it.
 
@@ -78,6 +83,7 @@ def heads_of(
     texts     the first so many that fit
     role      only attention in this role: self, causal, cross or pool
     removal   also measure the loss without each head, and without all heads of each layer
+    cancel    is asked between passes whether to stop, which raises `Cancelled`
     """
     check_predictor(predictor, "heads_of")
     if role is not None and role not in ROLES:
@@ -91,7 +97,7 @@ def heads_of(
     heads = heads if found is None else [_with_induction(head, found) for head in heads]
     report = HeadReport(name or predictor.config.model.kind, predictor.config.task, read.name, len(read), tuple(heads),
                         aligner=aligner, induction=found)  # fmt: skip
-    return _with_removals(report, read, progress) if removal else report
+    return _with_removals(report, read, progress, cancel) if removal else report
 
 
 def _nothing(predictor: Predictor, role: str | None) -> str:
@@ -167,11 +173,11 @@ def _with_induction(head: Head, found: Induction) -> Head:
     return replace(head, measures={**head.measures, "induction": measure("induction", score, found.chance, queries)})
 
 
-def _with_removals(report: HeadReport, texts: Texts, progress: Progress | None) -> HeadReport:
+def _with_removals(report: HeadReport, texts: Texts, progress: Progress | None, cancel: Cancel | None) -> HeadReport:
     """With the loss without each head, and without each layer that has more than one."""
     layers = list(dict.fromkeys((head.role, head.layer) for head in report.heads if head.head > 0))
     whole = [[Remove(role, layer)] for role, layer in layers]
-    found = without_each(texts, [*map(head_removal, report.heads), *whole], progress)
+    found = without_each(texts, [*map(head_removal, report.heads), *whole], progress, cancel)
     count = len(report.heads)
     heads = [replace(head, removal=each) for head, each in zip(report.heads, found.changes, strict=False)]
     removed = [LayerRemoved(*layer, each) for layer, each in zip(layers, found.changes[count:], strict=True)]

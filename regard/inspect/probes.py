@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import Role
-from regard.errors import RegardError, UsageError
+from regard.errors import Advice, RegardError, Setting, UsageError, Verb
 from regard.files import clear_leftovers, read_json, write_json
 from regard.models.config import reads_trees
 from regard.predictor import Predictor, Reading
@@ -162,12 +162,15 @@ class Probes:
         if not (folder / TEXTS).exists():
             raise UsageError(
                 f"{run} kept no probes: it is not a run's folder, was trained with probes=0, or its model has no "
-                "attention between tokens; train with --set probes=2, or give texts in the configuration"
+                "attention between tokens",
+                Advice("train with ", Setting("probes", "2"), ", or give texts in the configuration"),
             )
         names = [file.stem.removeprefix("step-") for file in folder.glob("step-*.safetensors")]
         steps = sorted(int(name) for name in names if name.isdecimal())
         if not steps:
-            raise RegardError(f"{folder} has texts, but no step of them; go on with: regard train --resume {run}")
+            raise RegardError(
+                f"{folder} has texts, but no step of them", Advice("go on with: ", Verb("train", f"--resume {run}"))
+            )
         return cls(_labels(folder / TEXTS), tuple(steps), folder)
 
     def maps(self, step: int, text: int = 0) -> dict[str, Tensor]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 import numpy as np
 import torch
@@ -22,11 +22,13 @@ from regard.data.batch import text_batch
 from regard.data.batches import TokenPairs, cut_by_budget
 from regard.data.pairs import Pair
 from regard.errors import UsageError
-from regard.look.words import WeighedText
-from regard.models.classifier import Classifier
 from regard.models.loss import CHUNK_ELEMENTS
 from regard.predictor import Predictor
 from regard.tokens import PAD, TextTokenizer, TokenizerPair, as_arrays
+
+if TYPE_CHECKING:
+    from regard.look.words import WeighedText
+    from regard.models.classifier import Classifier
 
 ROLES: tuple[Role, ...] = ("self", "causal", "cross", "pool")  # of attention between tokens
 

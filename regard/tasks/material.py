@@ -14,7 +14,7 @@ from regard.data.documents import read_documents
 from regard.data.labelled import load_labelled
 from regard.data.pairs import load_pairs
 from regard.data.stream import TokenStream
-from regard.errors import RegardError, UsageError
+from regard.errors import Advice, Option, RegardError, UsageError
 from regard.inspect.texts import Material, text_predictor
 from regard.predictor import Predictor
 from regard.runs import CONFIG, data_root_of, read_run
@@ -35,7 +35,7 @@ LEARNED = 10_000  # training pairs, at most, for an aligner
 class Named:
     """The way in which texts that a person names are read for one task."""
 
-    example: str  # of what to name
+    example: Advice  # of what to name
     read: Callable[[Sequence[str], str | Path], Sequence[object]]  # from the names of files, and the run
 
 
@@ -43,12 +43,14 @@ def _documents(names: Sequence[str], run: str | Path) -> Sequence[object]:
     return read_documents(names).texts
 
 
-PAIRS = "--on test.de test.en (two parallel files, one .tsv or .jsonl, or builtin/dates/test)"
+PAIRS = Advice(Option("on", "test.de test.en"), " (two parallel files, one .tsv or .jsonl, or builtin/dates/test)")
+RUNNING = Advice(Option("on", "book.txt"), " (or builtin/python)")
+LABELLED = Advice(Option("on", "test.tsv"), " (or builtin/names/test)")
 NAMED = {
     "translate": Named(PAIRS, read_test_set),
-    "generate": Named("--on book.txt (or builtin/python)", _documents),
-    "fill": Named("--on book.txt (or builtin/python)", _documents),
-    "classify": Named("--on test.tsv (or builtin/names/test)", read_labelled_test),
+    "generate": Named(RUNNING, _documents),
+    "fill": Named(RUNNING, _documents),
+    "classify": Named(LABELLED, read_labelled_test),
 }
 
 
@@ -59,7 +61,7 @@ def material_of(predictor: Predictor, run: str | Path, on: Sequence[str] = ()) -
     if on:
         return replace(own, items=named.read(on, folder or run), name=" ".join(on))
     if not len(own.items):
-        raise UsageError(f"{run} has no texts to look at: {missing}. Name some with {named.example}")
+        raise UsageError(Advice(f"{run} has no texts to look at: {missing}. Name some with ", *named.example.parts))
     return own
 
 

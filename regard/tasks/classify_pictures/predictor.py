@@ -14,7 +14,7 @@ from regard.brief import brief, quoted
 from regard.bundle import Bundle
 from regard.data.batch import PictureBatch
 from regard.data.pictures.augment import normalise
-from regard.errors import UsageError
+from regard.errors import Advice, Option, Setting, UsageError
 from regard.files import JSON
 from regard.look.layers import ChannelWeights, MixingMatrices, one_layer
 from regard.look.pictures import Panel, PictureMap
@@ -130,12 +130,12 @@ class PictureLabeller(Predictor):
         if isinstance(encoder, LooksFromClassToken):
             return _vit_panels(encoder, grid, seen, layer, head), grid
         if head is not None:
-            raise UsageError(f"a {self.config.model.kind} has no heads; leave out --head")
+            raise UsageError(f"a {self.config.model.kind} has no heads", Advice("leave out ", Option("head")))
         calls = seen.only("spatial")
         if not calls:
             raise UsageError(
-                f"this {self.config.model.kind} has no attention over places to look at; "
-                "train one with --model vit, or with --set model.attention=cbam"
+                f"this {self.config.model.kind} has no attention over places to look at",
+                Advice("train one with ", Option("model", "vit"), ", or with ", Setting("model.attention", "cbam")),
             )
         number = one_layer(len(calls), layer)
         weights = calls[number].weights()[0, 0, 0].double().cpu().numpy()  # (P,)
@@ -148,7 +148,9 @@ class PictureLabeller(Predictor):
         seen, calls = self._recorded(picture)
         found = {call.path: call.weights()[0, 0, 0].double().cpu().numpy() for call in calls.only("channel")}
         if not found:
-            raise UsageError("this model has no attention over channels; train one with --set model.attention=se")
+            raise UsageError(
+                "this model has no attention over channels", Advice("train one with ", Setting("model.attention", "se"))
+            )
         return ChannelWeights(found, Path(seen.name).name)
 
     def _recorded(self, picture: Picture) -> tuple[SeenPicture, Seen]:

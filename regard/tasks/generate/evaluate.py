@@ -88,7 +88,7 @@ def _windows(model: Generator, texts: list[str], context: int | None, overlap: i
     ids = [np.array([special.begin, *each, special.end]) for each in model.tokenizer.encode_all(texts)]
     longest = model.config.model.longest
     if context is not None and longest is not None and context > longest:
-        raise UsageError(f"--context {context} is more than the {longest} positions of the model")
+        raise UsageError(f"a context of {context} tokens is more than the {longest} positions of the model")
     stream = TokenStream(np.concatenate(ids), model.config.vocabulary[0])
     return evaluation_batches(stream, context or model.context, ROWS, overlap)
 
