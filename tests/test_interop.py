@@ -34,7 +34,7 @@ from torch import Tensor
 
 from regard.bundle import load_bundle, save_bundle
 from regard.interop import export_folder, import_folder
-from regard.tasks.generate.predictor import Generator
+from regard.tasks.generate.predictor import Generator, _last
 
 
 def stepped(model: Any, ids: Tensor, read: int) -> Tensor:
@@ -252,7 +252,8 @@ def test_a_text_stops_where_theirs_stops(tmp_path: Path) -> None:
     for prompt in prompts:
         wanted = go_on(prompt, ends)
         assert len(wanted) < 12 and wanted[-1] in ends
-        (found,) = user._search([prompt], [0], user.options({"max_length": 12, "sample": False}), (), None)[0]
+        search = user._steps([prompt], [0], user.options({"max_length": 12, "sample": False}), ())
+        (found,) = _last(search, None)[0]
         assert found.finished and list(found.ids) == wanted[:-1]
 
 

@@ -9,6 +9,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -20,7 +21,9 @@ from rich.text import Text
 from regard.cli.arguments import as_typed
 from regard.errors import spelled
 from regard.files import finite
-from regard.training import show
+
+if TYPE_CHECKING:
+    from regard.training.show import Show
 
 WIDE = 1000  # columns of a table that no terminal shows: nothing is cut or wrapped in a file
 
@@ -30,8 +33,10 @@ def say(text: str) -> None:
     print(spelled(text, as_typed), file=sys.stderr)
 
 
-def show_run() -> show.Show:
+def show_run() -> Show:
     """A listener that shows a run as it learns, with settings and options as they are typed."""
+    from regard.training import show  # imports pydantic, which verbs that only print do not need
+
     shown = show.make_show()
     shown.spell = as_typed
     return shown
