@@ -39,7 +39,9 @@ def placeless(text: str) -> str:
 
 def timeless(text: str) -> str:
     """The text without spans of time, speeds and amounts of memory, and without the room that they take in a table."""
-    return re.sub(r"(?<=\S) {2,}", "  ", SPAN.sub("#", text)).rstrip() if SPAN.search(text) else text.rstrip()
+    if not SPAN.search(text):
+        return text.rstrip()
+    return re.sub(r"(?<=\S) {2,}", "  ", re.sub(r"#( #)+", "#", SPAN.sub("#", text))).rstrip()
 
 
 def numberless(text: str) -> str:
@@ -85,7 +87,7 @@ def content(file: Path) -> Any:
     if suffix == ".svg":
         return drawing(text) if file.name not in TIMED else [numberless(word) for word in drawing(text)["words"]]
     if suffix == ".html":
-        return page(text) if file.name not in TIMED else [numberless(word) for word in page(text)["words"]]
+        return page(text) if file.name not in TIMED else [numberless(timeless(word)) for word in page(text)["words"]]
     if suffix == ".csv":
         return list(csv.reader(text.splitlines()))
     return lines_of(text, timeless)
