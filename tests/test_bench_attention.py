@@ -16,8 +16,18 @@ from regard.attention import Causal, attend_reference
 from regard.attention.kernels import KERNELS, Placement
 from regard.bench import attention as bench
 from regard.bench import scout as bench_child
-from regard.bench.attention import AttentionBench, Line, Point, exponent, pays_from
-from regard.bench.scout import Inputs, Scouted, Sizes, Subject, config_of, make_subject, peak_memory, predicted, scout
+from regard.bench.attention import AttentionBench, KernelCosts, Point, exponent, pays_from
+from regard.bench.scout import (
+    BenchInputs,
+    BenchSubject,
+    Scouted,
+    Sizes,
+    config_of,
+    make_subject,
+    peak_memory,
+    predicted,
+    scout,
+)
 from regard.cli import main
 from regard.cli.bench import print_bench, read_quality
 from regard.errors import RegardError, UsageError
@@ -83,7 +93,7 @@ def test_predictions_go_on_as_the_last_two_but_at_most_with_the_square() -> None
 def test_exact_and_naive_compute_the_same_there_and_back() -> None:
     for causal in (False, True):
         sizes = Sizes(24, 3, 2, causal)
-        inputs, gradients = Inputs.of(sizes, 37), []
+        inputs, gradients = BenchInputs.of(sizes, 37), []
         for name in ("exact", "naive"):
             out = make_subject(name, sizes, 37).run(inputs)
             gradients.append(torch.autograd.grad(out, inputs.vectors, inputs.in_heads(inputs.gradient)))
@@ -100,7 +110,7 @@ def test_every_kind_runs_and_leaves_no_gradients_behind(name: str, causal: bool)
         with pytest.raises(UsageError, match="cannot"):
             make_subject(name, sizes, 37)
         return
-    subject, inputs = make_subject(name, sizes, 37), Inputs.of(sizes, 37)
+    subject, inputs = make_subject(name, sizes, 37), BenchInputs.of(sizes, 37)
     learned: list[Any] = [] if subject.module is None else list(subject.module.parameters())
     seen: list[bool] = []
     inputs.vectors[0].register_post_accumulate_grad_hook(lambda leaf: seen.append(bool(leaf.grad.abs().sum() > 0)))
@@ -113,7 +123,7 @@ def test_every_kind_runs_and_leaves_no_gradients_behind(name: str, causal: bool)
 
 @pytest.mark.parametrize(("name", "shared"), [("reformer", True), ("window", False)])
 def test_a_kernel_that_shares_keys_is_given_its_queries(name: str, shared: bool) -> None:
-    subject, inputs = make_subject(name, SMALL, 37), Inputs.of(SMALL, 37)
+    subject, inputs = make_subject(name, SMALL, 37), BenchInputs.of(SMALL, 37)
     given: list[tuple[Any, ...]] = []
     assert subject.module is not None
     subject.module.register_forward_pre_hook(lambda module, args: given.append(args))
@@ -191,7 +201,9 @@ def test_the_system_sees_the_square_of_naive_attention_and_that_exact_has_none()
 def test_kinds_take_turns_at_each_length_and_the_first_turn_is_for_warming_up(monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[tuple[str, int]] = []
 
-    def note(subject: Subject, inputs: Inputs, backward: bool, forward: list[float], both: list[float]) -> None:
+    def note(
+        subject: BenchSubject, inputs: BenchInputs, backward: bool, forward: list[float], both: list[float]
+    ) -> None:
         order.append((subject.name, inputs.vectors[0].size(1)))
         forward.append(float(len(order)))
 
@@ -332,9 +344,9 @@ def test_bench_attention_prints_draws_and_writes(capsys: Captured, tmp_path: Pat
 
 
 def test_the_table_says_where_a_kernel_pays(capsys: Captured) -> None:
-    def line(name: str, seconds: dict[int, float], bytes_: float) -> Line:
+    def line(name: str, seconds: dict[int, float], bytes_: float) -> KernelCosts:
         points = [Point(length, round(bytes_ * length), 0, (cost / 4,), (cost,)) for length, cost in seconds.items()]
-        return Line(name, {}, tuple(points))
+        return KernelCosts(name, {}, tuple(points))
 
     lines = (
         line("exact", power_law(2e-8, 2), 2048.0),

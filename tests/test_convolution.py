@@ -7,7 +7,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv1d, pad
 
-from regard.blocks.convolution import CausalConvolution, CentredConvolution, ConvolutionBlock, DilatedConvolution, Past
+from regard.blocks.convolution import (
+    CausalConvolution,
+    CentredConvolution,
+    ConvolutionBlock,
+    ConvolutionPast,
+    DilatedConvolution,
+)
 from regard.noise import noise
 
 B, INPUTS, OUTPUTS = 3, 5, 11
@@ -117,7 +123,7 @@ def test_a_past_is_as_long_as_the_convolution_looks_back_and_stays_in_its_place(
 
 @torch.no_grad()
 def test_a_selected_past_is_a_copy() -> None:
-    past = Past(random(B, 4, INPUTS), 4)
+    past = ConvolutionPast(random(B, 4, INPUTS), 4)
     before = past.inputs.clone()
     past.select(torch.arange(B)).inputs.zero_()
     assert torch.equal(past.inputs, before)

@@ -243,7 +243,7 @@ def test_features_far_beyond_the_range_of_float32_are_exact(causal: bool, size: 
     assert_agree([kernel(q, k, v), kernel.weights(q, k) @ v], [wanted, wanted], 1e-9)
     if causal:
         a, b, c = (x.detach()[0] for x in single)
-        past = sums.Past.empty(1, kernel.count, width, a)
+        past = sums.FeatureSums.empty(1, kernel.count, width, a)
         chunks = prefix._chunks(a, b, sums.with_ones(c), kernel.features(a), None, past)
         assert len(chunks) > 1  # the whole would fit in one chunk, but it was cut
 

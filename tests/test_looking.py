@@ -19,7 +19,7 @@ from regard.bundle import Bundle, BundleConfig
 from regard.cli import main
 from regard.decode.config import DecodeConfig
 from regard.errors import UsageError
-from regard.inspect.looking import View, look_at
+from regard.inspect.looking import AskedView, look_at
 from regard.inspect.walk import walk
 from regard.look import AttentionMap, SentenceAttention, map_of, sentence_of
 from regard.look.layers import MixingMatrices
@@ -155,8 +155,8 @@ def test_layers_and_heads_are_counted_from_zero_in_every_view(
     translator: Translator, tmp_path: Path, capsys: Captured, tiny_run: RunResult
 ) -> None:
     """`--layer 1 --head 2` is called layer 1, head 2 wherever it is shown, and so is what `--remove cross:1:2` removes."""
-    shown = look_at(translator, TEXT, DATE, View("map", layer=1, head=2))
-    grid = look_at(translator, TEXT, DATE, View("grid"))
+    shown = look_at(translator, TEXT, DATE, AskedView("map", layer=1, head=2))
+    grid = look_at(translator, TEXT, DATE, AskedView("grid"))
     words = [shown.title, shown.text(), json.loads(shown.json())["title"], shown.html()]
     assert all("layer 1, head 2" in " ".join(each.split()) for each in words)
     drawn = {text.get_text() for axes in grid.figure().axes for text in axes.texts}
@@ -194,7 +194,7 @@ def test_several_passes_are_not_mixed_up() -> None:
 
 
 def test_words_are_the_default_for_pieces_and_letters_stay(translator: Translator, generator: Generator) -> None:
-    pieces = look_at(translator, TEXT, view=View(pieces=True))
+    pieces = look_at(translator, TEXT, view=AskedView(pieces=True))
     words = look_at(translator, TEXT)
     np.testing.assert_array_equal(words.weights, pieces.words().weights)
     assert words.columns == ("3", "May", "1999", "</s>") and len(pieces.columns) > 4
@@ -206,21 +206,21 @@ def test_every_form_of_every_role(translator: Translator) -> None:
     assert isinstance(whole, SentenceAttention)
     for role in ("cross", "self", "causal"):
         one = whole.of(role)
-        grid = look_at(translator, TEXT, DATE, View("grid", role, pieces=True))
+        grid = look_at(translator, TEXT, DATE, AskedView("grid", role, pieces=True))
         assert isinstance(grid, AllHeads) and list(grid.layers) == list(one.layers)
-        flow = look_at(translator, TEXT, DATE, View("rollout", role))
+        flow = look_at(translator, TEXT, DATE, AskedView("rollout", role))
         np.testing.assert_array_equal(flow.weights, one.rollout().words().weights)
-        rows = look_at(translator, TEXT, DATE, View("words", role))
+        rows = look_at(translator, TEXT, DATE, AskedView("words", role))
         assert isinstance(rows, RowTexts)
-        first = look_at(translator, TEXT, DATE, View("words", role, word="0"))
+        first = look_at(translator, TEXT, DATE, AskedView("words", role, word="0"))
         expected = one.map().words().weights[0]
         assert isinstance(first, WeighedText) and np.nansum(first.weights) == pytest.approx(np.nansum(expected))
-    hidden = look_at(translator, TEXT, DATE, View(specials=False))
+    hidden = look_at(translator, TEXT, DATE, AskedView(specials=False))
     assert "</s>" not in (*hidden.rows, *hidden.columns) and "without </s>" in hidden.notes[-1]
 
 
 def test_a_given_translation_is_looked_at(translator: Translator) -> None:
-    map = look_at(translator, TEXT, DATE, View(pieces=True))
+    map = look_at(translator, TEXT, DATE, AskedView(pieces=True))
     assert "".join(map.rows[:-1]).strip() == DATE and isinstance(map, AttentionMap)
 
 
@@ -237,7 +237,7 @@ def test_a_given_translation_is_looked_at(translator: Translator) -> None:
 )
 def test_wrong_views_are_told(translator: Translator, view: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as error:
-        look_at(translator, TEXT, view=View(**view))
+        look_at(translator, TEXT, view=AskedView(**view))
     assert message in str(error.value)
 
 
@@ -283,4 +283,4 @@ def test_look_says_what_to_type(tiny_run: RunResult, capsys: Captured) -> None:
 def test_a_model_that_wrote_nothing_is_still_shown(translator: Translator) -> None:
     assert look_at(translator, TEXT, "").rows == ("</s>",)
     with pytest.raises(UsageError, match="leave out --hide-special"):
-        look_at(translator, TEXT, "", View(specials=False))
+        look_at(translator, TEXT, "", AskedView(specials=False))

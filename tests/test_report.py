@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 
 from regard.errors import RegardError
-from regard.look.comparison import Bars, Column, Curve, Panel
+from regard.look.comparison import Bars, Column, Curve, MapPanel
 from regard.look.figures.comparison import draw_by_length, draw_learning
 from regard.look.figures.map import draw_side_by_side
 from regard.look.figures.sheet import COLORS, MARKERS, render, style
 from regard.look.map import AttentionMap
-from regard.look.pages.report import Group, Page, Picture, Row, Section, Table, html
+from regard.look.pages.report import Group, Page, Picture, ReportRow, ReportTable, Section, html
 
 HOSTILE = "</title><script>alert(1)</script> \"'&amp; ]]> $x_1^$ \x1b[31m \u202e年"
 SVG = "http://www.w3.org/2000/svg"
 
 
 def page(text: str = HOSTILE) -> str:
-    table = Table([text, "b"], [Group(text, [Row(text, [text, "2"], text, frozenset({1}))])], text)
+    table = ReportTable([text, "b"], [Group(text, [ReportRow(text, [text, "2"], text, frozenset({1}))])], text)
     return html(Page(text, text, [Section(text, [table, Picture(b"<svg/>", text, text), text])], [(text, text)]))
 
 
@@ -47,9 +47,9 @@ def test_the_page_loads_nothing() -> None:
     assert "prefers-color-scheme: dark" in found and "@media print" in found
 
 
-def maps(names: list[str], count: int = 3) -> list[Panel]:
+def maps(names: list[str], count: int = 3) -> list[MapPanel]:
     weights = np.full((2, count), 1 / count)
-    return [Panel(name, AttentionMap(weights, ("x",) * count, ("y", HOSTILE))) for name in names]
+    return [MapPanel(name, AttentionMap(weights, ("x",) * count, ("y", HOSTILE))) for name in names]
 
 
 def test_hostile_names_can_be_drawn() -> None:
@@ -59,7 +59,7 @@ def test_hostile_names_can_be_drawn() -> None:
     figures = [
         draw_by_length(columns, models, "words"),
         draw_learning(curves),
-        draw_side_by_side([*maps([HOSTILE, "b"]), Panel("c", None)], HOSTILE),
+        draw_side_by_side([*maps([HOSTILE, "b"]), MapPanel("c", None)], HOSTILE),
     ]
     for figure in figures:
         svg = render(figure, "svg")
@@ -104,7 +104,7 @@ def test_lines_differ_in_colour_and_in_mark() -> None:
 
 @pytest.mark.parametrize("count", [3, 23])
 def test_side_by_side_everything_is_on_the_page(count: int) -> None:
-    panels = [*maps(["a", "b", "c"], count), Panel("none", None), *maps(["d"], count)]
+    panels = [*maps(["a", "b", "c"], count), MapPanel("none", None), *maps(["d"], count)]
     figure = draw_side_by_side(panels, "title")
     width, height = figure.get_size_inches() * figure.dpi
     boxes = [box for axes in figure.axes if (box := axes.get_tightbbox()) is not None]
@@ -114,4 +114,4 @@ def test_side_by_side_everything_is_on_the_page(count: int) -> None:
     names = [axes.get_xlabel() for axes in figure.axes[: len(panels)]]
     assert names == ["a", "b", "c", "none", "d"] and "no attention" in [t.get_text() for t in figure.axes[3].texts]
     with pytest.raises(RegardError, match="none of the models"):
-        draw_side_by_side([Panel("a", None)])
+        draw_side_by_side([MapPanel("a", None)])

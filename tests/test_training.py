@@ -39,11 +39,11 @@ from regard.training.events import Checkpoint, End, Event, Forecast, Note, Progr
 from regard.training.history import RunLog
 from regard.training.loop import train
 from regard.training.optimiser import learning_rate, load_optimiser, make_optimiser, optimiser_tensors, set_rate
-from regard.training.show import Lines, LiveTable, Show, forecast_line, progress_line, wrapped
+from regard.training.show import LiveTable, PlainLines, Show, forecast_line, progress_line, wrapped
 from regard.training.show import number as in_digits
 from regard.training.state import MovingAverage, mean_of, set_weights, weights_in_place
 from regard.training.stopwatch import duration, roughly
-from regard.training.validation import Choice, Validation, choose, interval_error, share_error
+from regard.training.validation import Selection, Validation, choose, interval_error, share_error
 
 
 def rows(folder: Path, kind: str) -> list[dict[str, Any]]:
@@ -469,14 +469,17 @@ def test_a_score_decides_only_where_it_says_something(tmp_path: Path) -> None:
     why = "bleu counts from 5 on"
     assert found == [(True, "bleu", ""), (True, "loss", why), (False, "loss", why)]
     out = io.StringIO()
-    train(toy_job(tmp_path / "2", config, validate=scripted([early, later, last])), Lines(Console(file=out, width=160)))
+    train(
+        toy_job(tmp_path / "2", config, validate=scripted([early, later, last])),
+        PlainLines(Console(file=out, width=160)),
+    )
     assert "best so far  (by loss: bleu counts from 5 on)" in out.getvalue()
 
 
 def test_what_is_not_a_number_is_never_the_best() -> None:
     """The bug: a first validation whose loss was NaN stayed the best for good."""
-    assert choose(Validation({"loss": 3.0}), {"loss": math.nan}, "loss") == Choice(True, "loss")
-    assert choose(Validation({"loss": math.nan}), {"loss": 3.0}, "loss") == Choice(False, "loss")
+    assert choose(Validation({"loss": 3.0}), {"loss": math.nan}, "loss") == Selection(True, "loss")
+    assert choose(Validation({"loss": math.nan}), {"loss": 3.0}, "loss") == Selection(False, "loss")
     assert better({"loss": 3.0, "bleu": 0.0}, {"loss": math.nan, "bleu": 0.0}, "bleu")[0]
 
 
@@ -716,8 +719,8 @@ def test_numbers_have_as_many_digits_as_matter(name: str, value: float, shown: s
     assert in_digits(name, value) == shown
 
 
-@pytest.mark.parametrize("kind", [Lines, LiveTable])
-def test_the_unit_of_a_job_is_shown(tmp_path: Path, kind: type[Lines]) -> None:
+@pytest.mark.parametrize("kind", [PlainLines, LiveTable])
+def test_the_unit_of_a_job_is_shown(tmp_path: Path, kind: type[PlainLines]) -> None:
     for name, settings in (("texts", {"unit": "texts"}), ("tokens", {})):
         out = io.StringIO()
         config = CONFIG.model_copy(update={"log_every": 1})
@@ -740,8 +743,8 @@ def test_samples_are_wrapped_and_cut(width: int) -> None:
         )
 
 
-@pytest.mark.parametrize("kind", [Lines, LiveTable])
-def test_long_samples_do_not_fill_the_log(tmp_path: Path, kind: type[Lines]) -> None:
+@pytest.mark.parametrize("kind", [PlainLines, LiveTable])
+def test_long_samples_do_not_fill_the_log(tmp_path: Path, kind: type[PlainLines]) -> None:
     words = " ".join(f"word{number}" for number in range(300))
     shown = [(words, f"out {words}", f"right {words}")]
     out, sampled = io.StringIO(), lambda model: Validation({"loss": 1.0}, shown)
@@ -804,7 +807,7 @@ def test_the_first_loss_and_the_expected_time_come_at_once(tmp_path: Path, monke
 def test_lines_are_five_seconds_apart_at_most_also_after_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
     now, said = [0.0], list[float]()
     monkeypatch.setattr("regard.training.show.time.monotonic", lambda: now[0])
-    show = Lines(Console(file=io.StringIO(), width=160))
+    show = PlainLines(Console(file=io.StringIO(), width=160))
     monkeypatch.setattr(show.console, "print", lambda *_, **__: said.append(now[0]))
     for second in range(3600):
         now[0] = float(second)
@@ -817,7 +820,7 @@ def test_long_work_is_never_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("regard.training.show.SOON", 0.02)
     monkeypatch.setattr("regard.training.show.LATE", 0.04)
     out = io.StringIO()
-    with Lines(Console(file=out, width=160)) as show:
+    with PlainLines(Console(file=out, width=160)) as show:
         show(Working("encoding", 10, 40))
         time.sleep(0.3)
         show(Working("reading"))

@@ -21,7 +21,7 @@ from regard.cli import main
 from regard.errors import RegardError, UsageError
 from regard.inspect.walk import walk
 from regard.look.colors import Color, contrast, ink_on, luminance
-from regard.look.walk import Line, Numbers, Step, Walk
+from regard.look.walk import Numbers, Step, Walk, WorkedLine
 from regard.look.walk.picture import draw_picture as picture
 from regard.look.walk.shades import signed
 from regard.look.walk.steps import format_cells, format_line, format_number
@@ -135,7 +135,7 @@ def test_cells_of_an_array_are_alike() -> None:
 
 
 def test_a_line_puts_brackets_around_negative_numbers_after_operators() -> None:
-    line = Line("a = {} · {} + [2 more: {}] = {}", (-1.5, -2.25, -3.0, 0.375), ("a", 0, 0))
+    line = WorkedLine("a = {} · {} + [2 more: {}] = {}", (-1.5, -2.25, -3.0, 0.375), ("a", 0, 0))
     assert format_line(line, 2) == "a = -1.50 · (-2.25) + [2 more: -3] = 0.38"
 
 

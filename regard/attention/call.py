@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.attend import attention_weights, for_each_head
-from regard.attention.channel import Row
+from regard.attention.channel import InputRow
 from regard.attention.masks import Mask
 from regard.errors import UsageError, nearest
 
@@ -34,7 +34,7 @@ def holds(names: dict[int, str], model: nn.Module) -> bool:
 
 
 @dataclass
-class Numbers:
+class LayerNumbers:
     """Layers by number: of each role, its attentions in the order of their first call.
 
     A module that a forward pass calls several times, as where layers share their weights, is as many layers.
@@ -68,7 +68,7 @@ Reported = Tensor | Callable[[], Tensor]  # (B, H, T, S), or what computes it wh
 Lazy = Callable[[], Tensor | None] | None
 
 
-class Shown(TypedDict, total=False):
+class ShownWeights(TypedDict, total=False):
     """Fields of an `AttentionCall` that say how its weights are shown, each with the call's default where it is absent."""
 
     mask: Mask | Tensor | None
@@ -107,7 +107,7 @@ class AttentionCall:
     removed: tuple[int, ...] = ()  # heads that looked, but whose output was replaced by zeros
     rows: tuple[int, ...] | None = None  # which queries these are, where others were left out
     finish: Callable[[Tensor], Tensor] | None = None  # what a foreign module made of its heads (B, H, T, E)
-    batch: tuple[Row, ...] | None = None  # (B,) which input each row of the batch is; None: they stand in order
+    batch: tuple[InputRow, ...] | None = None  # (B,) which input each row of the batch is; None: they stand in order
 
     @property
     def heads(self) -> int:
@@ -263,7 +263,7 @@ def _check(roles: Sequence[str], layers: Sequence[int], texts: object, rows: obj
 
 
 def _texts(call: AttentionCall, rows: Sequence[int]) -> AttentionCall:
-    size, batch = len(call.q), call.batch or tuple(map(Row, range(len(call.q))))
+    size, batch = len(call.q), call.batch or tuple(map(InputRow, range(len(call.q))))
     wanted = torch.tensor(rows, dtype=torch.long, device=call.q.device)
 
     def some(x: Tensor) -> Tensor:

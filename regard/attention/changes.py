@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from regard.attention import channel
 from regard.attention.attend import masked_softmax
-from regard.attention.call import Numbers, Role, holds, module_of, names_of
+from regard.attention.call import LayerNumbers, Role, holds, module_of, names_of
 from regard.attention.masks import Both, Mask, Window
 from regard.errors import UsageError
 
@@ -271,7 +271,7 @@ class Intervention:
 
     changes: tuple[Change, ...]
     names: dict[int, str] | None
-    numbers: Numbers = field(default_factory=Numbers)
+    numbers: LayerNumbers = field(default_factory=LayerNumbers)
     met: set[int] = field(default_factory=set)
     reached: set[int] = field(default_factory=set)  # pins whose row was there
     over: bool = False

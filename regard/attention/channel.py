@@ -31,7 +31,7 @@ Spell = Callable[[Sequence[int]], Sequence[str]]  # ids -> what each reads as
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
+class InputRow:
     """Which input a row of a batch is, counted from 0 as a person gave them, and its tokens, spelled when asked for."""
 
     text: int
@@ -44,11 +44,11 @@ class Inputs:
     """Which inputs a forward pass reads. In a search also which hypotheses: W for each of B sources, one after another."""
 
     seen: Seen  # whose recording this is for
-    rows: tuple[Row, ...]  # (B,)
+    rows: tuple[InputRow, ...]  # (B,)
     spell: Spell | None = None  # what is written
-    hypotheses: tuple[Row, ...] = ()  # (B * W,)
+    hypotheses: tuple[InputRow, ...] = ()  # (B * W,)
 
-    def of(self, count: int) -> tuple[Row, ...] | None:
+    def of(self, count: int) -> tuple[InputRow, ...] | None:
         """Which input each of `count` rows of an attention is; None if they cannot be told apart by their number."""
         known = next((each for each in (self.hypotheses, self.rows) if len(each) == count), None)
         if known is not None or not self.rows or count % len(self.rows):
@@ -121,7 +121,7 @@ def reading(
     if seen is None:
         return nullcontext()
     rows = tuple(
-        Row(int(text), dict if tokens is None else partial(tokens, row), starts[row] if starts else 0)
+        InputRow(int(text), dict if tokens is None else partial(tokens, row), starts[row] if starts else 0)
         for row, text in enumerate(texts)
     )
     return _naming(Inputs(seen, rows, spell))
@@ -135,7 +135,7 @@ def searching(sources: np.ndarray, ids: np.ndarray, prefix: Tensor) -> AbstractC
     seen = _now()
     if seen is None:
         return nullcontext()
-    begun = named_inputs(seen) or Inputs(seen, tuple(Row(row) for row in range(len(prefix))))
+    begun = named_inputs(seen) or Inputs(seen, tuple(InputRow(row) for row in range(len(prefix))))
     rows = [begun.rows[source] for source in sources.tolist()]
     read = [
         [[*prefix[n].tolist(), *each] for each in several] for n, several in zip(sources, ids.tolist(), strict=True)
@@ -149,7 +149,7 @@ def searching(sources: np.ndarray, ids: np.ndarray, prefix: Tensor) -> AbstractC
     return _naming(replace(begun, rows=of_each[::width], hypotheses=of_each))
 
 
-def _spelled(row: Row, spell: Spell | None, several: list[list[int]], which: int) -> Tokens:
+def _spelled(row: InputRow, spell: Spell | None, several: list[list[int]], which: int) -> Tokens:
     """The tokens of one hypothesis among several, and of each of them the last."""
     if spell is None:
         return row.tokens()

@@ -19,7 +19,7 @@ from typing import Protocol
 from torch import Tensor
 
 from regard.attention.attend import attend, attention_scores, for_each_head, masked_softmax
-from regard.attention.call import Shown
+from regard.attention.call import ShownWeights
 from regard.attention.changes import Changed
 from regard.attention.kernels.kernel import Kernel, KernelState, lengths_of
 from regard.attention.masks import Mask, as_mask
@@ -34,7 +34,9 @@ class Mechanism(Protocol):
         """Attend, nobody looking on."""
         ...
 
-    def attend_changed(self, q: Tensor, k: Tensor, v: Tensor, change: Changed | None) -> tuple[Tensor, Shown | None]:
+    def attend_changed(
+        self, q: Tensor, k: Tensor, v: Tensor, change: Changed | None
+    ) -> tuple[Tensor, ShownWeights | None]:
         """Attend with changed weights, and how to show it; None: there are no weights to show."""
         ...
 
@@ -58,11 +60,11 @@ class Exact:
             return self.attend_changed(q, k, v, None)[0]
         return attend(q, k, v, mask=self.mask, bias=self.bias, scale=self.scale, dropout=self.dropout)
 
-    def attend_changed(self, q: Tensor, k: Tensor, v: Tensor, change: Changed | None) -> tuple[Tensor, Shown]:
+    def attend_changed(self, q: Tensor, k: Tensor, v: Tensor, change: Changed | None) -> tuple[Tensor, ShownWeights]:
         bias, adds = self.bias, self.relative if isinstance(self.relative, RelativeValues) else None
         if self.relative is not None:
             bias = self.relative.bias(q, k.size(-2), self.start, self.distances)
-        shown: Shown = {"mask": self.mask, "bias": bias, "scale": self.scale}
+        shown: ShownWeights = {"mask": self.mask, "bias": bias, "scale": self.scale}
         if adds is None and (change is None or not change.of_weights):
             return attend(q, k, v, mask=self.mask, bias=bias, scale=self.scale, dropout=self.dropout), shown
         weights = self._weights(q, k, bias, change).to(v.dtype)  # (B, H, T, S)
@@ -90,7 +92,7 @@ class KernelPass:
         k, v = for_each_head(k, q.size(1)), for_each_head(v, q.size(1))
         return self.kernel(q, k, v, lengths_of(self.mask, self.kernel))
 
-    def attend_changed(self, q: Tensor, k: Tensor, v: Tensor, change: Changed | None) -> tuple[Tensor, Shown]:
+    def attend_changed(self, q: Tensor, k: Tensor, v: Tensor, change: Changed | None) -> tuple[Tensor, ShownWeights]:
         kernel, lengths = self.kernel, lengths_of(self.mask, self.kernel)
         refuse_other_weights(kernel, change)
         out = self.attend(q, k, v)

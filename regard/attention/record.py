@@ -19,7 +19,7 @@ from typing import Unpack
 from torch import Tensor, nn
 
 from regard.attention import channel
-from regard.attention.call import AttentionCall, Bounds, Role, Shown, holds, module_of, names_of
+from regard.attention.call import AttentionCall, Bounds, Role, ShownWeights, holds, module_of, names_of
 from regard.attention.changes import changed
 from regard.attention.masks import Mask, as_mask
 from regard.attention.mechanisms import Exact, Mechanism
@@ -141,7 +141,7 @@ def report(
     reused: bool = False,
     removed: tuple[int, ...] = (),
     time: int = 0,
-    **shown: Unpack[Shown],
+    **shown: Unpack[ShownWeights],
 ) -> None:
     """Let the recorder see an attention that was computed, if there is a recorder. See `AttentionCall`.
 

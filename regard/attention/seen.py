@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from regard.attention.call import AttentionCall, Bounds, Numbers, Role, SomeRows
-from regard.attention.channel import Row
+from regard.attention.call import AttentionCall, Bounds, LayerNumbers, Role, SomeRows
+from regard.attention.channel import InputRow
 from regard.attention.masks import Causal
 from regard.errors import UsageError
 
@@ -22,7 +22,7 @@ class Seen:
     names: dict[int, str]
     bounds: Bounds = field(default_factory=Bounds)
     labels: Labels = field(default_factory=dict)
-    numbers: Numbers = field(default_factory=Numbers)
+    numbers: LayerNumbers = field(default_factory=LayerNumbers)
     left_out: int = 0
     unseen: int = 0  # steps of kernels, which have no weights to show
     outer: Seen | None = None  # who recorded when this began, and goes on when it ends
@@ -76,7 +76,7 @@ class Seen:
         call holds. `hypothesis` is one of a search's for it.
         """
         row, (rows, columns) = call.row(text, hypothesis), self.axes(call)
-        of = Row(row) if call.batch is None else call.batch[row]
+        of = InputRow(row) if call.batch is None else call.batch[row]
         before = _before(call)
         places = [before + each for each in (range(call.q.size(-2)) if call.rows is None else call.rows)]
         keys = self._tokens(columns, call.k.size(-2), of, last=call.role == "causal")
@@ -85,9 +85,9 @@ class Seen:
 
     def tokens(self, axis: str, count: int, text: int = 0) -> tuple[str, ...]:
         """The first labels of an axis, as they were given to `record`; numbers where none were, nothing in padding."""
-        return self._tokens(axis, count, Row(text))
+        return self._tokens(axis, count, InputRow(text))
 
-    def _tokens(self, axis: str, count: int, row: Row, last: bool = False) -> tuple[str, ...]:
+    def _tokens(self, axis: str, count: int, row: InputRow, last: bool = False) -> tuple[str, ...]:
         """Labels of one row: those that a person gave, or those of the model's own tokens, or numbers.
 
         `last`: of the model's own, those that a step still finds in its cache.

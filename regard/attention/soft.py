@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from regard.attention.attend import masked_softmax
 from regard.attention.cache import MemoryKeys
-from regard.attention.call import Role, Shown
+from regard.attention.call import Role, ShownWeights
 from regard.attention.changes import changed
 from regard.attention.masks import Dense, Mask
 from regard.attention.record import report
@@ -26,7 +26,7 @@ from regard.errors import UsageError, nearest
 
 
 @dataclass(frozen=True)
-class Near:
+class LocalKeys:
     """The keys that may be looked at, and the factor (B, T, S) by which weights fall off; None: they do not."""
 
     mask: Mask | None
@@ -39,14 +39,14 @@ class Place(nn.Module):
     weakens = False  # whether weights are less than a softmax
 
     @abstractmethod
-    def forward(self, q: Tensor, memory: MemoryKeys, times: Tensor) -> Near: ...
+    def forward(self, q: Tensor, memory: MemoryKeys, times: Tensor) -> LocalKeys: ...
 
 
 class Everywhere(Place):
     """Global attention."""
 
-    def forward(self, q: Tensor, memory: MemoryKeys, times: Tensor) -> Near:
-        return Near(memory.mask)
+    def forward(self, q: Tensor, memory: MemoryKeys, times: Tensor) -> LocalKeys:
+        return LocalKeys(memory.mask)
 
 
 class SamePosition(Place):
@@ -56,11 +56,11 @@ class SamePosition(Place):
         super().__init__()
         self.reach = reach
 
-    def forward(self, q: Tensor, memory: MemoryKeys, times: Tensor) -> Near:
+    def forward(self, q: Tensor, memory: MemoryKeys, times: Tensor) -> LocalKeys:
         real = _real(memory)  # (B, 1, S)
         last = real.sum(dim=-1, keepdim=True) - 1  # (B, 1, 1)
         middle = torch.minimum(times.view(1, -1, 1), last)  # (B, T, 1)
-        return Near(_window(memory, middle, self.reach))
+        return LocalKeys(_window(memory, middle, self.reach))
 
 
 class PredictedPosition(Place):
@@ -73,12 +73,12 @@ class PredictedPosition(Place):
         self.reach = reach
         self.inner, self.outer = nn.Linear(query_width, query_width, bias=False), nn.Linear(query_width, 1, bias=False)
 
-    def forward(self, q: Tensor, memory: MemoryKeys, times: Tensor) -> Near:
+    def forward(self, q: Tensor, memory: MemoryKeys, times: Tensor) -> LocalKeys:
         length = _real(memory).sum(dim=-1, keepdim=True)  # (B, 1, 1)
         middle = length * self.outer(self.inner(q).tanh()).sigmoid()  # (B, T, 1)
         places = torch.arange(memory.keys.size(1), device=q.device)  # (S,)
         factor = torch.exp(-((places - middle) ** 2) / (2 * (self.reach / 2) ** 2))  # (B, T, S)
-        return Near(_window(memory, middle.detach(), self.reach), factor)
+        return LocalKeys(_window(memory, middle.detach(), self.reach), factor)
 
 
 PLACES = ("global", "local-m", "local-p")
@@ -180,7 +180,12 @@ class SoftAttention(nn.Module):
         weights, whole = look.weights[:, None].detach(), not self.place.weakens
         change = changed(self, self.role)
         removed = () if change is None else change.removed(1)
-        shown: Shown = {"mask": look.mask, "reported": weights, "sums_to_one": whole, "stands_for": lambda: weights}
+        shown: ShownWeights = {
+            "mask": look.mask,
+            "reported": weights,
+            "sums_to_one": whole,
+            "stands_for": lambda: weights,
+        }
         q, k, v, out = heads
         report(self, self.role, q, k, v, out, removed=removed, **shown)  # with its score, its map is the exact one
 

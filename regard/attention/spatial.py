@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import adaptive_max_pool2d, relu
 
-from regard.attention.call import Role, Shown
+from regard.attention.call import Role, ShownWeights
 from regard.attention.record import is_recorded, report
 from regard.errors import RegardError
 
@@ -107,5 +107,5 @@ def _report(owner: nn.Module, role: Role, weights: Tensor, v: Tensor, out: Tenso
     """Weights (B, S) of values (B, S, E), as one head with one query."""
     one = weights[:, None, None]  # (B, 1, 1, S)
     q = torch.ones_like(one[..., :1])  # (B, 1, 1, 1)
-    shown: Shown = {"reported": one, "sums_to_one": False, "gates": True, "has_exact": False}
+    shown: ShownWeights = {"reported": one, "sums_to_one": False, "gates": True, "has_exact": False}
     report(owner, role, q, one.mT, v[:, None], out[:, None], **shown)

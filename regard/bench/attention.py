@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from regard.bench.scout import AT_ONCE, Inputs, Scouted, Sizes, Subject, config_of, make_subject
+from regard.bench.scout import AT_ONCE, BenchInputs, BenchSubject, Scouted, Sizes, config_of, make_subject
 from regard.compare.conditions import conditions
 from regard.errors import RegardError, UsageError
 from regard.look.comparison import Costs
@@ -70,7 +70,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Line:
+class KernelCosts:
     """One kind of attention over all lengths."""
 
     name: str
@@ -100,15 +100,15 @@ class AttentionBench:
 
     sizes: Sizes
     rounds: int
-    lines: tuple[Line, ...]
+    lines: tuple[KernelCosts, ...]
     how: str  # memory was measured: see bench_memory
     conditions: dict[str, Any]
     notes: tuple[str, ...] = ()
 
-    def line(self, name: str) -> Line | None:
+    def line(self, name: str) -> KernelCosts | None:
         return next((line for line in self.lines if line.name == name), None)
 
-    def pays_from(self, line: Line) -> float | None:
+    def pays_from(self, line: KernelCosts) -> float | None:
         """See `bench_growth.pays_from`; None also where there is nothing to compare with."""
         exact = self.line("exact")
         return None if exact is None or line.name == "exact" else pays_from(line.time(), exact.time())
@@ -127,7 +127,7 @@ class AttentionBench:
             "kernels": [self._data(line) for line in self.lines],
         }
 
-    def _data(self, line: Line) -> dict[str, object]:
+    def _data(self, line: KernelCosts) -> dict[str, object]:
         return {**asdict(line), "growth": line.growth(), "pays_from": self.pays_from(line)}
 
 
@@ -169,7 +169,7 @@ def bench_attention(
         times = _time_all(scouted, sizes, rounds, on_progress)
         found = conditions("cpu").data()
     lines = [
-        Line(name, _settings(name, sizes), tuple(_point(each, *times[name, each.length]) for each in row))
+        KernelCosts(name, _settings(name, sizes), tuple(_point(each, *times[name, each.length]) for each in row))
         for name, row in scouted.items()
     ]
     ways = {each.how for row in scouted.values() for each in row}
@@ -251,7 +251,7 @@ def _time_all(
     work = _Work(on_progress, sum(costs.values()) * (rounds + 1))
     times: dict[tuple[str, int], tuple[list[float], list[float]]] = {key: ([], []) for key in costs}
     for length in sorted({length for _, length in costs}):
-        inputs = Inputs.of(sizes, length)
+        inputs = BenchInputs.of(sizes, length)
         subjects = [make_subject(name, sizes, length) for name in scouted if (name, length) in costs]
         for turn in range(rounds + 1):
             for subject in subjects:
@@ -261,7 +261,9 @@ def _time_all(
     return times
 
 
-def _time_once(subject: Subject, inputs: Inputs, backward: bool, forward: list[float], both: list[float]) -> None:
+def _time_once(
+    subject: BenchSubject, inputs: BenchInputs, backward: bool, forward: list[float], both: list[float]
+) -> None:
     started = time.perf_counter()
     subject.forward(inputs)
     forward.append(time.perf_counter() - started)

@@ -48,7 +48,7 @@ class Sizes:
 
 
 @dataclass(frozen=True, eq=False)
-class Inputs:
+class BenchInputs:
     """Random vectors of one length, the same for all."""
 
     vectors: tuple[Tensor, ...]  # three leaves (B, T, D)
@@ -56,7 +56,7 @@ class Inputs:
     heads: int
 
     @classmethod
-    def of(cls, sizes: Sizes, length: int) -> Inputs:
+    def of(cls, sizes: Sizes, length: int) -> BenchInputs:
         draw = torch.Generator().manual_seed(length)
         shape = (sizes.batch, length, sizes.width)
         *vectors, gradient = (torch.randn(shape, generator=draw) for _ in range(4))
@@ -71,20 +71,20 @@ class Inputs:
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
+class BenchSubject:
     """An attention of one length, ready to run."""
 
     name: str
-    run: Callable[[Inputs], Tensor]  # (B, T, D), or seen as (B, H, T, E)
+    run: Callable[[BenchInputs], Tensor]  # (B, T, D), or seen as (B, H, T, E)
     module: nn.Module | None = None  # what learns
 
     @torch.no_grad()
-    def forward(self, inputs: Inputs) -> None:
+    def forward(self, inputs: BenchInputs) -> None:
         """As in use: nothing is kept for a way back."""
         self._train(False)
         self.run(inputs)
 
-    def there_and_back(self, inputs: Inputs) -> None:
+    def there_and_back(self, inputs: BenchInputs) -> None:
         self._train(True)
         out = self.run(inputs)
         out.backward(inputs.gradient if out.dim() == 3 else inputs.in_heads(inputs.gradient))
@@ -96,24 +96,24 @@ class Subject:
             self.module.train(on)
 
 
-def make_subject(name: str, sizes: Sizes, length: int) -> Subject:
+def make_subject(name: str, sizes: Sizes, length: int) -> BenchSubject:
     """The attention of that name; a kernel refuses what it cannot do."""
     if name in ("exact", "naive"):
         whole, mask = attend if name == "exact" else attend_reference, Causal() if sizes.causal else None
-        return Subject(name, lambda given: whole(*map(given.in_heads, given.vectors), mask=mask))
+        return BenchSubject(name, lambda given: whole(*map(given.in_heads, given.vectors), mask=mask))
     config = config_of(name, sizes, length)
     role: Role = "causal" if sizes.causal else "self"
     if name == "s4d":
         layer = make_attention(config, sizes.width, sizes.heads, role=role)
         assert isinstance(layer, StateSpace)
-        return Subject(name, lambda given: layer(given.vectors[0], given.vectors[0]), layer)
+        return BenchSubject(name, lambda given: layer(given.vectors[0], given.vectors[0]), layer)
     kernel = make_kernel(config, sizes.width, sizes.heads, role, longest=length)
 
-    def run(given: Inputs) -> Tensor:
+    def run(given: BenchInputs) -> Tensor:
         q, k, v = map(given.in_heads, given.vectors)
         return kernel(q, q if kernel.shares_keys else k, v)
 
-    return Subject(name, run, kernel)
+    return BenchSubject(name, run, kernel)
 
 
 def config_of(name: str, sizes: Sizes, length: int) -> AttentionConfig:
@@ -224,8 +224,8 @@ def scout(name: str, sizes: Sizes, lengths: Iterable[int], limit: float, how: st
         yield found[-1]
 
 
-def _measured(subject: Subject, sizes: Sizes, length: int, how: str) -> Scouted:
-    inputs = Inputs.of(sizes, length)
+def _measured(subject: BenchSubject, sizes: Sizes, length: int, how: str) -> Scouted:
+    inputs = BenchInputs.of(sizes, length)
     run = subject.there_and_back if sizes.backward else subject.forward
     run(inputs)  # whatever is set up once is set up now
     started = time.perf_counter()

@@ -100,7 +100,7 @@ class CentredConvolution(DilatedConvolution):
 
 
 @dataclass
-class Past:
+class ConvolutionPast:
     """The last inputs of each hypothesis, in a ring: as far as a causal convolution looks back.
 
     Position t lies in slot t modulo the length of the ring, so that a step overwrites one slot and moves nothing. What
@@ -110,9 +110,9 @@ class Past:
     inputs: Tensor  # (B * W, (K - 1) * dilation, D)
     read: int = 0
 
-    def select(self, rows: Tensor) -> Past:
+    def select(self, rows: Tensor) -> ConvolutionPast:
         """The past of the hypotheses `rows`, copied."""
-        return Past(self.inputs.index_select(0, rows), self.read)
+        return ConvolutionPast(self.inputs.index_select(0, rows), self.read)
 
 
 class CausalConvolution(DilatedConvolution):
@@ -121,11 +121,13 @@ class CausalConvolution(DilatedConvolution):
     def __init__(self, inputs: int, outputs: int, kernel: int, dilation: int = 1) -> None:
         super().__init__(inputs, outputs, [-j * dilation for j in reversed(range(kernel))])
 
-    def start(self, rows: int, like: Tensor) -> Past:
+    def start(self, rows: int, like: Tensor) -> ConvolutionPast:
         """An empty past, of the type and on the device of `like`."""
-        return Past(like.new_zeros(rows, max(1, -self.offsets[0]), self.inputs))  # one tap has no past: a slot unread
+        return ConvolutionPast(
+            like.new_zeros(rows, max(1, -self.offsets[0]), self.inputs)
+        )  # one tap has no past: a slot unread
 
-    def step(self, x: Tensor, past: Past) -> Tensor:
+    def step(self, x: Tensor, past: ConvolutionPast) -> Tensor:
         """The newest position of each hypothesis, (N, inputs) -> (N, outputs); it joins the past. K vectors are read."""
         length = past.inputs.size(1)
         earlier = [past.inputs[:, (past.read + offset) % length] for offset in self.offsets[:-1]]
@@ -157,10 +159,10 @@ class ConvolutionBlock(nn.Module):
         """`real` (B, T, 1) is zero where a row has ended: the convolution sees zeros there, as behind the last column."""
         return self._around(x, lambda y: self.convolution(y if real is None else y * real))
 
-    def start(self, rows: int, like: Tensor) -> Past:
+    def start(self, rows: int, like: Tensor) -> ConvolutionPast:
         return self._causal().start(rows, like)
 
-    def step(self, x: Tensor, past: Past) -> Tensor:
+    def step(self, x: Tensor, past: ConvolutionPast) -> Tensor:
         """The newest position of each hypothesis, (B, W, channels) -> (B, W, channels); it joins the past."""
         convolution = self._causal()
         return self._around(x, lambda y: convolution.step(y.flatten(0, 1), past).view_as(y))

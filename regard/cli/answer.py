@@ -77,7 +77,7 @@ def answer(
             )
             if look is not None and out is not None:  # before what is printed: the reader of stdout may have gone
                 say(f"wrote {look.save(out)}")
-            columns = each.item.value[: 1 + (len(questions) > 1)] if several else ()
+            columns = each.item.value[: 2 if len(questions) > 1 else 1] if several else ()
             cells = [*map(printable, columns), *_answer(each, scores)]
             print(_as_json(each, look if attention else None) if as_json else "\t".join(cells))
             if look is not None and out is None and not as_json:

@@ -22,7 +22,7 @@ from regard.models.configs.attention import KERNEL_KINDS
 from regard.training.stopwatch import duration
 
 if TYPE_CHECKING:
-    from regard.bench.attention import AttentionBench, Line, OnProgress
+    from regard.bench.attention import AttentionBench, KernelCosts, OnProgress
     from regard.bench.extrapolate import Extrapolation
 
 Row = dict[str, object]  # what one kernel learned of one task, by the names of its figures
@@ -296,7 +296,7 @@ def never_paying(found: AttentionBench) -> list[str]:
     ]
 
 
-def pays(found: AttentionBench, line: Line) -> str:
+def pays(found: AttentionBench, line: KernelCosts) -> str:
     """From which length on a kernel beats exact attention."""
     exact = found.line("exact")
     common = [] if exact is None else sorted(line.time().keys() & exact.time().keys())

@@ -63,13 +63,13 @@ def caption(
 
     with answers(asked, ask, CHUNK, "captioning") as answered:
         for each in answered:
-            map = None if each.found is None else each.found.attention
-            if out is not None and map is not None:  # before what is printed: the reader of stdout may have gone
-                say(f"wrote {map.save(out, smooth=smooth)}")
+            look = None if each.found is None else each.found.attention
+            if out is not None and look is not None:  # before what is printed: the reader of stdout may have gone
+                say(f"wrote {look.save(out, smooth=smooth)}")
             for line in _as_lines(each, names=not asked.alone, as_json=as_json, attention=attention):
                 print(line)
-            if attention and out is None and map is not None and not as_json:
-                results().print(map)
+            if attention and out is None and look is not None and not as_json:
+                results().print(look)
 
 
 def _as_lines(each: Answered[Caption], *, names: bool, as_json: bool, attention: bool) -> list[str]:

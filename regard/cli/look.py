@@ -78,7 +78,7 @@ def look(
     }  # fmt: skip
     given = [name for name, value in for_text.items() if value is not None]
     _check(user, question, second, channels=channels, smooth=smooth, exact=exact, given=given)
-    from regard.inspect.looking import View, effective_attention, look_at
+    from regard.inspect.looking import AskedView, effective_attention, look_at
 
     shown: Any  # one of the forms of `regard.look`, or a map of a picture
     if exact:
@@ -87,7 +87,7 @@ def look(
         asked = (text,) if question is None else (text, question)
         shown = user.channels(text) if channels else user.look(*asked, layer=layer, head=head)
     else:
-        shown = look_at(user, text, second, View(form, role, layer, head, pieces, specials, word))
+        shown = look_at(user, text, second, AskedView(form, role, layer, head, pieces, specials, word))
     if out is not None:
         say(f"wrote {shown.save(out, smooth=True) if smooth else shown.save(out)}")
     else:

@@ -100,11 +100,13 @@ def translate(
 
 def _map(translator: Translator, found: Translation | None) -> Shown | None:
     """Where the model looked, in words as `regard look` shows it."""
-    from regard.inspect.looking import View, has_pieces, shown
+    from regard.inspect.looking import AskedView, has_pieces, shown
 
     if found is None or found.attention is None:
         return None
-    return shown(found.attention, View(), has_pieces(translator)) if found.attention.layers else found.attention.map()
+    return (
+        shown(found.attention, AskedView(), has_pieces(translator)) if found.attention.layers else found.attention.map()
+    )
 
 
 def _save(found: Translation, shown: Shown, out: Path) -> None:

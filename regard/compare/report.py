@@ -11,11 +11,11 @@ from matplotlib.figure import Figure
 
 from regard.compare.translation import LEAST, Entry, LengthBucket, Report, decoding, nothing_learned
 from regard.files import finite, write_bytes, write_json, write_text
-from regard.look.comparison import Bars, Column, Curve, Panel
+from regard.look.comparison import Bars, Column, Curve, MapPanel
 from regard.look.figures.comparison import draw_by_length, draw_learning
 from regard.look.figures.map import draw_side_by_side
 from regard.look.figures.sheet import render
-from regard.look.pages.report import Group, Page, Picture, Row, Section, Table, html
+from regard.look.pages.report import Group, Page, Picture, ReportRow, ReportTable, Section, html
 from regard.training.stopwatch import duration
 
 SIGNIFICANT = 0.05
@@ -45,7 +45,7 @@ def draw_figures(report: Report) -> dict[str, Figure]:
         columns = [Column(span(bucket), bucket.sentences, bucket.joined) for bucket in report.buckets]
         figures["bleu-by-length"] = draw_by_length(columns, [_bars(entry) for entry in entries], report.unit)
     if any(entry.attention.layers for entry in entries):
-        panels = [Panel(e.name, e.attention.map() if e.attention.layers else None) for e in entries]
+        panels = [MapPanel(e.name, e.attention.map() if e.attention.layers else None) for e in entries]
         figures["attention"] = draw_side_by_side(panels, f"{report.example.source} → {report.example.target}")
     if any(entry.training is not None and entry.training.looks for entry in entries):
         figures["learning"] = draw_learning([_curve(entry) for entry in entries])
@@ -72,7 +72,7 @@ def span(bucket: LengthBucket) -> str:
 
 def make_page(report: Report, pictures: dict[str, bytes]) -> Page:
     names = [entry.name for entry in report.entries]
-    sections = [Section("Numbers", [Table(names, _groups(report), _numbers_caption(report))])]
+    sections = [Section("Numbers", [ReportTable(names, _groups(report), _numbers_caption(report))])]
     captions = {
         "bleu-by-length": ("BLEU by length of the source", length_caption(report)),
         "attention": ("Where they look", attention_caption(report)),
@@ -82,7 +82,7 @@ def make_page(report: Report, pictures: dict[str, bytes]) -> Page:
         if name in pictures:
             sections.append(Section(title, [Picture(pictures[name], caption, f"{title}: {caption}")]))
     if len(names) > 2:
-        sections.insert(1, Section("Is it luck?", [Table(names, [Group("", _p_rows(report))], P_CAPTION)]))
+        sections.insert(1, Section("Is it luck?", [ReportTable(names, [Group("", _p_rows(report))], P_CAPTION)]))
     if report.notes:
         sections.append(Section("Keep in mind", list(report.notes)))
     return Page(title_of(report), summary(report), sections, facts(report))
@@ -194,14 +194,14 @@ def _groups(report: Report) -> list[Group]:
     return [group for group in groups if group.rows]
 
 
-def _quality(report: Report) -> list[Row]:
+def _quality(report: Report) -> list[ReportRow]:
     rows = [
         _measure(report, "BLEU", lambda e: e.bleu.value, "{:.1f}", +1),
-        Row("95% interval", [f"{e.bleu.low:.1f} to {e.bleu.high:.1f}" for e in report.entries]),
-        Row(
+        ReportRow("95% interval", [f"{e.bleu.low:.1f} to {e.bleu.high:.1f}" for e in report.entries]),
+        ReportRow(
             "difference", [_against(e, "difference", "{:+.1f}") for e in report.entries], f"to {report.entries[0].name}"
         ),
-        Row("p", [_against(e, "p_value", "{:.3f}") for e in report.entries], "that it is luck, paired bootstrap"),
+        ReportRow("p", [_against(e, "p_value", "{:.3f}") for e in report.entries], "that it is luck, paired bootstrap"),
         _measure(report, "chrF", lambda e: e.chrf.value, "{:.1f}", +1),
         _measure(report, "exactly right", lambda e: e.exact, "{:.1f}%", +1),
     ]
@@ -212,7 +212,7 @@ def _against(entry: Entry, value: str, form: str) -> str:
     return "" if entry.against_first is None else form.format(getattr(entry.against_first, value))
 
 
-def _attention(report: Report) -> list[Row]:
+def _attention(report: Report) -> list[ReportRow]:
     """Only for dates; a model without attention says none."""
     if all(entry.alignment is None for entry in report.entries):
         return []
@@ -220,7 +220,7 @@ def _attention(report: Report) -> list[Row]:
     hint = "chosen on validation dates, scored on test dates"
     best = _measure(report, "alignment error, best head", _alignment("best"), "{:.1%}", -1, "none", hint)
     names = [head_name(entry) or "none" for entry in report.entries]
-    return [mean, best, Row("which head", names)]
+    return [mean, best, ReportRow("which head", names)]
 
 
 def _alignment(which: str) -> Value:
@@ -233,40 +233,42 @@ def head_name(entry: Entry) -> str:
     return "" if found is None else f"layer {found.layer}, head {found.head}"
 
 
-def _training(report: Report) -> list[Row]:
-    history: list[Row] = [
-        Row("time", [_of(e, lambda t: duration(t.seconds)) for e in report.entries], "validations included"),
-        Row("steps", [_of(e, lambda t: f"{t.steps:,}") for e in report.entries]),
+def _training(report: Report) -> list[ReportRow]:
+    history: list[ReportRow] = [
+        ReportRow("time", [_of(e, lambda t: duration(t.seconds)) for e in report.entries], "validations included"),
+        ReportRow("steps", [_of(e, lambda t: f"{t.steps:,}") for e in report.entries]),
         _measure(report, "tokens seen", _history("tokens"), "{:,}", 0),
         _measure(report, "tokens a second", _history("tokens_per_second"), "{:,.0f}", +1),
         _measure(report, "validation loss", _validation("loss"), "{:.3f}", -1, hint="of the weights that were kept"),
         _measure(report, "validation BLEU", _validation("bleu"), "{:.1f}", +1, hint="greedy, first sentences"),
-        Row("weights kept", [_of(e, lambda t: t.weights) for e in report.entries]),
+        ReportRow("weights kept", [_of(e, lambda t: t.weights) for e in report.entries]),
     ]
     return [row for row in history if any(row.cells)]
 
 
-def _size_and_speed(report: Report) -> list[Row]:
+def _size_and_speed(report: Report) -> list[ReportRow]:
     kinds, names, tokens = zip(*((entry.kind, entry.name, entry.tokens) for entry in report.entries), strict=True)
     return [
-        *([] if kinds == names else [Row("kind", kinds)]),
-        *([] if len(set(tokens)) == 1 else [Row("tokens", tokens)]),
+        *([] if kinds == names else [ReportRow("kind", kinds)]),
+        *([] if len(set(tokens)) == 1 else [ReportRow("tokens", tokens)]),
         _measure(report, "parameters", lambda e: e.parameters, "{:,}", -1),
         _measure(report, "on disk", lambda e: e.size / 1e6, "{:.1f} MB", -1),
         _measure(report, "sentences a second", lambda e: e.sentences_per_second, "{:,.0f}", +1, hint="of decoding"),
     ]
 
 
-def _measure(report: Report, name: str, value: Value, form: str, better: int, none: str = "", hint: str = "") -> Row:
+def _measure(
+    report: Report, name: str, value: Value, form: str, better: int, none: str = "", hint: str = ""
+) -> ReportRow:
     """A row of one number for each model; the best is marked (`better`: +1 more, -1 less, 0 neither)."""
     values = [value(entry) for entry in report.entries]
     known = [each for each in values if each is not None and math.isfinite(each)]
     cells = [none if each is None else form.format(each) for each in values]
     if not known:
-        return Row(name, [""] * len(cells), hint)
+        return ReportRow(name, [""] * len(cells), hint)
     best = form.format(max(known) if better > 0 else min(known))
     unlike = better and len(set(cells)) > 1
-    return Row(name, cells, hint, frozenset(place for place, cell in enumerate(cells) if unlike and cell == best))
+    return ReportRow(name, cells, hint, frozenset(place for place, cell in enumerate(cells) if unlike and cell == best))
 
 
 def _history(name: str) -> Value:
@@ -281,10 +283,10 @@ def _of(entry: Entry, say: Callable[[Any], str]) -> str:
     return "" if entry.training is None else say(entry.training)
 
 
-def _p_rows(report: Report) -> list[Row]:
-    def row(entry: Entry, values: Sequence[float | None]) -> Row:
+def _p_rows(report: Report) -> list[ReportRow]:
+    def row(entry: Entry, values: Sequence[float | None]) -> ReportRow:
         cells = ["" if value is None else f"{value:.3f}" for value in values]
         low = frozenset(place for place, value in enumerate(values) if value is not None and value < SIGNIFICANT)
-        return Row(entry.name, cells, "", low)
+        return ReportRow(entry.name, cells, "", low)
 
     return [row(entry, values) for entry, values in zip(report.entries, report.p_values, strict=True)]

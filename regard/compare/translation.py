@@ -16,7 +16,7 @@ from regard.data.pairs import Pair, read_pairs
 from regard.decode.config import DecodeConfig
 from regard.errors import Advice, Option
 from regard.evaluate.by_length import Bucket, buckets, join_pairs, score_bucket, source_lengths
-from regard.evaluate.translation import Comparison, Score, Tokenizing, paired_bootstrap, score_translations
+from regard.evaluate.translation import Comparison, CorpusScore, Tokenizing, paired_bootstrap, score_translations
 from regard.look.sentence import SentenceAttention
 from regard.runs import bundle_folder
 from regard.tasks.translate.alignment import AlignmentErrors, alignment_errors
@@ -105,13 +105,13 @@ class Entry:
     parameters: int
     size: int  # bytes of the bundle
     training: History | None
-    bleu: Score
-    chrf: Score
+    bleu: CorpusScore
+    chrf: CorpusScore
     exact: float | None
     decode: DecodeConfig
     sentences_per_second: float
     against_first: Comparison | None  # BLEU against the first model; None for the first itself
-    by_length: tuple[Score, ...]  # BLEU in each bucket of the report
+    by_length: tuple[CorpusScore, ...]  # BLEU in each bucket of the report
     alignment: AlignmentErrors | None
     attention: SentenceAttention
     outputs: tuple[str, ...]
@@ -264,7 +264,7 @@ def _by_length(
     columns: Sequence[Column],
     how: Options,
     options: Options,
-) -> tuple[Score, ...]:
+) -> tuple[CorpusScore, ...]:
     """BLEU in each column; joined inputs are translated here, the others were already."""
     references = [target for _, target in test.pairs]
     scores = []
@@ -289,7 +289,7 @@ def _entry(
     folder: Path,
     translator: Translator,
     found: Evaluation,
-    by_length: tuple[Score, ...],
+    by_length: tuple[CorpusScore, ...],
     alignment: AlignmentErrors | None,
     options: Options,
 ) -> Entry:

@@ -27,7 +27,7 @@ Column = Annotated[str, BeforeValidator(_numbered), Field(min_length=1)]  # a na
 
 
 @dataclass(frozen=True)
-class Generated:
+class GeneratedData:
     """A built-in set that is made as it is needed, as a person names it: builtin/TASK[/MOST][/SPLIT[/LENGTH]].
 
     MOST is how long its texts become; LENGTH how long those of this split are, so that a test may be longer.
@@ -39,7 +39,7 @@ class Generated:
     length: int | None
 
 
-def generated(name: str, most: dict[str, int]) -> Generated:
+def generated(name: str, most: dict[str, int]) -> GeneratedData:
     """Read the name of a generated set. `most` has the length of every task where the name says none."""
     found = _GENERATED.fullmatch(name)
     if found is None or found[1] not in most:
@@ -50,7 +50,9 @@ def generated(name: str, most: dict[str, int]) -> Generated:
             f"write builtin/{task} or builtin/{task}/{most[task]} (how long, at most), and "
             f"for one of train, valid and test builtin/{task}/test or builtin/{task}/test/{2 * most[task]} (how long)",
         )
-    return Generated(found[1], int(found[2] or most[found[1]]), found[3], None if found[4] is None else int(found[4]))
+    return GeneratedData(
+        found[1], int(found[2] or most[found[1]]), found[3], None if found[4] is None else int(found[4])
+    )
 
 
 class PairsConfig(StrictConfig):

@@ -13,7 +13,7 @@ from regard.data import held_out
 from regard.data.builtin import algorithms as addition
 from regard.data.builtin import algorithms as copying
 from regard.data.builtin.dates import as_pairs, date_pairs
-from regard.data.config import Generated, PairsConfig, generated
+from regard.data.config import GeneratedData, PairsConfig, generated
 from regard.data.lines import LONGEST_LINE, Bad, read_lines, suffix_of
 from regard.data.rows import (
     FORMATS,
@@ -171,7 +171,7 @@ def _is_dates(name: str) -> bool:
     return name == BUILTIN or name.startswith(BUILTIN + "/")
 
 
-def _generated(name: str) -> Generated:
+def _generated(name: str) -> GeneratedData:
     if name.split("/")[1] not in MOST:
         raise UsageError(
             f"there are no pairs {name}", f"the built-in ones are {BUILTIN}, {', '.join(map(_full, MOST))}"

@@ -259,7 +259,7 @@ class MinLength:
 
 
 @dataclass(frozen=True)
-class Temperature:
+class TemperatureFilter:
     """Probabilities become p^(1 / temperature), normalised again."""
 
     temperature: float
@@ -328,7 +328,7 @@ def filters_of(
         filters.append(MinLength(torch.tensor(list(ends), device=device), options.min_length))
     filters.extend(constraints)
     if options.sample and options.temperature != 1:
-        filters.append(Temperature(options.temperature))
+        filters.append(TemperatureFilter(options.temperature))
     if options.sample and options.top_k:
         filters.append(TopK(options.top_k))
     if options.sample and options.top_p < 1:

@@ -3,7 +3,7 @@
 from regard.evaluate.alignment import alignment_error_rate, hard_alignment
 from regard.evaluate.translation import (
     Comparison,
-    Score,
+    CorpusScore,
     bleu_tokenizer,
     exact_match,
     paired_bootstrap,
@@ -12,7 +12,7 @@ from regard.evaluate.translation import (
 
 __all__ = [
     "Comparison",
-    "Score",
+    "CorpusScore",
     "alignment_error_rate",
     "bleu_tokenizer",
     "exact_match",

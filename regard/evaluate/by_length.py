@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from regard.errors import UsageError
-from regard.evaluate.translation import Score, check_pairs, score_translations
+from regard.evaluate.translation import CorpusScore, check_pairs, score_translations
 
 MOST = 9  # buckets of even width before small ones are joined to a neighbour
 LEAST = 30  # sentences of a bucket: with fewer, luck decides
@@ -75,7 +75,7 @@ def score_bucket(
     lowercase: bool = False,
     tokenize: str = "13a",
     resamples: int = 1000,
-) -> Score:
+) -> CorpusScore:
     """BLEU of the bucket's sentences, with its 95% interval."""
     check_pairs(outputs, references)
     chosen, right = [outputs[place] for place in bucket.places], [references[place] for place in bucket.places]

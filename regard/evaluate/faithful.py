@@ -33,7 +33,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Score:
+class FaithfulnessScore:
     """The faithfulness of one map over all texts."""
 
     score: Estimate
@@ -41,7 +41,7 @@ class Score:
     hits: float  # how often the most attended word is the best one
 
 
-def score_maps(cases: Sequence[Case]) -> tuple[dict[str, Score], float, float]:
+def score_maps(cases: Sequence[Case]) -> tuple[dict[str, FaithfulnessScore], float, float]:
     """The score of each map, with a 95% interval over texts; the mean fall without a random word and without the best."""
     if not cases:
         raise RegardError("no text has two words or more, so that none can be removed", "give longer texts")
@@ -53,7 +53,7 @@ def score_maps(cases: Sequence[Case]) -> tuple[dict[str, Score], float, float]:
     found = ratios(attended - random[:, None], best - random)
     total = counts.sum()
     scores = {
-        name: Score(estimate, float(attended[:, place].sum() / total), float(hits[:, place].sum() / total))
+        name: FaithfulnessScore(estimate, float(attended[:, place].sum() / total), float(hits[:, place].sum() / total))
         for place, (name, estimate) in enumerate(zip(names, found, strict=True))
     }
     return scores, float(random.sum() / total), float(best.sum() / total)

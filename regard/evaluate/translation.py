@@ -109,7 +109,7 @@ def _installed(name: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Score:
+class CorpusScore:
     """A corpus score on sacreBLEU's scale: 0 to 100, more is better, but TER counts edits and less is better."""
 
     name: str  # "BLEU", "chrF2", "TER"
@@ -131,7 +131,7 @@ def score_translations(
     metrics: Sequence[str] = ("bleu", "chrf", "ter"),
     resamples: int = 1000,
     seed: int = 12345,
-) -> dict[str, Score]:
+) -> dict[str, CorpusScore]:
     """Score detokenised output against one reference a sentence. `resamples=0` leaves the interval out.
 
     `lowercase` is sacreBLEU's `-lc` (the signature then says case:lc), `tokenize` how BLEU cuts words. TER is lower-cased
@@ -157,13 +157,13 @@ def make_metric(name: str, lowercase: bool, tokenize: str = "13a") -> Metric:
 
 def _score(
     name: str, metric: Metric, hypotheses: Sequence[str], references: Sequence[str], resamples: int, seed: int
-) -> Score:
+) -> CorpusScore:
     counts = sentence_counts(metric, hypotheses, references)
     value = low = high = score_of(metric, counts.sum(axis=0))
     if resamples:
         metric.n_bootstrap, metric.seed = resamples, str(seed)  # for the signature
         low, high = interval(resampled_scores(metric, [counts], resamples, seed)[0])
-    return Score(METRICS[name], value, low, high, str(metric.get_signature()))
+    return CorpusScore(METRICS[name], value, low, high, str(metric.get_signature()))
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ THROUGH = "the same, through the encoder (rollout)"
 Maps = dict[str, np.ndarray]  # by name, (T, S): of each prediction, where it looked
 
 
-class Subject(Protocol):
+class FaithfulnessSubject(Protocol):
     """Texts of which words can be removed."""
 
     texts: Texts
@@ -192,7 +192,7 @@ def faithfulness(
     return measure_faithfulness(_subject(predictor, read, reference), progress, cancel)
 
 
-def _subject(predictor: Predictor, read: Texts, reference: bool) -> Subject:
+def _subject(predictor: Predictor, read: Texts, reference: bool) -> FaithfulnessSubject:
     if isinstance(predictor, PairPredictor):
         return TranslationSubject(predictor, read, reference)
     assert isinstance(predictor, LabelPredictor)
@@ -209,7 +209,7 @@ def check_faithful(predictor: Predictor) -> None:
 
 
 def measure_faithfulness(
-    subject: Subject, progress: Progress | None = None, cancel: Cancel | None = None
+    subject: FaithfulnessSubject, progress: Progress | None = None, cancel: Cancel | None = None
 ) -> Faithfulness:
     """Remove every word of every text once."""
     words = [words_in(labels[subject.axis])[0] for labels in subject.texts.labels()]
@@ -229,7 +229,11 @@ def measure_faithfulness(
 
 
 def _cases(
-    subject: Subject, chosen: Sequence[int], words: Sequence[Words], whole: Sequence[np.ndarray], maps: Sequence[Maps]
+    subject: FaithfulnessSubject,
+    chosen: Sequence[int],
+    words: Sequence[Words],
+    whole: Sequence[np.ndarray],
+    maps: Sequence[Maps],
 ) -> list[Case]:
     """Measure some texts: a pass without each of their words, all of them in batches."""
     without = subject.without([(number, word) for number in chosen for word in words[number]])

@@ -73,18 +73,18 @@ def formation_of(
 
 def _of_role(probes: Probes, step: int, text: int, role: str | None) -> tuple[str, dict[str, np.ndarray]]:
     """The role, and its maps (H, T, S) by path."""
-    kept = {name: map.double().numpy() for name, map in probes.maps(step, text).items()}
+    kept = {name: found.double().numpy() for name, found in probes.maps(step, text).items()}
     known = [each for each in ROLES if any(name.startswith(f"{each}/") for name in kept)]
     if role is not None and role not in known:
         raise UsageError(f"no attention of role {role}", f"{nearest(role, known)}; there is {', '.join(known)}")
     role = role or known[0]
-    return role, {name: map for name, map in kept.items() if name.startswith(f"{role}/")}
+    return role, {name: found for name, found in kept.items() if name.startswith(f"{role}/")}
 
 
 def _heads(maps: dict[str, np.ndarray], layers: dict[str, np.ndarray], folder: Path, step: int) -> np.ndarray:
     """All heads of all layers, (K, T, S), as the last step has them."""
-    shapes = {name: map.shape for name, map in layers.items()}
-    if {name: map.shape for name, map in maps.items()} != shapes:
+    shapes = {name: found.shape for name, found in layers.items()}
+    if {name: found.shape for name, found in maps.items()} != shapes:
         raise RegardError(f"{folder}/step-{step}.safetensors is of another model or text than the last step; delete it")
     if len({shape[1:] for shape in shapes.values()}) > 1:
         raise RegardError("the layers of this role look at different lengths; there is no one film of them")

@@ -139,9 +139,10 @@ def _links(texts: Texts, material: Material) -> tuple[list[WordLinks], str]:
         WordLinks(target[0], source[0], aligner.links(source[1], target[1]))
         for source, target in zip(*sides, strict=True)
     ]
+    few = ", too few to be trusted" if aligner.pairs < FEW else ""
     return found, (
         f"the share of target words whose most attended source word is the one that IBM Model 1 links it to "
-        f"(both directions agree; learned from {aligner.pairs:,} pairs{', too few to be trusted' * (aligner.pairs < FEW)})."
+        f"(both directions agree; learned from {aligner.pairs:,} pairs{few})."
     )
 
 

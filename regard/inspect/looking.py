@@ -26,7 +26,7 @@ LETTERS = ("character", "byte")  # kinds of tokens that are shown as they are: t
 
 
 @dataclass(frozen=True)
-class View:
+class AskedView:
     """A choice of what is shown of a text; None leaves it to the model."""
 
     form: str | None = None  # map, grid, lines, words, rollout
@@ -48,17 +48,17 @@ class View:
             raise UsageError(f"--as {self.form} is of all layers and heads; leave out --layer and --head")
 
 
-def look_at(predictor: Predictor, text: str, second: str | None = None, view: View | None = None) -> Shown:
+def look_at(predictor: Predictor, text: str, second: str | None = None, view: AskedView | None = None) -> Shown:
     """Look at one text in the form that the view names, or in what suits the model.
 
     `second` is the translation (None: the model's own), or the other text of a pair.
     """
-    view = view or View()
+    view = view or AskedView()
     if second is not None and predictor.second is None:
         task = predictor.config.task
         raise UsageError(f"--second is for classifiers of pairs, and for translations; this is a model to {task}")
     if isinstance(predictor, LabelPredictor):
-        if view == View(view.form) and view.form in (None, "words"):
+        if view == AskedView(view.form) and view.form in (None, "words"):
             return predictor.look(text, second)
         if view.form is None:
             raise UsageError(
@@ -68,7 +68,7 @@ def look_at(predictor: Predictor, text: str, second: str | None = None, view: Vi
     return shown(predictor.attentions(text, second).of(view.role), view, has_pieces(predictor))
 
 
-def shown(found: SentenceAttention, view: View, pieces: bool) -> Shown:
+def shown(found: SentenceAttention, view: AskedView, pieces: bool) -> Shown:
     """One attention as the view says; `pieces`: its tokens are pieces of words."""
     form, joins = view.form or "map", pieces and not view.pieces
     if form == "words":
@@ -81,11 +81,11 @@ def shown(found: SentenceAttention, view: View, pieces: bool) -> Shown:
     return whole.lines() if form == "lines" and isinstance(whole, AttentionMap) else whole
 
 
-def _words(found: SentenceAttention, view: View, joins: bool) -> RowTexts | WeighedText:
+def _words(found: SentenceAttention, view: AskedView, joins: bool) -> RowTexts | WeighedText:
     """Rows of words, columns of pieces: the text is written from its pieces, and each word of it has one colour."""
-    map = found.map(view.layer, view.head)
-    map = map if view.specials else map.hide()
-    texts = RowTexts(rows_into_words(map) if joins else map, joins)
+    looks = found.map(view.layer, view.head)
+    looks = looks if view.specials else looks.hide()
+    texts = RowTexts(rows_into_words(looks) if joins else looks, joins)
     return texts if view.word is None else texts.row(view.word)
 
 

@@ -85,7 +85,7 @@ def prober(
         )
 
     def probe(model: nn.Module, step: int) -> None:
-        kept = {f"{n}/{name}": map for n, each in enumerate(readings) for name, map in _maps(each).items()}
+        kept = {f"{n}/{name}": looks for n, each in enumerate(readings) for name, looks in _maps(each).items()}
         if not kept:
             return
         if not (place / TEXTS).exists():

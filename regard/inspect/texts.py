@@ -40,7 +40,7 @@ Ids = dict[str, tuple[int, ...]]  # by axis, as in `predictor.Reading`
 Labels = dict[str, tuple[str, ...]]
 
 
-class Batch(Protocol):
+class TextsBatch(Protocol):
     """A batch of any task."""
 
     def to(self, device: torch.device, /) -> Self: ...
@@ -65,7 +65,7 @@ class Texts:
 
     predictor: TextPredictor
     ids: list[Ids]
-    batches: Sequence[tuple[np.ndarray, Batch]]  # the numbers of the texts, and the batch
+    batches: Sequence[tuple[np.ndarray, TextsBatch]]  # the numbers of the texts, and the batch
     name: str = "the given texts"
     raw: Sequence[object] = ()  # the texts as they came, where they came one by one
 
@@ -144,7 +144,7 @@ class TextPredictor(Predictor):
         """The first `count` texts that fit, in batches; a pair or a labelled text fits within `longest` tokens."""
 
     @abstractmethod
-    def predictions(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def predictions(self, batch: TextsBatch) -> tuple[Tensor, Tensor]:
         """One pass: the loss of each prediction (N,), in nats, and the row of the batch that it is of (N,), row by row."""
 
     @abstractmethod

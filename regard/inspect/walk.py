@@ -12,7 +12,7 @@ from __future__ import annotations
 from regard.attention import AttentionCall, MultiHead, Role, Seen
 from regard.attention.soft import SoftAttention
 from regard.errors import UsageError
-from regard.inspect.walk_attention import Choice, heads_walk, soft_walk
+from regard.inspect.walk_attention import WalkChoice, heads_walk, soft_walk
 from regard.look.layers import check_choice
 from regard.look.recorded import NAMES
 from regard.look.walk.steps import About, Walk, capital, quoted_token
@@ -106,12 +106,12 @@ def _call(seen: Seen, reading: Reading, role: str | None, layer: int | None) -> 
     return calls[number]
 
 
-def _choice(seen: Seen, reading: Reading, call: AttentionCall, head: int | None, query: int | str | None) -> Choice:
+def _choice(seen: Seen, reading: Reading, call: AttentionCall, head: int | None, query: int | str | None) -> WalkChoice:
     """The head and the query that a person means."""
     axes = seen.axes(call)
     queries, keys = _labels(reading, axes[0], call.q.size(-2)), _labels(reading, axes[1], call.k.size(-2))
     place = query_place(queries, query)
-    return Choice(call, queries, keys, place, _head(call, place, head), axes[0])
+    return WalkChoice(call, queries, keys, place, _head(call, place, head), axes[0])
 
 
 def _head(call: AttentionCall, place: int, head: int | None) -> int:

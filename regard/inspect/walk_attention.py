@@ -27,10 +27,18 @@ from regard.inspect.walk_pass import (
     to_array,
     watch_pass,
 )
-from regard.look.walk.embedding import Linear, embed, position_step, token_step
-from regard.look.walk.heads import MultiHeadLook, Relative, Rotary, attend_head, join_heads, leave_layer
+from regard.look.walk.embedding import LinearNumbers, embed, position_step, token_step
+from regard.look.walk.heads import MultiHeadLook, RelativeNumbers, RotaryNumbers, attend_head, join_heads, leave_layer
 from regard.look.walk.heads_steps import heads_steps
-from regard.look.walk.soft import Family, Score, SoftLook, Window, attentional_vector, soft_steps, weights_and_context
+from regard.look.walk.soft import (
+    Family,
+    LocalWindow,
+    Score,
+    SoftLook,
+    attentional_vector,
+    soft_steps,
+    weights_and_context,
+)
 from regard.look.walk.steps import Array, Step, compare_step, name_asker
 from regard.predictor import Predictor, Reading
 
@@ -38,7 +46,7 @@ Compared = Mapping[str, tuple[Array, Array]]  # recomputed, and the model's own
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
+class WalkChoice:
     """The query that a walk follows: one row of one head of a recorded attention."""
 
     call: AttentionCall
@@ -57,7 +65,7 @@ class Choice:
 # --- Multi-head attention
 
 
-def heads_walk(reading: Reading, choice: Choice, attention: MultiHead) -> tuple[tuple[Step, ...], dict[str, float]]:
+def heads_walk(reading: Reading, choice: WalkChoice, attention: MultiHead) -> tuple[tuple[Step, ...], dict[str, float]]:
     """The steps of one query of multi-head attention, and how far they are from what the model gave."""
     if attention.kernel is not None and not isinstance(attention.kernel, Sparse):
         raise UsageError(
@@ -95,7 +103,7 @@ def _compare_heads(look: MultiHeadLook, call: AttentionCall, output: Array) -> C
 
 
 def _heads_look(
-    model: nn.Module, choice: Choice, attention: MultiHead, around: Residual | None, watched: WatchedPass
+    model: nn.Module, choice: WalkChoice, attention: MultiHead, around: Residual | None, watched: WatchedPass
 ) -> MultiHeadLook:
     """Everything that the chosen query meets, from the pass and from the weights."""
     x, memory = watched.tensor(attention, 0, "x"), watched.tensor(attention, 1, "memory")
@@ -121,7 +129,7 @@ def _heads_look(
         order="none" if around is None else around.order,
         residual=around is not None and around.residual,
         scale=attention.scale,
-        rotary=None if rotary is None else Rotary(rotary.base, rotary.scale),
+        rotary=None if rotary is None else RotaryNumbers(rotary.base, rotary.scale),
         relative=None if crossed else _relative(attention, watched, len(choice.queries), choice.query),
         allowed=allowed_of(choice.call, choice.query),
         reasons=reasons_of(choice.call, choice.query),
@@ -130,27 +138,29 @@ def _heads_look(
     )
 
 
-def _keys_values(attention: MultiHead) -> tuple[Linear, Linear]:
+def _keys_values(attention: MultiHead) -> tuple[LinearNumbers, LinearNumbers]:
     """The two halves of the layer that makes keys and values at once."""
     both, split = linear_of(attention.key_value), attention.groups * attention.head_width
     if both.bias is None:
-        return Linear(both.weight[:, :split]), Linear(both.weight[:, split:])
-    return Linear(both.weight[:, :split], both.bias[:split]), Linear(both.weight[:, split:], both.bias[split:])
+        return LinearNumbers(both.weight[:, :split]), LinearNumbers(both.weight[:, split:])
+    return LinearNumbers(both.weight[:, :split], both.bias[:split]), LinearNumbers(
+        both.weight[:, split:], both.bias[split:]
+    )
 
 
-def _relative(attention: MultiHead, watched: WatchedPass, count: int, place: int) -> Relative | None:
+def _relative(attention: MultiHead, watched: WatchedPass, count: int, place: int) -> RelativeNumbers | None:
     """Relative positions of one of `count` queries."""
     relative, apart = attention.relative, np.arange(count) - place
     if isinstance(relative, ALiBi):
-        return Relative("alibi", bias=-np.array(relative.slopes)[:, None] * np.abs(apart))
+        return RelativeNumbers("alibi", bias=-np.array(relative.slopes)[:, None] * np.abs(apart))
     if isinstance(relative, T5):
         buckets = [bucket_of(int(each), causal=relative.right == 0) for each in apart]
-        return Relative("t5", bias=to_array(relative.table)[buckets].T)
+        return RelativeNumbers("t5", bias=to_array(relative.table)[buckets].T)
     if isinstance(relative, DistanceTables):
         distances = watched.argument(attention, 3, "distances")
         row = relative.rows(count, count, 0, distances).expand(1, 1, count, count)[0, 0, place].tolist()
         keys, values = to_array(relative.key_table)[row], to_array(relative.value_table)[row]
-        return Relative("shaw" if isinstance(relative, Shaw) else "tree", key_rows=keys, value_rows=values)
+        return RelativeNumbers("shaw" if isinstance(relative, Shaw) else "tree", key_rows=keys, value_rows=values)
     return None
 
 
@@ -202,7 +212,9 @@ def _encoder_blocks(model: nn.Module) -> int:
 # --- A recurrent decoder's attention, and a learned query's
 
 
-def soft_walk(reading: Reading, choice: Choice, attention: SoftAttention) -> tuple[tuple[Step, ...], dict[str, float]]:
+def soft_walk(
+    reading: Reading, choice: WalkChoice, attention: SoftAttention
+) -> tuple[tuple[Step, ...], dict[str, float]]:
     """The steps of one look of a recurrent decoder, and how far they are from what the model gave."""
     call, query = choice.call, choice.query
     look = _soft_look(reading.predictor, choice, attention)
@@ -219,7 +231,7 @@ def soft_walk(reading: Reading, choice: Choice, attention: SoftAttention) -> tup
     return (*soft_steps(look), last), differences
 
 
-def _soft_look(predictor: Predictor, choice: Choice, attention: SoftAttention) -> SoftLook:
+def _soft_look(predictor: Predictor, choice: WalkChoice, attention: SoftAttention) -> SoftLook:
     """Everything that the chosen state meets, from the recorded attention and from the weights."""
     call, query, model = choice.call, choice.query, predictor.model
     score, weights = _score(attention.score)
@@ -262,14 +274,14 @@ def _score(score: nn.Module) -> tuple[Score, dict[str, Array]]:
     return ("dot", {}) if score.scale == 1.0 else ("scaled-dot", {"scale": np.array([score.scale])})
 
 
-def _window(attention: SoftAttention, time: int) -> Window | None:
+def _window(attention: SoftAttention, time: int) -> LocalWindow | None:
     """The window of local attention (Luong et al. 2015, section 3.2); None where all is looked at."""
     place = attention.place
     if isinstance(place, SamePosition):
-        return Window("local-m", place.reach, time)
+        return LocalWindow("local-m", place.reach, time)
     if isinstance(place, PredictedPosition):
         inner, outer = to_array(place.inner.weight).T, to_array(place.outer.weight)[0]
-        return Window("local-p", place.reach, time, inner, outer)
+        return LocalWindow("local-p", place.reach, time, inner, outer)
     return None
 
 

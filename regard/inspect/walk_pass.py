@@ -13,7 +13,7 @@ from regard.attention import AttentionCall
 from regard.attention.masks import Blocks, Both, Causal, Lengths, Mask, Window
 from regard.embed import TokenEmbedding
 from regard.embed.tokens import LearnedPositions, RandomOffset, SinusoidalPositions
-from regard.look.walk.embedding import Embedding, Linear, Norm, sinusoid
+from regard.look.walk.embedding import Embedding, LinearNumbers, Norm, sinusoid
 from regard.look.walk.softmax import LATER
 from regard.look.walk.steps import Array
 from regard.predictor import Reading
@@ -84,10 +84,10 @@ def to_array(x: Tensor) -> Array:
     return found
 
 
-def linear_of(linear: nn.Linear) -> Linear:
+def linear_of(linear: nn.Linear) -> LinearNumbers:
     """A linear layer, its weight turned so that a row times the matrix is the next row."""
     bias: Tensor | None = linear.bias
-    return Linear(to_array(linear.weight).T, None if bias is None else to_array(bias))
+    return LinearNumbers(to_array(linear.weight).T, None if bias is None else to_array(bias))
 
 
 def norm_of(norm: nn.Module | None) -> Norm | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from regard.config import check
 from regard.errors import RegardError
 from regard.files import JSON, read_json, write_json
-from regard.interop.family import MOST_LAYERS, Family, Row, Settings, layer, must_be, row
+from regard.interop.family import MOST_LAYERS, Family, Settings, TensorRow, layer, must_be, row
 from regard.models.config import BertConfig
 from regard.models.configs.attention import ExactConfig
 
@@ -136,7 +136,7 @@ def write(config: BertConfig) -> dict[str, JSON]:
     }
 
 
-def rows(config: BertConfig) -> list[Row]:
+def rows(config: BertConfig) -> list[TensorRow]:
     tokens, embeddings = "encoder.tokens", "bert.embeddings"
     found = [
         row(f"{tokens}.table.weight", TABLE),
@@ -155,7 +155,7 @@ def rows(config: BertConfig) -> list[Row]:
     return found + (layer("follows", "cls.seq_relationship") if config.next_sentence else [])
 
 
-def _block(ours: str, theirs: str) -> list[Row]:
+def _block(ours: str, theirs: str) -> list[TensorRow]:
     look = f"{theirs}.attention.self"
     found = layer(f"{ours}.attention.query", f"{look}.query")
     for kind in ("weight", "bias"):

@@ -87,7 +87,7 @@ def _named(value: object) -> str:
 
 
 @dataclass(frozen=True)
-class Row:
+class TensorRow:
     """Ours, one below another, are theirs, one below another (each transposed first if the row says so).
 
     Theirs are of one shape; ours may differ in height: [query (D, D); key_value (2 D, D)] = [c_attn (D, 3 D)ᵀ].
@@ -98,18 +98,18 @@ class Row:
     transposed: bool = False
 
 
-def row(ours: str | Sequence[str], theirs: str | Sequence[str], *, transposed: bool = False) -> Row:
-    return Row(_names(ours), _names(theirs), transposed)
+def row(ours: str | Sequence[str], theirs: str | Sequence[str], *, transposed: bool = False) -> TensorRow:
+    return TensorRow(_names(ours), _names(theirs), transposed)
 
 
-def layer(ours: str, theirs: str, *, bias: bool = True, transposed: bool = False) -> list[Row]:
+def layer(ours: str, theirs: str, *, bias: bool = True, transposed: bool = False) -> list[TensorRow]:
     """The rows of a linear layer or a norm: its weight, and its bias if it has one."""
     rows = [row(f"{ours}.weight", f"{theirs}.weight", transposed=transposed)]
     return [*rows, row(f"{ours}.bias", f"{theirs}.bias")] if bias else rows
 
 
 def to_ours(
-    rows: Sequence[Row], theirs: Mapping[str, Tensor], shapes: Mapping[str, torch.Size], origin: str
+    rows: Sequence[TensorRow], theirs: Mapping[str, Tensor], shapes: Mapping[str, torch.Size], origin: str
 ) -> dict[str, Tensor]:
     """Their tensors as our parameters of the given shapes; `origin` is named in errors."""
     check_names(rows, theirs, origin)
@@ -121,7 +121,7 @@ def to_ours(
     return ours
 
 
-def to_theirs(rows: Sequence[Row], ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def to_theirs(rows: Sequence[TensorRow], ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Our parameters as their tensors."""
     used = [name for each in rows for name in each.ours]
     assert sorted(used) == sorted(ours), sorted(set(used) ^ set(ours))
@@ -133,7 +133,7 @@ def to_theirs(rows: Sequence[Row], ours: Mapping[str, Tensor]) -> dict[str, Tens
     return theirs
 
 
-def check_names(rows: Sequence[Row], theirs: Iterable[str], origin: str) -> None:
+def check_names(rows: Sequence[TensorRow], theirs: Iterable[str], origin: str) -> None:
     """Their names are those of the table, no more and no fewer."""
     wanted = [name for each in rows for name in each.theirs]
     assert len(wanted) == len(set(wanted))
@@ -145,7 +145,7 @@ def check_names(rows: Sequence[Row], theirs: Iterable[str], origin: str) -> None
 
 
 def _to_ours(
-    each: Row, theirs: Mapping[str, Tensor], shapes: Mapping[str, torch.Size], origin: str
+    each: TensorRow, theirs: Mapping[str, Tensor], shapes: Mapping[str, torch.Size], origin: str
 ) -> dict[str, Tensor]:
     heights = [shapes[name][0] for name in each.ours]
     wanted = torch.Size((sum(heights), *shapes[each.ours[0]][1:]))
@@ -191,7 +191,7 @@ class Family:
     copies: Callable[[Any], dict[str, str]]  # what may be saved twice: a name, and the name it must be equal to
     read: Callable[[Settings, Collection[str]], Any]  # config.json and the names of tensors -> our configuration
     write: Callable[[Any], dict[str, JSON]]  # our configuration -> config.json
-    rows: Callable[[Any], list[Row]]
+    rows: Callable[[Any], list[TensorRow]]
 
     def full_names(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """The tensors under the names that the table has: with prefix, and without buffers."""
@@ -252,7 +252,7 @@ def _without_copies(tensors: dict[str, Tensor], copies: dict[str, str], origin: 
     return {name: tensor for name, tensor in tensors.items() if name not in copies or copies[name] not in tensors}
 
 
-def _fill(model: nn.Module, rows: list[Row], tensors: dict[str, Tensor], origin: str) -> None:
+def _fill(model: nn.Module, rows: list[TensorRow], tensors: dict[str, Tensor], origin: str) -> None:
     for name, tensor in tensors.items():
         if tensor.dtype not in FLOATS:
             raise RegardError(

@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from regard.config import check
 from regard.files import JSON
-from regard.interop.family import MOST_LAYERS, Family, Row, Settings, layer, must_be, row
+from regard.interop.family import MOST_LAYERS, Family, Settings, TensorRow, layer, must_be, row
 from regard.models.config import GPT2Config, GPT3Config
 from regard.models.configs.attention import ExactConfig
 
@@ -61,7 +61,7 @@ def write(config: GPT2Config | GPT3Config) -> dict[str, JSON]:
     }
 
 
-def rows(config: GPT2Config | GPT3Config) -> list[Row]:
+def rows(config: GPT2Config | GPT3Config) -> list[TensorRow]:
     found = [row("tokens.table.weight", TABLE), row("tokens.positions.table", "transformer.wpe.weight")]
     for number in range(config.layers):
         found += _block(f"blocks.{number}", f"transformer.h.{number}")
@@ -69,7 +69,7 @@ def rows(config: GPT2Config | GPT3Config) -> list[Row]:
     return found if config.tied else [*found, row("output.weight", "lm_head.weight")]
 
 
-def _block(ours: str, theirs: str) -> list[Row]:
+def _block(ours: str, theirs: str) -> list[TensorRow]:
     query, key_value = f"{ours}.attention.query", f"{ours}.attention.key_value"
     return [
         *layer(f"{ours}.around_attention.norm", f"{theirs}.ln_1"),

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from regard.config import check
 from regard.errors import RegardError
 from regard.files import JSON
-from regard.interop.family import MOST_LAYERS, Family, Row, Settings, layer, must_be, row
+from regard.interop.family import MOST_LAYERS, Family, Settings, TensorRow, layer, must_be, row
 from regard.models.config import LlamaConfig
 from regard.models.configs.attention import ExactConfig
 
@@ -63,7 +63,7 @@ def write(config: LlamaConfig) -> dict[str, JSON]:
     }
 
 
-def rows(config: LlamaConfig) -> list[Row]:
+def rows(config: LlamaConfig) -> list[TensorRow]:
     found = [row("tokens.table.weight", TABLE)]
     for number in range(config.layers):
         found += _block(f"blocks.{number}", f"model.layers.{number}", config.bias)
@@ -71,7 +71,7 @@ def rows(config: LlamaConfig) -> list[Row]:
     return found if config.tied else [*found, row("output.weight", "lm_head.weight")]
 
 
-def _block(ours: str, theirs: str, bias: bool) -> list[Row]:
+def _block(ours: str, theirs: str, bias: bool) -> list[TensorRow]:
     attention, mlp = f"{theirs}.self_attn", f"{theirs}.mlp"
     found = [
         *layer(f"{ours}.around_attention.norm", f"{theirs}.input_layernorm", bias=False),

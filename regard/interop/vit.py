@@ -15,7 +15,7 @@ from regard.config import check
 from regard.data.pictures.config import PictureFormat
 from regard.errors import RegardError
 from regard.files import JSON, read_json, write_json
-from regard.interop.family import MOST_LAYERS, Row, Settings, check_names, layer, must_be, row, to_ours, to_theirs
+from regard.interop.family import MOST_LAYERS, Settings, TensorRow, check_names, layer, must_be, row, to_ours, to_theirs
 from regard.interop.weights import SINGLE, read_weights
 from regard.models.configs.attention import ExactConfig
 from regard.models.configs.pictures import ViTConfig
@@ -243,7 +243,7 @@ def read_labels(settings: Settings) -> tuple[str, ...]:
     return tuple(str(names[str(number)]) for number in range(len(names)))
 
 
-def rows(config: ViTConfig) -> list[Row]:
+def rows(config: ViTConfig) -> list[TensorRow]:
     embeddings = "vit.embeddings"
     found = [
         row("encoder.class_token", f"{embeddings}.cls_token"),
@@ -255,7 +255,7 @@ def rows(config: ViTConfig) -> list[Row]:
     return [*found, *layer("encoder.norm", "vit.layernorm"), *layer("head", "classifier")]
 
 
-def _block(ours: str, theirs: str) -> list[Row]:
+def _block(ours: str, theirs: str) -> list[TensorRow]:
     look = f"{theirs}.attention.attention"
     found = layer(f"{ours}.attention.query", f"{look}.query")
     for kind in ("weight", "bias"):

@@ -59,7 +59,7 @@ class Costs:
 
 
 @dataclass(frozen=True)
-class Panel:
+class MapPanel:
     """One model: its name, and its map, or None if it has no attention."""
 
     name: str

@@ -30,7 +30,7 @@ FAINTEST = 1 / 20  # of the top of the scale: what is fainter can hardly be seen
 MOST = 4000  # lines: more are only ink
 
 
-class Line(NamedTuple):
+class WordLine(NamedTuple):
     """One line of the picture."""
 
     head: int
@@ -95,11 +95,11 @@ class Lines(Shown):
         return float(f"{max(self.top * FAINTEST, least):.3g}")
 
     @cached_property
-    def drawn(self) -> tuple[Line, ...]:
+    def drawn(self) -> tuple[WordLine, ...]:
         """Every line, the faintest first, so that the strongest lie on top."""
         with np.errstate(invalid="ignore"):
             places = np.argwhere((self.weights >= self.threshold) & (self.weights > 0))  # False for NaN
-        found = [Line(int(h), int(t), int(s), float(self.weights[h, t, s])) for h, t, s in places]
+        found = [WordLine(int(h), int(t), int(s), float(self.weights[h, t, s])) for h, t, s in places]
         return tuple(sorted(found, key=lambda line: line.weight))
 
     @cached_property

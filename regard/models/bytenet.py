@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from regard.attention import Lengths
-from regard.blocks.convolution import CausalConvolution, CentredConvolution, ConvolutionBlock, NormReLU, Past
+from regard.blocks.convolution import CausalConvolution, CentredConvolution, ConvolutionBlock, ConvolutionPast, NormReLU
 from regard.embed import TokenEmbedding, positions
 from regard.models.config import ByteNetConfig
 from regard.models.encoder_decoder import EncoderDecoder, Memory, rows_of_parents, rows_of_sources
@@ -31,7 +31,7 @@ class ByteNetState:
     """Between two steps of decoding: of each source what it says at each position, of each hypothesis its past."""
 
     said: Tensor  # (B, |t̂|, channels)
-    pasts: list[Past]  # of each block
+    pasts: list[ConvolutionPast]  # of each block
     read: int = 0
     hypotheses: int = 1  # of each source: W
 

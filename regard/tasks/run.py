@@ -23,7 +23,7 @@ from regard.tasks.trained import load_model
 from regard.training.events import Note, OnEvent, Prepared
 from regard.training.history import RunLog
 from regard.training.loop import Outcome, train
-from regard.training.show import Both, Show
+from regard.training.show import BothListeners, Show
 from regard.training.state import has_checkpoint
 
 DATA = ("train", "valid", "test")  # the keys of a data table that name files
@@ -161,7 +161,7 @@ def _made_otherwise(before: object, config: RunConfig, device: str) -> str:
 
 def _listeners(show: Show | None, on_event: OnEvent | None) -> Show:
     show = show or Show()
-    return show if on_event is None else Both(show, on_event)
+    return show if on_event is None else BothListeners(show, on_event)
 
 
 def _run(

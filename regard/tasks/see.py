@@ -35,22 +35,22 @@ def as_list(pictures: Picture | Pictures) -> tuple[list[Picture], bool]:
     return [pictures], False
 
 
-def see(picture: Picture, format: PictureFormat) -> SeenPicture:
+def see(picture: Picture, picture_format: PictureFormat) -> SeenPicture:
     """Read a picture and make it fit."""
     if isinstance(picture, np.ndarray):
         name, pixels = "picture", picture if picture.ndim == 3 else picture[..., None]
     else:
         name, pixels = str(picture), read_picture(Path(picture))
-    if format.channels == 1 and pixels.shape[-1] == 3:
+    if picture_format.channels == 1 and pixels.shape[-1] == 3:
         grey = pixels @ np.array([0.299, 0.587, 0.114])  # ITU-R 601-2, as Pillow has it
         pixels = np.clip(np.rint(grey), 0, 255).astype(np.uint8)[..., None]
-    elif format.channels == 3 and pixels.shape[-1] == 1:
+    elif picture_format.channels == 3 and pixels.shape[-1] == 1:
         pixels = pixels.repeat(3, axis=-1)
     original = pixels.repeat(3, axis=-1) if pixels.shape[-1] == 1 else pixels
-    return SeenPicture(name, original, fit_picture(pixels, format), fitted(pixels.shape[:2], format))
+    return SeenPicture(name, original, fit_picture(pixels, picture_format), fitted(pixels.shape[:2], picture_format))
 
 
-def as_pixels(pictures: Sequence[SeenPicture], format: PictureFormat, device: torch.device) -> Tensor:
+def as_pixels(pictures: Sequence[SeenPicture], picture_format: PictureFormat, device: torch.device) -> Tensor:
     """Fitted pictures, normalised as the model was trained: (B, channels, size, size)."""
     shown = np.stack([picture.shown for picture in pictures])
-    return normalise(torch.from_numpy(shown).permute(0, 3, 1, 2), format).to(device)
+    return normalise(torch.from_numpy(shown).permute(0, 3, 1, 2), picture_format).to(device)

@@ -57,7 +57,7 @@ class RunLog:
 
 
 @dataclass(frozen=True)
-class Look:
+class ValidationPoint:
     """One validation."""
 
     step: int
@@ -76,7 +76,7 @@ class History:
     reason: str  # why it ended: "steps", "time", "patience"; empty if it has not
     weights: str  # which of its weights are kept as the best
     validation: dict[str, float]  # their metrics
-    looks: tuple[Look, ...]
+    looks: tuple[ValidationPoint, ...]
 
     @property
     def tokens_per_second(self) -> float:
@@ -101,14 +101,14 @@ def read_history(folder: Path) -> History | None:
     )
 
 
-def _looks(folder: Path) -> list[Look]:
+def _looks(folder: Path) -> list[ValidationPoint]:
     """The validations of the log; the clock has a row for each of their steps, but for the last."""
     clock = [(0, 0.0), *((row["step"], row["seconds"]) for row in _rows(folder / CLOCK))]
     found = []
     for row in _rows(folder / LOG):
         if row.get("kind") == "valid":
             metrics = {name: value for name, value in row.items() if isinstance(value, float)}
-            found.append(Look(row["step"], _seconds(row["step"], clock), metrics))
+            found.append(ValidationPoint(row["step"], _seconds(row["step"], clock), metrics))
     return found
 
 

@@ -35,7 +35,7 @@ from regard.training.state import (
     weights_in_place,
 )
 from regard.training.stopwatch import Stopwatch, peak_memory
-from regard.training.validation import Choice, Validation, choose
+from regard.training.validation import Selection, Validation, choose
 
 Number = TypeVar("Number", int, float)
 COUNT = "count."  # before the name of a part of the loss: over how many items its sum goes
@@ -249,7 +249,7 @@ class Trainer:
         self.log.write({"kind": "valid", "step": progress.step, **found.metrics, **_choice_row(choice)})
         self.emit_validation(f"step {progress.step}", found, choice)
 
-    def emit_validation(self, weights: str, found: Validation, choice: Choice) -> None:
+    def emit_validation(self, weights: str, found: Validation, choice: Selection) -> None:
         best, spent = (choice.better, choice.by, choice.why), self.spent()
         self.emit(Validated(self.progress.step, weights, found.metrics, tuple(found.samples), *best, spent))
         self.watch.pause(spent, self.progress.tokens)
@@ -362,7 +362,7 @@ def _means(interval: Mapping[str, float]) -> dict[str, float]:
     return {name: interval[name] / count for name, count in counts.items()}
 
 
-def _choice_row(choice: Choice) -> dict[str, object]:
+def _choice_row(choice: Selection) -> dict[str, object]:
     """A choice as columns of the log: whether these weights are the best so far, and by which metric."""
     return {"best": choice.better, "by": choice.by, **({"why": choice.why} if choice.why else {})}
 

@@ -87,7 +87,7 @@ class Show:
         return None
 
 
-class Both(Show):
+class BothListeners(Show):
     """A show, and someone else who listens, who hears of each event after it is shown."""
 
     def __init__(self, show: Show, emit: OnEvent) -> None:
@@ -132,7 +132,7 @@ class Activity:
         return f"{self.what}: {self.done:,} of {self.total:,} · {rate:,.0f}/s · {left} left"
 
 
-class Lines(Show):
+class PlainLines(Show):
     """One line for each event that matters: for logs and pipes. A thread speaks up when nothing was said for long."""
 
     def __init__(self, console: Console) -> None:
@@ -214,7 +214,7 @@ class Lines(Show):
                 self.note(self.activity.line())
 
 
-class LiveTable(Lines):
+class LiveTable(PlainLines):
     """A live table: one row for each validation, the present state and time left below it."""
 
     def __init__(self, console: Console) -> None:
@@ -344,4 +344,4 @@ def wrapped(text: str, width: int) -> list[str]:
 def make_show(console: Console | None = None) -> Show:
     """A live table on a terminal, lines elsewhere."""
     console = console or Console(stderr=True)
-    return LiveTable(console) if console.is_terminal else Lines(console)
+    return LiveTable(console) if console.is_terminal else PlainLines(console)

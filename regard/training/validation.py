@@ -26,7 +26,7 @@ class Validation:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Selection:
     """Whether a validation is better than the best so far, the metric that decided, and why it was not the one asked for."""
 
     better: bool
@@ -34,22 +34,22 @@ class Choice:
     why: str = ""
 
 
-def choose(found: Validation, best: Mapping[str, float], select: str) -> Choice:
+def choose(found: Validation, best: Mapping[str, float], select: str) -> Selection:
     """Whether `found` is better than the metrics of the best so far, by `select` or, where that says nothing, by the loss."""
     if not best:
-        return Choice(True, select)
+        return Selection(True, select)
     value, before = found.metrics[select], best[select]
     if not math.isfinite(value) or not math.isfinite(before):  # what is not a number is worse than any
-        return Choice(math.isfinite(value), select)
+        return Selection(math.isfinite(value), select)
     floor, error = FLOORS.get(select, -math.inf), found.errors.get(select, 0.0)
     sign = -1 if select in LOWER_IS_BETTER else 1
     gain = sign * (max(value, floor) - max(before, floor))
     if select == "loss" or abs(gain) > error:
-        return Choice(gain > 0, select)
+        return Selection(gain > 0, select)
     why = f"{select} differs by less than its standard error of {error:.2g}" if error else f"{select} is equal"
     if max(value, before) < floor:
         why = f"{select} counts from {floor:g} on"
-    return Choice(_less(found.metrics["loss"], best["loss"]), "loss", why)
+    return Selection(_less(found.metrics["loss"], best["loss"]), "loss", why)
 
 
 def _less(loss: float, than: float) -> bool:

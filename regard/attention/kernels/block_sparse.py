@@ -29,7 +29,7 @@ class Span:
 
     first: int
     last: int
-    parts: tuple[Part, ...]
+    parts: tuple[PatternPart, ...]
     places: int
     length: int
     margin: int
@@ -63,12 +63,12 @@ class Span:
         for part, piece in self._split(weights):
             part.spread(piece, x, d, self)
 
-    def _split(self, weights: Tensor) -> Iterator[tuple[Part, Tensor]]:
+    def _split(self, weights: Tensor) -> Iterator[tuple[PatternPart, Tensor]]:
         widths = [part.width(self) for part in self.parts]
         return zip(self.parts, weights.split(widths, dim=1), strict=True)
 
 
-class Part(ABC):
+class PatternPart(ABC):
     """A regular set of pairs: each query of a span has K keys. x are vectors of the span's M queries, (M, E).
 
     y and d are the keys' side of the whole row, with what is empty before and behind: (.., E).
@@ -99,11 +99,11 @@ class Part(ABC):
 class Layout:
     """The parts of one attention, and how sequences are laid out for them."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[PatternPart, ...]
     block: int  # spans are whole blocks
     before: int = 0  # empty positions before the first key
     behind: int = 0  # and behind the last
-    everything: tuple[Part, ...] = ()  # what the first `whole` queries have instead
+    everything: tuple[PatternPart, ...] = ()  # what the first `whole` queries have instead
     whole: int = 0
 
     def filled(self, places: int) -> int:

@@ -90,7 +90,7 @@ def usual_count(width: int) -> int:
 CAUSAL_CHUNK = 128  # positions at once; twice as many make twice the products inside a chunk
 
 
-class Seen(NamedTuple):
+class FeatureView(NamedTuple):
     """The outputs of one chunk of queries, which see the chunk and its past."""
 
     start: int
@@ -104,13 +104,15 @@ def attend_before(q: Tensor, k: Tensor, v: Tensor, features: Features, hidden: T
     return _Before.apply(q, k, v, features, hidden)
 
 
-def go_on(q: Tensor, k: Tensor, v: Tensor, features: Features, past: Past) -> tuple[Tensor, Past]:
+def go_on(q: Tensor, k: Tensor, v: Tensor, features: Features, past: FeatureSums) -> tuple[Tensor, FeatureSums]:
     """Attend from the next positions (N, T, E) to the past and to each other; return also the past after them."""
     chunks = _chunks(q, k, with_ones(v), features, None, past)
     return torch.cat([divide(each.out)[0] for each in chunks], dim=1), chunks[-1].joined.after
 
 
-def _chunks(q: Tensor, k: Tensor, v: Tensor, features: Features, hidden: Tensor | None, past: Past) -> list[Seen]:
+def _chunks(
+    q: Tensor, k: Tensor, v: Tensor, features: Features, hidden: Tensor | None, past: FeatureSums
+) -> list[FeatureView]:
     ahead, chunks = spans(k.size(1), CAUSAL_CHUNK)[::-1], []
     while ahead:
         start, end = ahead.pop()
@@ -125,14 +127,14 @@ def _chunks(q: Tensor, k: Tensor, v: Tensor, features: Features, hidden: Tensor 
     return chunks
 
 
-def _see(start: int, log_q: Tensor, log_k: Tensor, v: Tensor, past: Past) -> Seen:
+def _see(start: int, log_q: Tensor, log_k: Tensor, v: Tensor, past: FeatureSums) -> FeatureView:
     joined = join(log_k, v, past)
     q = raise_queries(log_q, joined.after.top)
     weights = torch.bmm(q, joined.k.mT).tril_()  # (N, C, C)
-    return Seen(start, q, joined, torch.bmm(q, joined.before).baddbmm_(weights, v))
+    return FeatureView(start, q, joined, torch.bmm(q, joined.before).baddbmm_(weights, v))
 
 
-def _lost(seen: Seen) -> bool:
+def _lost(seen: FeatureView) -> bool:
     """Whether a query that sees keys has a denominator too small to be exact."""
     vanishing = seen.out[..., -1].amin(dim=1) < torch.finfo(seen.out.dtype).tiny ** 0.5  # (N,)
     return bool((vanishing & (seen.joined.after.top.amax(dim=(1, 2)) > FLOOR)).any())
@@ -141,7 +143,7 @@ def _lost(seen: Seen) -> bool:
 class _Before(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, features: Features, hidden: Tensor | None) -> Tensor:
-        past, v = Past.empty(len(k), features.count(k.size(-1)), v.size(-1), v), with_ones(v)
+        past, v = FeatureSums.empty(len(k), features.count(k.size(-1)), v.size(-1), v), with_ones(v)
         chunks = _chunks(q, k, v, features, hidden, past)
         out, whole = divide(torch.cat([each.out for each in chunks], dim=1))
         ctx.features, ctx.starts = features, [each.start for each in chunks]
@@ -175,14 +177,14 @@ CHUNK = 512  # positions at once: what they need stays in a CPU's cache, and few
 FLOOR = -1e30  # c before any key: its exponential is zero, and the difference of two is no NaN
 
 
-class Past(NamedTuple):
+class FeatureSums(NamedTuple):
     """All that queries need of the keys and values that were read."""
 
     top: Tensor  # (N, 1, M): c
     sums: Tensor  # (N, M, E + 1): S and z, in units of exp c
 
     @classmethod
-    def empty(cls, rows: int, features: int, width: int, like: Tensor) -> Past:
+    def empty(cls, rows: int, features: int, width: int, like: Tensor) -> FeatureSums:
         return cls(like.new_full((rows, 1, features), FLOOR), like.new_zeros(rows, features, width + 1))
 
 
@@ -192,7 +194,7 @@ class Joined(NamedTuple):
     k: Tensor  # (N, C, M): their features, in units of the new c
     shrunk: Tensor  # (N, M, 1): from the old unit to the new one
     before: Tensor  # (N, M, E + 1): the sums without them, in the new unit
-    after: Past
+    after: FeatureSums
 
 
 def attend_all(q: Tensor, k: Tensor, v: Tensor, features: Features, hidden: Tensor | None = None) -> Tensor:
@@ -203,7 +205,7 @@ def attend_all(q: Tensor, k: Tensor, v: Tensor, features: Features, hidden: Tens
 class _All(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, features: Features, hidden: Tensor | None) -> Tensor:
-        past, joined = Past.empty(len(k), features.count(k.size(-1)), v.size(-1), v), []
+        past, joined = FeatureSums.empty(len(k), features.count(k.size(-1)), v.size(-1), v), []
         v = with_ones(v)
         for start, end in spans(k.size(1)):
             joined.append(join(key_logs(k, features, hidden, start, end), v[:, start:end], past))
@@ -251,12 +253,12 @@ def key_logs(k: Tensor, features: Features, hidden: Tensor | None, start: int, e
     return logs if hidden is None else logs.masked_fill_(hidden[:, start:end], -math.inf)
 
 
-def join(log_k: Tensor, v: Tensor, past: Past) -> Joined:
+def join(log_k: Tensor, v: Tensor, past: FeatureSums) -> Joined:
     """Keys, by the logarithms of their features (N, C, M), and values (N, C, E + 1) join the past; `log_k` is consumed."""
     top = torch.maximum(past.top, log_k.amax(dim=1, keepdim=True))
     shrunk = (past.top - top).exp_().mT
     k, before = log_k.sub_(top).exp_(), past.sums * shrunk
-    return Joined(k, shrunk, before, Past(top, torch.baddbmm(before, k.mT, v)))
+    return Joined(k, shrunk, before, FeatureSums(top, torch.baddbmm(before, k.mT, v)))
 
 
 def raise_queries(logs: Tensor, top: Tensor) -> Tensor:

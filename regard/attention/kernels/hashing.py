@@ -6,7 +6,7 @@ alike fall into the same bucket.
 Where n is large, two smaller hashes side by side number the buckets, so that a hash costs √n products and not n. Rotations
 are a pure function of integers.
 
-Attention within buckets is fast along a `Line`, where positions are sorted by bucket: what a position may see lies beside
+Attention within buckets is fast along a `HashLine`, where positions are sorted by bucket: what a position may see lies beside
 it, so that tiles of the line and their neighbours are all that is multiplied.
 """
 
@@ -68,7 +68,7 @@ def ranks_of(buckets: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Line:
+class HashLine:
     """All M = B · H · T positions in one line: row after row, in a row bucket after bucket, in a bucket in their order."""
 
     places: Tensor  # (M,) which position stands in each slot
@@ -77,7 +77,7 @@ class Line:
     last: Tensor  # (M,) and the last one, which may be itself
 
 
-def line_of(buckets: Tensor, count: int, chunk: int, causal: bool) -> Line:
+def line_of(buckets: Tensor, count: int, chunk: int, causal: bool) -> HashLine:
     """The line of one round. A slot sees those of its bucket that are fewer than `chunk` away; `count` bounds buckets.
 
     buckets (B, H, T).
@@ -93,7 +93,7 @@ def line_of(buckets: Tensor, count: int, chunk: int, causal: bool) -> Line:
     ends = sizes.cumsum(0)
     first = torch.maximum((ends - sizes)[bucket], here - (chunk - 1))
     last = here if causal else torch.minimum(ends[bucket] - 1, here + (chunk - 1))
-    return Line(places, slots, first, last)
+    return HashLine(places, slots, first, last)
 
 
 def attend_in_buckets(q: Tensor, k: Tensor, v: Tensor, buckets: Tensor, count: int, chunk: int, causal: bool) -> Tensor:
@@ -113,7 +113,7 @@ class _SortedAttention(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, lines: list[Line], tile: int, causal: bool) -> Tensor:
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, lines: list[HashLine], tile: int, causal: bool) -> Tensor:
         flat = [x.reshape(-1, x.size(-1)) for x in (q, k, v)]  # (M, E)
         tiles = [_Tiles(line, lines[:number], tile, causal) for number, line in enumerate(lines)]
         found = [each.look(*flat) for each in tiles]
@@ -145,7 +145,7 @@ class _SortedAttention(torch.autograd.Function):
 class _Tiles:
     """One round's line, cut into n tiles of L slots; a tile sees itself, the one before, and if not causal the next."""
 
-    def __init__(self, line: Line, earlier: list[Line], tile: int, causal: bool) -> None:
+    def __init__(self, line: HashLine, earlier: list[HashLine], tile: int, causal: bool) -> None:
         self.line, self.earlier, self.tile, self.causal = line, earlier, tile, causal
         self.count, self.parts = -(-len(line.places) // tile), 2 if causal else 3
         behind = self.count * tile - len(line.places)

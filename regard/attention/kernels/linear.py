@@ -13,7 +13,7 @@ from regard.attention.kernels.features import (
     Elu,
     Exponentials,
     Features,
-    Past,
+    FeatureSums,
     attend_all,
     attend_before,
     directions,
@@ -29,7 +29,7 @@ from regard.noise import step_of_training
 class FeatureState:
     """Sums over all that was read: as large after a thousand positions as after one."""
 
-    top: Tensor  # (N, H, 1, M): see `Past`
+    top: Tensor  # (N, H, 1, M): see `FeatureSums`
     sums: Tensor  # (N, H, M, E + 1)
     filled: int = 0
 
@@ -70,14 +70,14 @@ class ByFeatures(Kernel):
         if not self.causal:
             self.refuse("go on token by token when it looks to both sides")
         like, heads, width = _wide(like), self.placement.heads, self.placement.head_width
-        past = Past.empty(rows * heads, self.features(like).count(width), width, like)
+        past = FeatureSums.empty(rows * heads, self.features(like).count(width), width, like)
         return FeatureState(*(part.unflatten(0, (rows, heads)) for part in past))
 
     def step(self, q: Tensor, k: Tensor, v: Tensor, state: FeatureState) -> Tensor:
         return self.read(q, k, v, state)
 
     def read(self, q: Tensor, k: Tensor, v: Tensor, state: FeatureState) -> Tensor:
-        past = Past(state.top.flatten(0, 1), state.sums.flatten(0, 1))
+        past = FeatureSums(state.top.flatten(0, 1), state.sums.flatten(0, 1))
         with torch.autocast(q.device.type, enabled=False):
             out, past = go_on(_flat(q), _flat(k), _flat(v), self.features(_wide(q)), past)
         state.top, state.sums = (part.unflatten(0, q.shape[:2]) for part in past)

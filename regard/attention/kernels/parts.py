@@ -7,10 +7,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from regard.attention.kernels.block_sparse import NEVER, Part, Span, never
+from regard.attention.kernels.block_sparse import NEVER, PatternPart, Span, never
 
 
-class Near(Part):
+class Near(PatternPart):
     """Blocks of queries, each with the keys around it: `left` before its block, the block itself, `right` behind.
 
     `band` (block, K) is True where a pair may be seen (None: all). Keys before `first` belong to another part.
@@ -53,7 +53,7 @@ class Near(Part):
         return y[start:end].unfold(0, width or self.keys, self.block)
 
 
-class First(Part):
+class First(PatternPart):
     """Every query, with the first `count` keys (0: with all)."""
 
     def __init__(self, count: int = 0) -> None:
@@ -78,7 +78,7 @@ class First(Part):
         return y[span.keys][: self.width(span)]
 
 
-class Drawn(Part):
+class Drawn(PatternPart):
     """Blocks of queries, each with the blocks of keys that `table(length)` (blocks, count) names; -1 is none."""
 
     def __init__(self, block: int, count: int, table: Callable[[int], Tensor]) -> None:
@@ -120,7 +120,7 @@ class Drawn(Part):
         return chosen.view(-1, self.width(span), y.size(1))  # (m, K, E)
 
 
-class Columns(Part):
+class KeyColumns(PatternPart):
     """Every query, with the keys at whole strides from it, itself not counted (causal: those before it)."""
 
     def __init__(self, stride: int, causal: bool) -> None:
@@ -155,7 +155,7 @@ class Columns(Part):
         return self._turned(y[span.keys][: self.width(span) * self.stride])  # (stride, K, E)
 
 
-class Summaries(Part):
+class Summaries(PatternPart):
     """Every query, with the last `count` keys of every other block (causal: of every block before its own)."""
 
     def __init__(self, block: int, count: int, causal: bool) -> None:

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from regard.attention.attend import attend, attention_weights
 from regard.attention.cache import StepCache
-from regard.attention.kernels.block_sparse import Layout, Part, attend_parts
+from regard.attention.kernels.block_sparse import Layout, PatternPart, attend_parts
 from regard.attention.kernels.kernel import Kernel, Placement, Support
-from regard.attention.kernels.parts import Columns, Drawn, First, Near, Summaries
+from regard.attention.kernels.parts import Drawn, First, KeyColumns, Near, Summaries
 from regard.attention.masks import Dense, Lengths, Mask, Window
 from regard.errors import UsageError
 
@@ -164,7 +164,7 @@ class Strided(Sparse):
         queries, keys = torch.arange(block)[:, None], torch.arange(-left, block + right)
         near = queries // self.stride == keys // self.stride if self.fixed else (queries - keys).abs() < self.stride
         band = (near & (keys <= queries) if self.causal else near).to(like.device)  # (block, K)
-        far: Part = Columns(self.stride, self.causal)
+        far: PatternPart = KeyColumns(self.stride, self.causal)
         if self.fixed:
             far = Summaries(self.stride, self.summary, self.causal)
         return Layout((Near(block, left, right, band), far), block, left, right)
@@ -222,7 +222,7 @@ class BigBird(Sparse):
 
     def layout(self, like: Tensor) -> Layout:
         margin, whole = self.sides * self.block, self.globals * self.block
-        parts: list[Part] = [Near(self.block, margin, margin, first=whole)]
+        parts: list[PatternPart] = [Near(self.block, margin, margin, first=whole)]
         if self.globals:
             parts.append(First(whole))
         if self.random:

@@ -25,7 +25,7 @@ Rows = Sequence[int] | np.ndarray
 Key = tuple[int, int, int]  # seed, epoch, index
 
 
-class Source(Protocol):
+class PictureSource(Protocol):
     """Where pictures come from: bytes (n, size, size, channels), or features (n, P, K) of any float type."""
 
     def __len__(self) -> int: ...
@@ -54,7 +54,7 @@ class PictureBatches:
 
     def __init__(
         self,
-        store: Source,
+        store: PictureSource,
         labels: np.ndarray,
         rows: np.ndarray,
         picture_format: PictureFormat,
@@ -107,7 +107,7 @@ class TextsOnPictures:
 
     def __init__(
         self,
-        source: Source | np.ndarray,
+        source: PictureSource | np.ndarray,
         rows: np.ndarray,
         texts: Sequence[np.ndarray],
         picture_format: PictureFormat,
@@ -120,7 +120,7 @@ class TextsOnPictures:
     ) -> None:
         if len(texts) != len(rows):
             raise RegardError(f"{len(texts)} texts and {len(rows)} pictures", "each text has one picture")
-        self.source: Source = ArraySource(source) if isinstance(source, np.ndarray) else source
+        self.source: PictureSource = ArraySource(source) if isinstance(source, np.ndarray) else source
         self.rows, self.texts = _checked(rows, len(self.source)), list(texts)
         self.format, self.batch, self.seed, self.pad, self.by_length = picture_format, batch, seed, pad, by_length
         self.augment = self._allowed(augment)
@@ -180,7 +180,7 @@ class AnswerBatches(TextsOnPictures):
 
     def __init__(
         self,
-        source: Source | np.ndarray,
+        source: PictureSource | np.ndarray,
         rows: np.ndarray,
         questions: Sequence[np.ndarray],
         labels: np.ndarray,

@@ -35,7 +35,7 @@ CHUNK = 512
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class PicturePart:
     """Pictures of a store that belong together, each with its label."""
 
     store: PictureStore
@@ -47,8 +47,8 @@ class Part:
 class LabelledPictures:
     """All that a classifier of pictures learns from."""
 
-    train: Part
-    valid: Part
+    train: PicturePart
+    valid: PicturePart
     names: tuple[str, ...]
     format: PictureFormat
     notes: tuple[str, ...]
@@ -67,8 +67,8 @@ def load_pictures(
         valid, more = as_part(renamed(held, found.names), picture_format, progress)
     else:
         inside = held_out(train.store, train.rows, config.hold_out)
-        valid = Part(train.store, train.rows[inside], train.labels[inside])
-        train = Part(train.store, train.rows[~inside], train.labels[~inside])
+        valid = PicturePart(train.store, train.rows[inside], train.labels[inside])
+        train = PicturePart(train.store, train.rows[~inside], train.labels[~inside])
         more = (f"no validation pictures: held out {len(valid.rows):,}",)
     picture_format = with_statistics(picture_format, train.store, train.rows)
     return LabelledPictures(train, valid, found.names, picture_format, (*notes, *more))
@@ -127,11 +127,11 @@ def shape_of(found: PictureSet) -> tuple[int, int, Literal[1, 3]]:
 
 def as_part(
     found: PictureSet, picture_format: PictureFormat, progress: OnProgress | None = None
-) -> tuple[Part, tuple[str, ...]]:
+) -> tuple[PicturePart, tuple[str, ...]]:
     """The pictures of a set, decoded and fitted; broken ones are left out, and it is told."""
     assert found.labels is not None
     store = open_store(found, picture_format, progress=progress)
-    return Part(store, np.arange(len(store)), found.labels[store.kept]), (*found.notes, *store.notes)
+    return PicturePart(store, np.arange(len(store)), found.labels[store.kept]), (*found.notes, *store.notes)
 
 
 def renamed(held: PictureSet, names: tuple[str, ...]) -> PictureSet:

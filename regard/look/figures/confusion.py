@@ -17,7 +17,7 @@ from regard.errors import RegardError, UsageError
 from regard.files import write_bytes
 from regard.look.colors import INK, color, hexadecimal, ink_on
 from regard.look.figures.fonts import families_for
-from regard.look.figures.map import LONGEST, Layout, draw_cells, fit_page, stand
+from regard.look.figures.map import LONGEST, SheetLayout, draw_cells, fit_page, stand
 from regard.look.figures.sheet import (
     DPI,
     FRAME,
@@ -98,13 +98,13 @@ def _shares(counts: np.ndarray) -> np.ndarray:
     return np.divide(counts, totals, out=np.full(counts.shape, np.nan), where=totals > 0)
 
 
-def _layout(labels: int) -> Layout:
+def _layout(labels: int) -> SheetLayout:
     smallest = SMALLEST_CELL if labels <= MOST_NUMBERS else min(0.13, LONGEST / labels)
     cell = min(max(ROOM / labels, smallest), LARGEST_CELL)
-    return Layout(1, cell, labels * cell, labels * cell, labels * cell)
+    return SheetLayout(1, cell, labels * cell, labels * cell, labels * cell)
 
 
-def _draw_names(axes: Axes, labels: Sequence[str], layout: Layout) -> None:
+def _draw_names(axes: Axes, labels: Sequence[str], layout: SheetLayout) -> None:
     """The labels on the left and above, as many as can be read; if one is wider than its cell, those above are turned."""
     names = [shown_name(label) for label in labels[:: layout.stride]]
     places, families = np.arange(0, len(labels), layout.stride) + 0.5, families_for(names)
@@ -126,7 +126,7 @@ def _draw_bar(figure: Figure, bar: Axes) -> None:
     scale.outline.set(edgecolor=FRAME, linewidth=0.6)
 
 
-def _draw_counts(axes: Axes, counts: np.ndarray, shares: np.ndarray, layout: Layout) -> None:
+def _draw_counts(axes: Axes, counts: np.ndarray, shares: np.ndarray, layout: SheetLayout) -> None:
     """The counts in their cells, all in the largest letters in which the longest fits; a zero is left out."""
     longest = len(str(counts.max()))
     size = min(layout.letters, layout.cell * POINTS * 0.84 / (longest * DIGIT))
@@ -135,7 +135,7 @@ def _draw_counts(axes: Axes, counts: np.ndarray, shares: np.ndarray, layout: Lay
         axes.text(column + 0.5, row + 0.5, str(counts[row, column]), ha="center", va="center", fontsize=size, color=ink)
 
 
-def _draw_recall(axes: Axes, counts: np.ndarray, shares: np.ndarray, layout: Layout) -> None:
+def _draw_recall(axes: Axes, counts: np.ndarray, shares: np.ndarray, layout: SheetLayout) -> None:
     """Write how many of each label were found, behind its row, and of all, under the rows."""
     edge = len(counts) + (layout.letters * 3.4 / POINTS + 0.06) / layout.cell  # where the numbers end
     for row in range(0, len(counts), layout.stride):

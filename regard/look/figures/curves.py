@@ -178,7 +178,7 @@ def _mark(axes: Axes, point: tuple[float, float] | None, color: str, *, digits: 
 
 
 @dataclass(frozen=True)
-class Panel:
+class CurvePanel:
     """The content of a panel: (kind of row, key) of each line, its height in inches, and who draws it."""
 
     lines: tuple[tuple[str, str], ...]
@@ -189,10 +189,10 @@ class Panel:
         return any(len(series(log, kind, key)[0]) for kind, key in self.lines)
 
 
-def _alone(key: str) -> Panel:
-    return Panel((("valid", key),), 1.8, partial(_draw_measure, key=key))
+def _alone(key: str) -> CurvePanel:
+    return CurvePanel((("valid", key),), 1.8, partial(_draw_measure, key=key))
 
 
-LOSS = Panel((("train", "loss"), ("valid", "loss")), 2.6, _draw_loss)
-TOGETHER = Panel(tuple(("valid", key) for key in SCORES), 1.8, _draw_scores)
-RATES = Panel((("train", "learning_rate"),), 1.2, _draw_rate)
+LOSS = CurvePanel((("train", "loss"), ("valid", "loss")), 2.6, _draw_loss)
+TOGETHER = CurvePanel(tuple(("valid", key) for key in SCORES), 1.8, _draw_scores)
+RATES = CurvePanel((("train", "learning_rate"),), 1.2, _draw_rate)

@@ -20,7 +20,17 @@ from matplotlib.transforms import Bbox
 from PIL import Image
 
 from regard.look.colors import INK, Color, color, hexadecimal, scale_top
-from regard.look.figures.map import CAPTION, GAP, Layout, Placed, draw_cells, draw_labels, draw_legend, fit_page, stand
+from regard.look.figures.map import (
+    CAPTION,
+    GAP,
+    Placed,
+    SheetLayout,
+    draw_cells,
+    draw_labels,
+    draw_legend,
+    fit_page,
+    stand,
+)
 from regard.look.figures.sheet import DPI, MARGIN, TEXT, tidy
 from regard.look.formation import Formation
 
@@ -35,7 +45,7 @@ def draw_formation(formation: Formation) -> Figure:
     figure = Figure(dpi=DPI, facecolor="white")
     FigureCanvasAgg(figure)
     frames = formation.frames()
-    layout = Layout.of(len(frames), len(formation.rows), len(formation.columns))
+    layout = SheetLayout.of(len(frames), len(formation.rows), len(formation.columns))
     placed, bar = draw_maps(figure, formation, frames, layout)
     width = layout.across * (layout.width + GAP) - GAP
     finish(figure, [*placed, *bar, *below(placed, draw_curves(figure, formation, frames), width)], formation)
@@ -49,7 +59,7 @@ def below(placed: Placed, curves: list[Axes], width: float) -> Placed:
     return [(axes, (number * (each + BETWEEN), bottom, each, CURVE)) for number, axes in enumerate(curves)]
 
 
-def draw_maps(figure: Figure, formation: Formation, frames: list[int], layout: Layout) -> tuple[Placed, Placed]:
+def draw_maps(figure: Figure, formation: Formation, frames: list[int], layout: SheetLayout) -> tuple[Placed, Placed]:
     """The maps of these steps on the scale of all that are shown, with their labels; and the legend."""
     top = scale_top(formation.maps[formation.frames(len(formation.steps))])
     placed: Placed = [(figure.add_axes((0, 0, 1, 1)), layout.place(index)) for index in range(len(frames))]
@@ -148,7 +158,7 @@ def _pictures(formation: Formation, frames: list[int]) -> Iterator[Image.Image]:
     """A picture for each step: one figure, in which only the cells, the caption and the line on the curves change."""
     figure = Figure(facecolor="white")
     canvas = FigureCanvasAgg(figure)
-    layout = Layout.of(1, len(formation.rows), len(formation.columns))
+    layout = SheetLayout.of(1, len(formation.rows), len(formation.columns))
     widest = max(frames, key=lambda number: len(formation.caption(number)))
     placed, bar = draw_maps(figure, formation, [widest], layout)
     drawn = draw_curves(figure, formation, [])

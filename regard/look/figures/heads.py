@@ -19,7 +19,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.transforms import Bbox
 
 from regard.look.colors import INK, Color, color, hexadecimal, ink_on, scale_top
-from regard.look.figures.map import Layout, Placed, draw_cells, draw_labels, draw_legend, fit_page, stand
+from regard.look.figures.map import Placed, SheetLayout, draw_cells, draw_labels, draw_legend, fit_page, stand
 from regard.look.figures.sheet import (
     COLORS,
     DPI,
@@ -71,12 +71,12 @@ def draw_all_heads(heads: AllHeads) -> Figure:
     return figure
 
 
-def _layout(layers: int, heads: int, rows: int, columns: int) -> Layout:
+def _layout(layers: int, heads: int, rows: int, columns: int) -> SheetLayout:
     cell = min(WIDEST / (heads * columns), HIGHEST / (layers * rows), LARGEST_CELL)
     cell = max(cell, SMALLEST_CELL)
     if columns <= 24 and rows <= 24:  # a few words more than a page are better than none
         cell = max(cell, min(READABLE, 2 * cell))
-    return Layout(heads, cell, columns * cell, rows * cell, rows * cell + GAP)
+    return SheetLayout(heads, cell, columns * cell, rows * cell, rows * cell + GAP)
 
 
 def _name(placed: Placed, layers: list[np.ndarray], figure: Figure) -> None:

@@ -23,7 +23,7 @@ from matplotlib.transforms import Bbox
 
 from regard.errors import RegardError
 from regard.look.colors import scale_top
-from regard.look.comparison import Panel
+from regard.look.comparison import MapPanel
 from regard.look.figures.fonts import drawable, families_for, spelled
 from regard.look.figures.sheet import DPI, FRAME, MARGIN, POINTS, QUIET, RAMP, TEXT, shown_name
 from regard.look.labels import visible, visible_title
@@ -37,7 +37,7 @@ CAPTION = 0.24  # inches for the name of a head under its panel
 
 
 @dataclass(frozen=True)
-class Layout:
+class SheetLayout:
     """Places of the panels, and sizes of a cell and its letters."""
 
     across: int  # panels side by side
@@ -47,7 +47,7 @@ class Layout:
     down: float  # inches from the top of a panel to the top of the one below
 
     @classmethod
-    def of(cls, heads: int, rows: int, columns: int) -> Layout:
+    def of(cls, heads: int, rows: int, columns: int) -> SheetLayout:
         across = math.ceil(heads / math.ceil(heads / max(1, round(math.sqrt(2 * heads * rows / columns)))))
         lines = math.ceil(heads / across)
         room = 9.0 / max(rows, columns) if heads == 1 else 11.0 / (across * columns)
@@ -79,7 +79,7 @@ def draw_map(attention: AttentionMap) -> Figure:
     heads = attention.weights if attention.weights.ndim == 3 else attention.weights[None]  # (H, T, S)
     figure = Figure(dpi=DPI, facecolor="white")
     FigureCanvasAgg(figure)
-    layout, top = Layout.of(*heads.shape), scale_top(attention.weights)
+    layout, top = SheetLayout.of(*heads.shape), scale_top(attention.weights)
     placed: Placed = [(figure.add_axes((0, 0, 1, 1)), layout.place(index)) for index in range(len(heads))]
     for index, (axes, _) in enumerate(placed):
         draw_cells(axes, heads[index], top, layout, len(heads))
@@ -93,7 +93,7 @@ def draw_map(attention: AttentionMap) -> Figure:
     return figure
 
 
-def draw_cells(axes: Axes, weights: np.ndarray, top: float, layout: Layout, panels: int = 1) -> None:
+def draw_cells(axes: Axes, weights: np.ndarray, top: float, layout: SheetLayout, panels: int = 1) -> None:
     """The coloured cells (T, S) of one of so many panels. Masked cells are left out, and the hatched ground shows."""
     rows, columns = weights.shape
     if np.isnan(weights).any():
@@ -123,7 +123,7 @@ def hatched(axes: Axes) -> Rectangle:
     return ground
 
 
-def draw_labels(axes: Axes, attention: AttentionMap, layout: Layout, left: bool, above: bool) -> None:
+def draw_labels(axes: Axes, attention: AttentionMap, layout: SheetLayout, left: bool, above: bool) -> None:
     """Tokens on the left and above, as many as can be read; those wider than their cell are turned."""
     if left:
         labels, families = _prepared(attention.rows, layout.stride)
@@ -148,7 +148,7 @@ def _cut(label: str) -> str:
     return label if len(label) <= LONGEST_LABEL else label[: LONGEST_LABEL - 1] + "…"
 
 
-def _turn(labels: Sequence[Text], layout: Layout) -> None:
+def _turn(labels: Sequence[Text], layout: SheetLayout) -> None:
     """Turn the words if one of them is wider than its cell: half way where there is room for that, else upright.
 
     Single characters (commas, digits, articles) are easier to read as they stand.
@@ -162,7 +162,7 @@ def _turn(labels: Sequence[Text], layout: Layout) -> None:
             label.set(rotation=angle, rotation_mode="anchor", ha="left", va="center" if angle == 90 else "baseline")
 
 
-def draw_legend(figure: Figure, layout: Layout, placed: Placed, top: float, masked: bool) -> Placed:
+def draw_legend(figure: Figure, layout: SheetLayout, placed: Placed, top: float, masked: bool) -> Placed:
     """The colour bar to the right of the panels, and under it what a masked cell looks like."""
     right = max(left + width for _, (left, _, width, _) in placed) + MARGIN
     height = min(max(layout.height, 1.2), 2.4)
@@ -225,7 +225,7 @@ LARGEST_CELL, SMALLEST_CELL = 0.3, 0.12  # inches
 WHOLE = Bbox([[0, 0], [1, 1]])  # a page of one inch, to draw on before the size of the real one is known
 
 
-def draw_side_by_side(panels: Sequence[Panel], title: str = "") -> Figure:
+def draw_side_by_side(panels: Sequence[MapPanel], title: str = "") -> Figure:
     """A panel for each model; one without attention has an empty panel that says so."""
     maps = [panel.map for panel in panels if panel.map is not None]
     figure = Figure(dpi=DPI, facecolor="white")
@@ -248,19 +248,19 @@ def draw_side_by_side(panels: Sequence[Panel], title: str = "") -> Figure:
     return figure
 
 
-def _layout(maps: Sequence[AttentionMap], count: int) -> Layout:
+def _layout(maps: Sequence[AttentionMap], count: int) -> SheetLayout:
     """One size of cell for all, so that the whole is about as wide as a page."""
     columns = max(len(attention.columns) for attention in maps)
     rows = max(len(attention.rows) for attention in maps)
     cell = min(max(WIDEST / (min(count, 3) * (columns + 5)), SMALLEST_CELL), LARGEST_CELL, 30.0 / max(rows, columns))
-    return Layout(count, cell, columns * cell, rows * cell, rows * cell)
+    return SheetLayout(count, cell, columns * cell, rows * cell, rows * cell)
 
 
 def _size(attention: AttentionMap, cell: float) -> tuple[float, float]:
     return len(attention.columns) * cell, len(attention.rows) * cell
 
 
-def _draw_panel(axes: Axes, panel: Panel, top: float, layout: Layout) -> None:
+def _draw_panel(axes: Axes, panel: MapPanel, top: float, layout: SheetLayout) -> None:
     name = shown_name(panel.name)
     if panel.map is None:
         axes.set(xticks=[], yticks=[])
@@ -308,7 +308,7 @@ def draw_effective(effective: EffectiveAttention) -> Figure:
     maps, title = effective.maps(), effective.title
     below = any((np.nan_to_num(each.weights) < 0).any() for each in maps.values())
     figure = draw_side_by_side(
-        [Panel(name, each) for name, each in maps.items()], f"{title} · orange: below zero" if below else title
+        [MapPanel(name, each) for name, each in maps.items()], f"{title} · orange: below zero" if below else title
     )
     top = max(scale_top(each.weights) for each in maps.values())
     for axes, each in zip(figure.axes, maps.values(), strict=False):  # behind the panels stands the legend

@@ -48,7 +48,7 @@ from regard.tokens.words import SPECIAL
 
 
 @dataclass(frozen=True)
-class Stretch:
+class TextStretch:
     """A part of a line: what it says, where it begins in the line, how wide it is, and its weight, NaN for none."""
 
     text: str
@@ -59,7 +59,7 @@ class Stretch:
 
 def lines_of(
     weighed: WeighedText, families: list[str], ruler: Callable[[str], float], width: float, most: int
-) -> tuple[list[list[Stretch]], int]:
+) -> tuple[list[list[TextStretch]], int]:
     """The stretches of each line in the order of writing, and how many characters do not fit into so many lines."""
     text, owners = shown_text(weighed.text, weighed.spans)
     letters = _letters(text, owners, families)
@@ -71,12 +71,12 @@ def lines_of(
         groups = (list(group) for _, group in groupby(range(start, end), key=owners.__getitem__))
         return sum(ruler("".join(letters[group[0] : group[-1] + 1])) for group in groups)
 
-    def line(start: int, end: int) -> list[Stretch]:
+    def line(start: int, end: int) -> list[TextStretch]:
         cuts = [place - start for place in range(start + 1, end) if owners[place] != owners[place - 1]]
         found, left = [], 0.0
         for first, last, odd in visual(sides[start:end], right, cuts):
             part = drawn(letters[start + first : start + last], odd)
-            found.append((first, Stretch(part, left, ruler(part), weights[owners[start + first]])))
+            found.append((first, TextStretch(part, left, ruler(part), weights[owners[start + first]])))
             left += ruler(part)
         return [stretch for _, stretch in sorted(found, key=lambda each: each[0])]
 
@@ -142,7 +142,7 @@ def _lines(text: str, pen: Pen) -> list[str]:
     return [shown[start:end] for start, end in lines]
 
 
-def _draw_body(axes: Axes, body: list[list[Stretch]], y: float, pen: Pen, top: float, right: float | None) -> None:
+def _draw_body(axes: Axes, body: list[list[TextStretch]], y: float, pen: Pen, top: float, right: float | None) -> None:
     """The lines under each other, each from the left, or up to `right`."""
     boxes, grounds = [], []
     for line in body:
@@ -195,7 +195,7 @@ CURVE = [Path.MOVETO, Path.CURVE4, Path.CURVE4, Path.CURVE4]
 
 
 @dataclass(frozen=True)
-class Column:
+class ColumnOfText:
     """One sentence: its labels, every how many there is room for one, and the middle of each in inches from the top."""
 
     labels: list[str]
@@ -204,7 +204,7 @@ class Column:
     width: float  # inches of the widest
 
 
-class Part(NamedTuple):
+class TextPart(NamedTuple):
     """A part of the legend: a line, or none, and what it means."""
 
     stroke: Stroke | None
@@ -240,7 +240,7 @@ def draw_lines(lines: Lines) -> Figure:
     return figure
 
 
-def _column(labels: Sequence[str], height: float, pen: Pen) -> Column:
+def _column(labels: Sequence[str], height: float, pen: Pen) -> ColumnOfText:
     """The shorter sentence is spread out a little, and stands in the middle of the longer."""
     least = pen.size * 1.05 / POINTS
     pitch = min(height / len(labels), STRETCH * max(least, 0.27))
@@ -248,7 +248,7 @@ def _column(labels: Sequence[str], height: float, pen: Pen) -> Column:
     texts = [_cut(spelled(visible(label), pen.families)) for label in labels]
     stride = math.ceil(least / pitch - 1e-9)
     widest = max(pen.ruler(text) for text in texts[::stride])
-    return Column(texts, stride, [start + pitch * (place + 0.5) for place in range(len(labels))], widest)
+    return ColumnOfText(texts, stride, [start + pitch * (place + 0.5) for place in range(len(labels))], widest)
 
 
 def _cut(label: str) -> str:
@@ -256,7 +256,7 @@ def _cut(label: str) -> str:
 
 
 def _draw_labels(
-    axes: Axes, column: Column, pen: Pen, top: float, *, left_end: float = 0.0, right_end: float | None = None
+    axes: Axes, column: ColumnOfText, pen: Pen, top: float, *, left_end: float = 0.0, right_end: float | None = None
 ) -> None:
     for text, middle in list(zip(column.labels, column.middles, strict=True))[:: column.stride]:
         x = left_end if right_end is None else right_end - pen.ruler(text)
@@ -282,10 +282,10 @@ def _draw_curves(
     axes.add_collection(curves, autolim=False)
 
 
-def _legend(lines: Lines, pen: Pen, width: float) -> list[list[Part]]:
+def _legend(lines: Lines, pen: Pen, width: float) -> list[list[TextPart]]:
     """The parts of the legend in lines of that width."""
-    found = [[Part(None, "weight"), *(Part(lines.stroke(weight), f"{weight:g}") for weight in lines.samples)]]
-    heads = [Part(lines.stroke(lines.top, head), f"head {head}") for head in range(len(lines.weights))]
+    found = [[TextPart(None, "weight"), *(TextPart(lines.stroke(weight), f"{weight:g}") for weight in lines.samples)]]
+    heads = [TextPart(lines.stroke(lines.top, head), f"head {head}") for head in range(len(lines.weights))]
     found += [[]] if lines.colored else []
     for part in heads if lines.colored else []:
         if found[-1] and sum(_width(each, pen) for each in (*found[-1], part)) - BETWEEN > width:
@@ -294,15 +294,15 @@ def _legend(lines: Lines, pen: Pen, width: float) -> list[list[Part]]:
     for note in lines.notes:
         text = spelled(visible_title(note), pen.families)
         cuts = wrap(text, width, lambda start, end, text=text: pen.ruler(text[start:end]))  # type: ignore[misc]
-        found += [[Part(None, text[start:end])] for start, end in cuts]
+        found += [[TextPart(None, text[start:end])] for start, end in cuts]
     return found
 
 
-def _width(part: Part, pen: Pen) -> float:
+def _width(part: TextPart, pen: Pen) -> float:
     return (SAMPLE + 0.07 if part.stroke else 0.0) + pen.ruler(part.text) + BETWEEN
 
 
-def _draw_legend(axes: Axes, legend: list[list[Part]], pen: Pen, y: float) -> None:
+def _draw_legend(axes: Axes, legend: list[list[TextPart]], pen: Pen, y: float) -> None:
     for line in legend:
         x = 0.0
         for part in line:

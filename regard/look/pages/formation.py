@@ -111,7 +111,7 @@ class Tick:
 
 
 @dataclass(frozen=True)
-class Curve:
+class FormationCurve:
     """Tables over all steps as a path, with one for each head."""
 
     name: str
@@ -123,7 +123,7 @@ class Curve:
     ticks: list[Tick]
 
 
-def _curves(formation: Formation) -> Iterator[Curve]:
+def _curves(formation: Formation) -> Iterator[FormationCurve]:
     """Likeness, sharpness and, if it is known, loss over the steps."""
     yield _curve(formation, "alike to the last map", formation.alike, (0.0, 1.0), "alike_path", formation.heads_alike)
     ends, heads = _sharp_ends(formation), formation.heads_sharpness
@@ -135,12 +135,12 @@ def _curves(formation: Formation) -> Iterator[Curve]:
 
 def _curve(
     formation: Formation, name: str, values: np.ndarray, ends: Ends, of: str = "", heads: np.ndarray | None = None
-) -> Curve:
+) -> FormationCurve:
     """Return the curve of `values`; `heads` (steps, K) are drawn thin behind it if there are several."""
     known = values[np.isfinite(values)]
     several = heads is not None and heads.shape[1] > 1
     middle = (ends[0] + ends[1]) / 2
-    return Curve(
+    return FormationCurve(
         name,
         says=f"{name}: from {known[0]:.2f} to {known[-1]:.2f}",
         kind="loss" if heads is None else "shown",

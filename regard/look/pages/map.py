@@ -33,7 +33,7 @@ Head = tuple[str, np.ndarray]  # name and weights (T, S)
 
 
 @dataclass(frozen=True)
-class PanelOfPage:
+class MapPanelOfPage:
     """One head of a page."""
 
     name: str
@@ -118,7 +118,7 @@ def maps_page(
         notes=notes,
         rows=rows,
         columns=columns,
-        lines=[[PanelOfPage(name, _picture(weights, top)) for name, weights in line] for line in lines],
+        lines=[[MapPanelOfPage(name, _picture(weights, top)) for name, weights in line] for line in lines],
         across=max(len(line) for line in lines),
         top=f"{top:g}",
         masked=any(bool(np.isnan(weights).any()) for _, weights in heads),

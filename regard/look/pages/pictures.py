@@ -30,7 +30,7 @@ class Square:
 
 
 @dataclass(frozen=True)
-class PanelOfPage:
+class PicturePanelOfPage:
     """A panel with its squares; `peak` is where the greatest weight is framed, or empty."""
 
     name: str
@@ -85,7 +85,7 @@ def pictures_page(picture_map: PictureMap) -> str:
     return template.render("sheet.html", title=title, fragment=Markup(pictures_fragment(picture_map)), widest="76em")
 
 
-def _panel(picture_map: PictureMap, panel: Panel) -> PanelOfPage:
+def _panel(picture_map: PictureMap, panel: Panel) -> PicturePanelOfPage:
     """A square for each place that lies on the picture."""
     height, width = picture_map.picture.shape[:2]
     greatest = None if panel.even else strongest(panel.weights)
@@ -100,7 +100,7 @@ def _panel(picture_map: PictureMap, panel: Panel) -> PanelOfPage:
         squares.append(Square(place, hexadecimal(ink), f"{opacity:.3g}", hint))
         if greatest == (row, column):
             peak = place
-    return PanelOfPage(panel.name, panel.value, picture_map.note(panel), squares, peak)
+    return PicturePanelOfPage(panel.name, panel.value, picture_map.note(panel), squares, peak)
 
 
 def _clipped(box: Box, width: int, height: int) -> Box:

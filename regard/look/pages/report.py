@@ -16,7 +16,7 @@ LONGEST_NUMBER = 16  # characters: a cell with more holds words
 
 
 @dataclass(frozen=True)
-class Row:
+class ReportRow:
     """A line of a table: its name, what it means, a cell for each column, and which of them are best."""
 
     name: str
@@ -35,11 +35,11 @@ class Group:
     """Rows under one heading."""
 
     name: str
-    rows: Sequence[Row]
+    rows: Sequence[ReportRow]
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     columns: Sequence[str]
     groups: Sequence[Group]
     caption: str = ""
@@ -57,7 +57,7 @@ class Picture:
 @dataclass(frozen=True)
 class Section:
     title: str
-    parts: Sequence[Table | Picture | str]  # a text is a paragraph
+    parts: Sequence[ReportTable | Picture | str]  # a text is a paragraph
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def _heads_picture(report: HeadReport) -> Picture:
 
 
 def _role(report: HeadReport, role: str) -> Section:
-    parts: list[Table | Picture | str] = [_heads_table(report, role)]
+    parts: list[ReportTable | Picture | str] = [_heads_table(report, role)]
     if any(head.offsets for head in report.of(role)):
         own = "as far through the source as the query is through the target" if role == "cross" else "the query's own"
         caption = (
@@ -132,18 +132,18 @@ def _columns(report: HeadReport, role: str) -> list[str]:
     return [name for name in known if not name[0].isdigit() or any(name in head.rules for head in heads)]
 
 
-def _heads_table(report: HeadReport, role: str) -> Table:
+def _heads_table(report: HeadReport, role: str) -> ReportTable:
     rules, marked = _columns(report, role), report.marked()
     first = [] if report.loss is None else ["loss without it"]  # a column before those of the rules
-    layers: dict[int, list[Row]] = {}
+    layers: dict[int, list[ReportRow]] = {}
     for head in report.of(role):
         removed = [] if report.loss is None else [_removed(head)]
         best = frozenset(place for place, name in enumerate(rules, len(first)) if name in head.rules)
         if (head.role, head.layer, head.head) in marked:
             best |= {0}
         cells = [*removed, *(_value(head, name) for name in rules)]
-        layers.setdefault(head.layer, []).append(Row(f"head {head.head}", cells, head.rule, best))
-    return Table(
+        layers.setdefault(head.layer, []).append(ReportRow(f"head {head.head}", cells, head.rule, best))
+    return ReportTable(
         [*first, *rules],
         [Group(f"layer {layer}", rows) for layer, rows in layers.items()],
         "Each number is the mean weight on what the rule names (of broad: entropy, of alignment: share of words); bold: the "
@@ -159,16 +159,16 @@ def _value(head: Head, rule: str) -> str:
     return f"{head.measures[rule].value:.2f}" if rule in head.measures else ""
 
 
-def _rules(report: HeadReport) -> list[Table | Picture | str]:
+def _rules(report: HeadReport) -> list[ReportTable | Picture | str]:
     used = [RULES[name] for name in RULES if any(name in head.measures for head in report.heads)]
-    rows = [Row(rule.name, [f"{rule.threshold:g}", _chance(report, rule.name)], rule.keys) for rule in used]
+    rows = [ReportRow(rule.name, [f"{rule.threshold:g}", _chance(report, rule.name)], rule.keys) for rule in used]
     reasons: dict[tuple[float, str], list[str]] = {}
     for rule in used:
         reasons.setdefault((rule.threshold, rule.why), []).append(rule.name)
     return [
         "A rule holds where (value - even) / (1 - even) reaches its threshold, where even is what an even map has. The rule "
         "that is farthest beyond its threshold, in proportion, names the head.",
-        Table(["threshold", "even map"], [Group("", rows)]),
+        ReportTable(["threshold", "even map"], [Group("", rows)]),
         *(f"{threshold:g} ({', '.join(names)}): {why}." for (threshold, why), names in reasons.items()),
     ]
 
@@ -184,15 +184,15 @@ def _induction(found: Induction) -> Section:
     rows = []
     for (layer, head), score in found.scores.items():
         best = frozenset({0}) if found.holds and (layer, head) in found.heads else frozenset[int]()
-        rows.append(Row(f"head {layer}.{head}", [f"{score:.3f}", f"{found.previous[layer, head]:.3f}"], "", best))
+        rows.append(ReportRow(f"head {layer}.{head}", [f"{score:.3f}", f"{found.previous[layer, head]:.3f}"], "", best))
     columns = ["behind the first occurrence", "token before"]
-    return Section("Induction", [*found.sentences(), Table(columns, [Group("", rows)])])
+    return Section("Induction", [*found.sentences(), ReportTable(columns, [Group("", rows)])])
 
 
 def _faithful(found: Faithfulness) -> Section:
     rows = []
     for each in found.maps:
         numbers = [f"{each.score.value:.2f}", each.score.interval(), f"{each.drop:.2f}", f"{each.hits:.0%}"]
-        rows.append(Row(each.name, numbers))
+        rows.append(ReportRow(each.name, numbers))
     columns = ["score", "95% interval", "falls by, nats", "is the best word"]
-    return Section("Faithfulness of maps", [*found.sentences(), Table(columns, [Group("", rows)])])
+    return Section("Faithfulness of maps", [*found.sentences(), ReportTable(columns, [Group("", rows)])])

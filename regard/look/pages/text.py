@@ -16,7 +16,7 @@ from rich.cells import cell_len
 
 from regard.look.colors import INK, color, hexadecimal, ink_on
 from regard.look.labels import shown_text, stretches, visible
-from regard.look.lines import Line, Lines, Stroke, number
+from regard.look.lines import Lines, Stroke, WordLine, number
 from regard.look.pages import template
 from regard.look.words import WeighedText
 from regard.tokens.words import SPECIAL
@@ -110,10 +110,10 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Curve:
+class LineCurve:
     """One line as a path, with what it says under the pointer."""
 
-    line: Line
+    line: WordLine
     stroke: Stroke
     way: str
     weight: str
@@ -168,14 +168,14 @@ def _middles(count: int, most: int) -> list[float]:
     return [round(start + pitch * (place + 0.5), 1) for place in range(count)]
 
 
-def _curve(lines: Lines, line: Line, spots: tuple[list[float], list[float]], left: int, right: int) -> Curve:
+def _curve(lines: Lines, line: WordLine, spots: tuple[list[float], list[float]], left: int, right: int) -> LineCurve:
     heads = len(lines.weights)
     aside = ((line.head + 0.5) / heads - 0.5) * 0.62 * PITCH if heads > 1 else 0.0
     one, other, middle = spots[0][line.row] + aside, spots[1][line.column] + aside, (left + right) / 2
     way = f"M{left} {one:.1f}C{middle:g} {one:.1f} {middle:g} {other:.1f} {right} {other:.1f}"
     which = f" (head {line.head})" if lines.colored else ""
     hint = f"{visible(lines.map.rows[line.row])} → {visible(lines.map.columns[line.column])}: {line.weight:.3f}{which}"
-    return Curve(line, lines.stroke(line.weight, line.head), way, number(line.weight), hint)
+    return LineCurve(line, lines.stroke(line.weight, line.head), way, number(line.weight), hint)
 
 
 def _words(lines: Lines, side: str, labels: Sequence[str], spots: list[float]) -> list[Word]:

@@ -16,7 +16,7 @@ from rich.text import Text
 from regard.look.bidi import has_right_to_left, marked
 from regard.look.colors import GLOW, color, hexadecimal, ink_on
 from regard.look.labels import shown_text, stretches, visible, visible_title, wrap
-from regard.look.lines import Line, Lines, number
+from regard.look.lines import Lines, WordLine, number
 from regard.look.terminal.map import MASKED, SHADES, scale, told
 from regard.look.words import RowTexts, ScaledText, WeighedText
 
@@ -126,7 +126,7 @@ def draw_lines(lines: Lines, width: int, colored: bool) -> Text:
 
 def _words(lines: Lines, head: int, width: int, colored: bool) -> Iterator[Text]:
     """A line for each word, and more where it looks at more than a line holds."""
-    looks: dict[int, list[Line]] = defaultdict(list)
+    looks: dict[int, list[WordLine]] = defaultdict(list)
     for line in reversed(lines.drawn):
         if line.head == head:
             looks[line.row].append(line)
@@ -147,7 +147,7 @@ def _words(lines: Lines, head: int, width: int, colored: bool) -> Iterator[Text]
         yield text if looks[row] else text.append(" nothing above that", style="dim")
 
 
-def _look(lines: Lines, line: Line, colored: bool) -> Text:
+def _look(lines: Lines, line: WordLine, colored: bool) -> Text:
     ground = color(GLOW, line.weight / lines.top)
     style = f"{hexadecimal(ink_on(ground))} on {hexadecimal(ground)}" if colored else ""
     return Text.assemble((marked(_cut(lines.map.columns[line.column])), style), f" {number(line.weight)}")

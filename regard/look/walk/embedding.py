@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from regard.look.walk.steps import Array, Line, Numbers, Step, parameter, quoted_token, scalar
+from regard.look.walk.steps import Array, Numbers, Step, WorkedLine, parameter, quoted_token, scalar
 
 FEWEST_POSITIONS = 32  # that the picture of the sine table shows, if there are not more tokens
 MOST_POSITIONS = 128
@@ -33,7 +33,7 @@ NOT_ADDED = {
 
 
 @dataclass(frozen=True, eq=False)
-class Linear:
+class LinearNumbers:
     """x W + b: W (in, out), laid out so that a row times the matrix is the next row."""
 
     weight: Array  # (in, out)
@@ -43,10 +43,10 @@ class Linear:
         out = x @ self.weight
         return out if self.bias is None else out + self.bias
 
-    def head(self, number: int, width: int) -> Linear:
+    def head(self, number: int, width: int) -> LinearNumbers:
         """The columns of one head."""
         part = slice(number * width, (number + 1) * width)
-        return Linear(self.weight[:, part], None if self.bias is None else self.bias[part])
+        return LinearNumbers(self.weight[:, part], None if self.bias is None else self.bias[part])
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +104,7 @@ def token_step(embedding: Embedding, place: int, memory: Embedding | None = None
     text += f"Here is that of {quoted_token(label)}"
     text += "." if memory is None else ", the last token that the decoder has read."
     arrays = [Numbers("embedding", embedding.rows[place], (label,))]
-    lines: tuple[Line, ...] = ()
+    lines: tuple[WorkedLine, ...] = ()
     formula = "embedding = table[id]"
     if embedding.scale != 1.0:
         scaled = embedding.rows[place] * embedding.scale
@@ -115,7 +115,7 @@ def token_step(embedding: Embedding, place: int, memory: Embedding | None = None
         )
         width = float(embedding.rows.shape[1])
         worked = (float(embedding.rows[place, 0]), width, float(scaled[0]))
-        lines = (Line("x_0 = {} · √{} = {}", worked, ("scaled embedding", 0, 0)),)
+        lines = (WorkedLine("x_0 = {} · √{} = {}", worked, ("scaled embedding", 0, 0)),)
     arrays.append(Numbers("embeddings", embedding.rows, embedding.labels, folded=True, marked=place))
     if memory is not None:
         text += f" The other side reads {len(memory.labels)} tokens, which have rows of their own."
@@ -162,14 +162,14 @@ def _sinusoidal(embedding: Embedding, place: int) -> Step:
     return Step("Positions: sinusoidal", formula, text, arrays, lines)
 
 
-def _wave(place: int, dimension: int, width: int) -> Line:
+def _wave(place: int, dimension: int, width: int) -> WorkedLine:
     """One sine or cosine of a position, worked out."""
     wave = "sin" if dimension % 2 == 0 else "cos"
     even = dimension // 2 * 2
     angle = place / 10000.0 ** (even / width)
     value = float(np.sin(angle) if wave == "sin" else np.cos(angle))
     text = f"PE({place}, {dimension}) = {wave}({{}} / 10000^({{}} / {{}})) = {wave}({{}}) = {{}}"
-    return Line(text, (float(place), float(even), float(width), angle, value), ("position", 0, dimension))
+    return WorkedLine(text, (float(place), float(even), float(width), angle, value), ("position", 0, dimension))
 
 
 def _learned(embedding: Embedding, place: int) -> Step:
@@ -187,7 +187,7 @@ def _not_added(embedding: Embedding, place: int) -> Step:
     return Step(f"Positions: {kind}", "x", NOT_ADDED[embedding.positions])
 
 
-def norm_arrays(norm: Norm, x: Array, label: str, of: str, name: str) -> tuple[tuple[Numbers, ...], Line]:
+def norm_arrays(norm: Norm, x: Array, label: str, of: str, name: str) -> tuple[tuple[Numbers, ...], WorkedLine]:
     """A norm of x (D,), which is called `of`: its arrays, the last the result under `name`, and one component worked out."""
     centre, spread = (float(part[0]) for part in norm.moments(x))
     arrays = [scalar(f"variance of {of}", spread), scalar("ε", norm.epsilon)]
@@ -202,7 +202,7 @@ def norm_arrays(norm: Norm, x: Array, label: str, of: str, name: str) -> tuple[t
     return tuple(arrays), _norm_line(norm, x, centre, spread, name)
 
 
-def _norm_line(norm: Norm, x: Array, centre: float, spread: float, name: str) -> Line:
+def _norm_line(norm: Norm, x: Array, centre: float, spread: float, name: str) -> WorkedLine:
     numbers = [float(x[0])]
     left = "{}"
     if norm.kind == "layer":
@@ -213,4 +213,4 @@ def _norm_line(norm: Norm, x: Array, centre: float, spread: float, name: str) ->
     if norm.bias is not None:
         text += " + {}"
         numbers.append(float(norm.bias[0]))
-    return Line(text + " = {}", (*numbers, float(norm(x)[0])), (name, 0, 0))
+    return WorkedLine(text + " = {}", (*numbers, float(norm(x)[0])), (name, 0, 0))

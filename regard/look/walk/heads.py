@@ -10,13 +10,13 @@ from typing import Literal
 
 import numpy as np
 
-from regard.look.walk.embedding import Linear, Norm
+from regard.look.walk.embedding import LinearNumbers, Norm
 from regard.look.walk.softmax import masked, softmax
 from regard.look.walk.steps import Array
 
 
 @dataclass(frozen=True, eq=False)
-class Rotary:
+class RotaryNumbers:
     """Rotary positions: base and scale of the angles (Su et al. 2021, eq. 34)."""
 
     base: float
@@ -24,7 +24,7 @@ class Rotary:
 
 
 @dataclass(frozen=True, eq=False)
-class Relative:
+class RelativeNumbers:
     """Relative positions of one query's keys, which join its scores, and with `value_rows` its values."""
 
     kind: Literal["alibi", "t5", "shaw", "tree"]
@@ -46,16 +46,16 @@ class MultiHeadLook:
     groups: int  # key-value heads
     x: Array  # (T, D): what the sub-layer is given, before a norm
     memory: Array | None  # (S, D): what is looked at; None: x itself
-    to_query: Linear  # (D, H E)
-    to_key: Linear  # (D, G E)
-    to_value: Linear  # (D, G E)
-    to_out: Linear | None  # (H E, D)
+    to_query: LinearNumbers  # (D, H E)
+    to_key: LinearNumbers  # (D, G E)
+    to_value: LinearNumbers  # (D, G E)
+    to_out: LinearNumbers | None  # (H E, D)
     norm: Norm | None = None
     order: str = "none"  # of norm and sub-layer: pre, post, none
     residual: bool = False
     scale: float | None = None  # what products are multiplied by; None: 1 / √E
-    rotary: Rotary | None = None
-    relative: Relative | None = None
+    rotary: RotaryNumbers | None = None
+    relative: RelativeNumbers | None = None
     allowed: Array | None = None  # (H, S): where the query may look; None: everywhere
     reasons: tuple[str, ...] = ()  # why not, of each key
     blocks: int = 0  # that x came through
@@ -157,12 +157,12 @@ def score_bias(look: MultiHeadLook, q: Array, head: int) -> Array | None:
     return None if look.relative.bias is None else look.relative.bias[head]
 
 
-def rotary_angles(width: int, rotary: Rotary, place: int) -> Array:
+def rotary_angles(width: int, rotary: RotaryNumbers, place: int) -> Array:
     """Angles by which each pair of a head is turned at a position: (E / 2,)."""
     return place / rotary.scale * rotary.base ** (-np.arange(0, width, 2) / width)
 
 
-def rotate(x: Array, rotary: Rotary, start: int = 0) -> Array:
+def rotate(x: Array, rotary: RotaryNumbers, start: int = 0) -> Array:
     """Turn each pair (e, e + E/2) of x (N, E) by its angle; the first row stands at position `start`."""
     angles = np.stack([rotary_angles(x.shape[1], rotary, start + row) for row in range(len(x))])  # (N, E / 2)
     first, second = np.split(x, 2, axis=1)

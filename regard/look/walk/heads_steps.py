@@ -15,7 +15,17 @@ from regard.look.walk.heads import (
     rotary_angles,
 )
 from regard.look.walk.softmax import mask_step, masked, softmax_step
-from regard.look.walk.steps import Line, Numbers, Step, capital, column, counted, parameter, quoted_token, sum_line
+from regard.look.walk.steps import (
+    Numbers,
+    Step,
+    WorkedLine,
+    capital,
+    column,
+    counted,
+    parameter,
+    quoted_token,
+    sum_line,
+)
 
 SCORE_BIAS = {
     "alibi": (
@@ -59,7 +69,7 @@ def enter_step(look: MultiHeadLook) -> Step:
     where = f"after {counted(look.blocks, 'block')}" if look.blocks else "as it was embedded: no block came before"
     text = f"The vector of {look.asker}, {where}."
     arrays: tuple[Numbers, ...] = (Numbers("x", x, (label,)),)
-    lines: tuple[Line, ...] = ()
+    lines: tuple[WorkedLine, ...] = ()
     formula = "x"
     if look.norm is not None and look.order == "pre":
         more, line = norm_arrays(look.norm, x, label, "x", "normed x")
@@ -129,15 +139,15 @@ def rotary_step(look: MultiHeadLook, found: HeadResult) -> Step:
     slower = look.rotary.scale != 1.0
     numbers = (float(place), *([look.rotary.scale] if slower else []), look.rotary.base, 2.0 * pair, float(width))
     speed = f"θ_{pair} = {{}}{' / {}' if slower else ''} · {{}}^(-{{}} / {{}}) = {{}}"
-    angle = Line(speed, (*numbers, float(by[pair])), ("angles", 0, pair))
+    angle = WorkedLine(speed, (*numbers, float(by[pair])), ("angles", 0, pair))
     first, second = float(found.q[pair]), float(found.q[pair + half])
     cosine, sine = float(np.cos(by[pair])), float(np.sin(by[pair]))
-    line = Line(
+    line = WorkedLine(
         f"turned q_{pair} = {{}} · {{}} - {{}} · {{}} = {{}}",
         (first, cosine, second, sine, float(found.turned_q[pair])),
         ("turned q", 0, pair),
     )
-    other = Line(
+    other = WorkedLine(
         f"turned q_{pair + half} = {{}} · {{}} + {{}} · {{}} = {{}}",
         (second, cosine, first, sine, float(found.turned_q[pair + half])),
         ("turned q", 0, pair + half),
@@ -185,10 +195,10 @@ def scale_step(look: MultiHeadLook, found: HeadResult) -> Step:
             f"A sum of E = {look.width} products grows with E; divided by √E it stays about as large for any width, and "
             "the softmax that follows does not saturate (Vaswani et al. 2017, section 3.2.1)."
         )
-        line = Line("{} / √{} = {}", (numbers[0], float(look.width), numbers[1]), of)
+        line = WorkedLine("{} / √{} = {}", (numbers[0], float(look.width), numbers[1]), of)
         return Step("Divide by √E", "score_s = q · k_s / √E", text, arrays, (line,))
     text = f"This model does not divide by √E: products are multiplied by {look.scale:g}."
-    line = Line("{} · {} = {}", (numbers[0], look.scale, numbers[1]), of)
+    line = WorkedLine("{} · {} = {}", (numbers[0], look.scale, numbers[1]), of)
     return Step("Scale", "score_s = q · k_s · scale", text, arrays, (line,))
 
 
@@ -199,8 +209,8 @@ def bias_step(look: MultiHeadLook, found: HeadResult) -> Step:
     rows = look.relative.key_rows
     far = int(np.abs(found.bias).argmax())
     numbers = (float(found.scaled[far]), float(found.bias[far]), float(found.scores[far]))
-    line = Line("{} + {} = {}", numbers, ("scores", far, 0))
-    lines: tuple[Line, ...] = (line,)
+    line = WorkedLine("{} + {} = {}", numbers, ("scores", far, 0))
+    lines: tuple[WorkedLine, ...] = (line,)
     arrays: tuple[Numbers, ...] = (
         column("bias", found.bias, look.keys),
         column("scores", found.scores, look.keys, beside=True),
@@ -209,7 +219,10 @@ def bias_step(look: MultiHeadLook, found: HeadResult) -> Step:
         arrays += (parameter("a of keys", rows, look.keys),)
         met = float(rows[far] @ found.turned_q)
         told = (met, float(look.width), float(found.bias[far]))
-        lines = (Line(f"q · a of {quoted_token(look.keys[far])}: {{}} / √{{}} = {{}}", told, ("bias", far, 0)), line)
+        lines = (
+            WorkedLine(f"q · a of {quoted_token(look.keys[far])}: {{}} / √{{}} = {{}}", told, ("bias", far, 0)),
+            line,
+        )
     return Step("Positions join the scores", formula, text, arrays, lines)
 
 
@@ -264,13 +277,13 @@ def leave_step(look: MultiHeadLook) -> Step:
     out = join_heads(look)[1]
     added, left = leave_layer(look, out)
     arrays: tuple[Numbers, ...] = ()
-    lines: tuple[Line, ...] = ()
+    lines: tuple[WorkedLine, ...] = ()
     text, formula, title = "", "output", "Norm"
     if look.residual:
         text = "What attention found is added to what was there, so that nothing is lost (residual connection, He et al. 2016)."
         formula, title = "x + output", "Residual"
         arrays = (Numbers("residual", added, (label,)),)
-        lines = (Line("{} + {} = {}", (float(x[0]), float(out[0]), float(added[0])), ("residual", 0, 0)),)
+        lines = (WorkedLine("{} + {} = {}", (float(x[0]), float(out[0]), float(added[0])), ("residual", 0, 0)),)
     if look.norm is not None and look.order == "post":
         more, line = norm_arrays(look.norm, added, label, "the sum", "normed output")
         text += f" Then the sum is normed ({NORM_PAPER[look.norm.kind]}), as in the paper."

@@ -19,9 +19,9 @@ from regard.look.walk.shades import shade_class, shade_rules
 from regard.look.walk.steps import (
     DIGITS,
     Numbers,
+    NumberTable,
     Shading,
     Step,
-    Table,
     Walk,
     format_cells,
     format_label,
@@ -60,7 +60,7 @@ class Cell(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Columns:
+class PageColumns:
     """The headings of one array; at the `end` they stay in sight."""
 
     names: tuple[str, ...]
@@ -68,7 +68,7 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Row:
+class NumberRow:
     """A row of a table: a group of cells for each array."""
 
     label: str
@@ -88,7 +88,7 @@ class Scale:
 
 
 @dataclass(frozen=True)
-class Part:
+class PagePart:
     """A table, a table that is folded away, numbers alone, a picture, or a note in place of a table."""
 
     form: Literal["table", "folded", "scalars", "picture", "note"]
@@ -96,69 +96,72 @@ class Part:
     scalars: tuple[str, ...] = ()
     png: bytes = b""
     dark_png: bytes = b""  # on dark ground
-    header: tuple[Columns, ...] = ()
-    rows: tuple[Row, ...] = ()
+    header: tuple[PageColumns, ...] = ()
+    rows: tuple[NumberRow, ...] = ()
     scales: tuple[Scale, ...] = ()
     has_remarks: bool = False
     wide: bool = False
 
 
 @dataclass(frozen=True)
-class Section:
+class StepSection:
     """A step as it stands on the page."""
 
     title: str
     formula: str
     text: str
     lines: tuple[str, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[PagePart, ...]
 
 
-def _step(step: Step, digits: int) -> Section:
+def _step(step: Step, digits: int) -> StepSection:
     lines = tuple(format_line(line, digits) for line in step.lines)
-    return Section(step.title, step.formula, step.text, lines, tuple(_parts(step, digits)))
+    return StepSection(step.title, step.formula, step.text, lines, tuple(_parts(step, digits)))
 
 
-def _parts(step: Step, digits: int) -> Iterator[Part]:
+def _parts(step: Step, digits: int) -> Iterator[PagePart]:
     """The parts of a step. Numbers that follow each other stand in one line, and folded matrices before their biases."""
     for (alone, _), tables in groupby(step.tables(), key=lambda each: (each.first.is_scalar, each.first.folded)):
         if alone:
             numbers = [(table.first.name, float(table.first.values[0, 0])) for table in tables]
-            yield Part("scalars", scalars=tuple(f"{name} = {format_number(value, digits)}" for name, value in numbers))
+            yield PagePart(
+                "scalars", scalars=tuple(f"{name} = {format_number(value, digits)}" for name, value in numbers)
+            )
         else:
             yield from (_part(table, digits) for table in sorted(tables, key=lambda each: not each.is_folded))
 
 
-def _part(table: Table, digits: int) -> Part:
+def _part(table: NumberTable, digits: int) -> PagePart:
     if table.first.picture:
         return _picture(table.first)
     if not table.is_folded:
         return _table("table", table.title if len(table.first.columns) > 1 else "", table, digits)
     if table.first.values.size > MOST_CELLS:
-        return Part("note", table.title)
+        return PagePart("note", table.title)
     return _table("folded", table.title, table, digits)
 
 
-def _picture(table: Numbers) -> Part:
+def _picture(table: Numbers) -> PagePart:
     from regard.look.walk.picture import png  # matplotlib is heavy, and most pages have no picture
 
     rows, columns = table.values.shape
     title = f"Sines and cosines of positions 0 to {rows - 1} in {columns} dimensions"
-    return Part("picture", title, png=png(table), dark_png=png(table, dark=True))
+    return PagePart("picture", title, png=png(table), dark_png=png(table, dark=True))
 
 
-def _table(form: Literal["table", "folded"], title: str, table: Table, digits: int) -> Part:
+def _table(form: Literal["table", "folded"], title: str, table: NumberTable, digits: int) -> PagePart:
     ends = [array.name == "sums" and len(table.first.columns) > MANY_COLUMNS for array in table.arrays]
     cells = [_cells(array, digits, end) for array, end in zip(table.arrays, ends, strict=True)]
     remarks = table.remarks or ("",) * len(table.first.rows)
-    return Part(
+    return PagePart(
         form,
         title,
         header=tuple(
-            Columns(tuple(map(format_label, array.columns)), end) for array, end in zip(table.arrays, ends, strict=True)
+            PageColumns(tuple(map(format_label, array.columns)), end)
+            for array, end in zip(table.arrays, ends, strict=True)
         ),
         rows=tuple(
-            Row(format_label(label), tuple(group[row] for group in cells), remarks[row], row == table.marked)
+            NumberRow(format_label(label), tuple(group[row] for group in cells), remarks[row], row == table.marked)
             for row, label in enumerate(table.first.rows)
         ),
         scales=tuple(_scale(array, len(table.arrays) > 1) for array in table.arrays if array.shading != "plain"),

@@ -11,13 +11,13 @@ from typing import Literal
 
 import numpy as np
 
-from regard.look.walk.embedding import Linear
+from regard.look.walk.embedding import LinearNumbers
 from regard.look.walk.softmax import mask_step, masked, softmax, softmax_step
 from regard.look.walk.steps import (
     Array,
-    Line,
     Numbers,
     Step,
+    WorkedLine,
     column,
     counted,
     parameter,
@@ -60,7 +60,7 @@ CONTEXT_BECOMES = {
 
 
 @dataclass(frozen=True, eq=False)
-class Window:
+class LocalWindow:
     """A window around a position p (Luong et al. 2015, section 3.2)."""
 
     kind: Literal["local-m", "local-p"]
@@ -84,9 +84,9 @@ class SoftLook:
     temperature: float = 1.0
     allowed: Array | None = None  # (S,): where it may look; None: everywhere
     reasons: tuple[str, ...] = ()  # why not, of each key
-    window: Window | None = None
+    window: LocalWindow | None = None
     family: Family = "bahdanau"  # who asks, and what becomes of the context
-    combine: Linear | None = None  # (K + Q, D): Luong's layer over context and state
+    combine: LinearNumbers | None = None  # (K + Q, D): Luong's layer over context and state
 
 
 def terms(look: SoftLook) -> tuple[Array, Array]:
@@ -125,7 +125,7 @@ def vector_length(x: Array) -> Array:
     return np.maximum(np.sqrt(np.square(x).sum(axis=-1)), 1e-12)
 
 
-def window_centre(window: Window, s: Array, keys: int) -> float:
+def window_centre(window: LocalWindow, s: Array, keys: int) -> float:
     """The middle p of the window (Luong et al. 2015, section 3.2): the target's own position, or a predicted one (eq. 9)."""
     if window.kind == "local-m":
         return float(min(window.time, keys - 1))
@@ -189,7 +189,7 @@ def additive_steps(look: SoftLook) -> list[Step]:
         "tanh(W s + U h_j)",
         "Where both parts pull the same way, a unit goes to 1 or -1; where they cancel it stays near 0. tanh keeps it between.",
         (Numbers("W s + U h", both, look.keys), Numbers("tanh", np.tanh(both), look.keys)),
-        (Line("tanh({} + {}) = tanh({}) = {}", numbers, ("tanh", 0, 0)),),
+        (WorkedLine("tanh({} + {}) = tanh({}) = {}", numbers, ("tanh", 0, 0)),),
     )
     return [first, second]
 
@@ -219,8 +219,8 @@ def cosine_steps(look: SoftLook) -> list[Step]:
     )
     told = (float(look.s[0]), float(vector_length(look.s)), float(left[0, 0]))
     lines = (
-        Line("ŝ_0 = {} / {} = {}", told, ("unit s", 0, 0)),
-        Line("β = exp({}) = {}", (float(look.weights["log β"][0]), factor(look)), ("β", 0, 0)),
+        WorkedLine("ŝ_0 = {} / {} = {}", told, ("unit s", 0, 0)),
+        WorkedLine("β = exp({}) = {}", (float(look.weights["log β"][0]), factor(look)), ("β", 0, 0)),
     )
     text = "Both vectors are divided by their length, so that only their direction counts (Graves et al. 2014, eq. 5 and 6)."
     return [Step("Vectors of length one", "ŝ = s / ‖s‖,  ĥ_j = h_j / ‖h_j‖", text, arrays, lines)]
@@ -240,7 +240,7 @@ def sum_step(look: SoftLook) -> Step:
     if look.score in ("cosine", "scaled-dot"):
         arrays += (column("scores", found, look.keys, beside=True),)
         told = (float(sums[best]), factor(look), float(found[best]))
-        lines.append(Line("{} · {} = {}", told, ("scores", best, 0)))
+        lines.append(WorkedLine("{} · {} = {}", told, ("scores", best, 0)))
     if look.score == "additive":
         arrays += (parameter("v", look.weights["v"]),)
     if look.score == "location":
@@ -304,7 +304,7 @@ def window_step(look: SoftLook) -> Step:
             f"The window stands at the target's own position, {window.time} (at most the last of the source). {reach}"
         )
         numbers = (float(window.time), float(len(look.h) - 1), p)
-        line = Line("p = min({}, {}) = {}", numbers, ("p", 0, 0))
+        line = WorkedLine("p = min({}, {}) = {}", numbers, ("p", 0, 0))
         return Step("Where to look: the window", "p = t", text, (scalar("p", p),), (line,))
     assert window.inner is not None and window.outer is not None
     inner = np.tanh(look.s @ window.inner)
@@ -318,7 +318,7 @@ def window_step(look: SoftLook) -> Step:
     )
     lines = (
         sum_line("v_p · tanh", inner, window.outer, ("v_p · tanh", 0, 0)),
-        Line("p = {} / (1 + exp(-{})) = {}", (float(len(look.h)), total, p), ("p", 0, 0)),
+        WorkedLine("p = {} / (1 + exp(-{})) = {}", (float(len(look.h)), total, p), ("p", 0, 0)),
     )
     text = f"The state predicts where to look, as a share of the source's length (Luong et al. 2015, eq. 9). {reach}"
     return Step("Where to look: the window", "p = S sigmoid(v_p · tanh(W_p s))", text, arrays, lines)
@@ -328,7 +328,7 @@ def temperature_step(look: SoftLook, found: Array) -> Step:
     """Scores (S,) divided by the temperature."""
     made = found / look.temperature
     best = int(found.argmax())
-    line = Line("{} / {} = {}", (float(found[best]), look.temperature, float(made[best])), ("tempered", best, 0))
+    line = WorkedLine("{} / {} = {}", (float(found[best]), look.temperature, float(made[best])), ("tempered", best, 0))
     text = f"Scores are divided by {look.temperature:g} before the softmax: above 1 it looks more softly, below more sharply."
     return Step("Temperature", "e_j / temperature", text, (column("tempered", made, look.keys),), (line,))
 
@@ -344,7 +344,7 @@ def weaken_step(look: SoftLook, found: Array) -> Step:
         column("weakened", after, look.keys, shading="weight", beside=True, marked=best),
     )
     numbers = (float(before[best]), float(weaker[best]), float(after[best]))
-    line = Line("{} · {} = {}", numbers, ("weakened", best, 0))
+    line = WorkedLine("{} · {} = {}", numbers, ("weakened", best, 0))
     text = (
         "Weights fall off around p like a bell, so that the prediction of p can be learned; they no longer sum to one."
     )
@@ -380,7 +380,7 @@ def combine_step(look: SoftLook) -> Step:
         arrays.append(parameter("b_c", bias))
     lines = (
         sum_line("inner_0", joined, weight[:, 0], ("W_c [c ; s]", 0, 0), first),
-        Line("tanh({}) = {}", (float(inner[0]), float(made[0])), ("vector", 0, 0)),
+        WorkedLine("tanh({}) = {}", (float(inner[0]), float(made[0])), ("vector", 0, 0)),
     )
     text = "Context and state side by side, through one layer: what predicts the next token (Luong et al. 2015, eq. 5)."
     return Step("Context and state, joined", "tanh(W_c [c ; s] + b)", text, tuple(arrays), lines)

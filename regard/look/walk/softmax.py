@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 
-from regard.look.walk.steps import Array, Line, Numbers, Step, capital, column, counted, quoted_token, scalar
+from regard.look.walk.steps import Array, Numbers, Step, WorkedLine, capital, column, counted, quoted_token, scalar
 
 LATER = "later than the query"  # why a causal mask hides a key
 SOFTMAX_TITLE = "Softmax: exp, sum, quotient"
@@ -71,7 +71,9 @@ def softmax_step(scores: Array, keys: tuple[str, ...], asker: str) -> Step:
         scalar("sum", total),
     )
     numbers = (float(scores[best]), highest, total, float(weights[best]))
-    line = Line(f"weight of {quoted_token(keys[best])} = exp({{}} - {{}}) / {{}} = {{}}", numbers, ("weights", best, 0))
+    line = WorkedLine(
+        f"weight of {quoted_token(keys[best])} = exp({{}} - {{}}) / {{}} = {{}}", numbers, ("weights", best, 0)
+    )
     return Step(SOFTMAX_TITLE, SOFTMAX_FORMULA, text, arrays, (line,))
 
 

@@ -107,7 +107,7 @@ def _numbered(count: int) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Line:
+class WorkedLine:
     """An equation with its numbers: "q_0 = {} · {} + {} = {}". Its last number stands in an array of the same step."""
 
     text: str
@@ -119,7 +119,7 @@ class Line:
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class NumberTable:
     """Arrays with the same rows, shown side by side."""
 
     arrays: tuple[Numbers, ...]
@@ -155,9 +155,9 @@ class Step:
     formula: str
     text: str
     arrays: tuple[Numbers, ...] = ()
-    lines: tuple[Line, ...] = ()
+    lines: tuple[WorkedLine, ...] = ()
 
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[NumberTable]:
         """Arrays grouped into tables: those that stand beside each other, together."""
         groups: list[list[Numbers]] = []
         for array in self.arrays:
@@ -165,7 +165,7 @@ class Step:
                 groups[-1].append(array)
             else:
                 groups.append([array])
-        return [Table(tuple(group)) for group in groups]
+        return [NumberTable(tuple(group)) for group in groups]
 
     def data(self) -> dict[str, object]:
         return {
@@ -289,7 +289,7 @@ def _format_cell(value: float, digits: int) -> str:
     return f"{value + 0.0:.{digits}f}"  # a whole number among others; plus zero, so that none is -0
 
 
-def format_line(line: Line, digits: int) -> str:
+def format_line(line: WorkedLine, digits: int) -> str:
     """The equation with its numbers; a negative one after an operator stands in brackets."""
     parts = line.text.split("{}")
     text = parts[0]
@@ -335,7 +335,7 @@ def name_asker(role: str, label: str) -> str:
 FIRST_TERMS = 3  # of a sum, written out
 
 
-def sum_line(name: str, left: Array, right: Array, of: tuple[str, int, int], bias: float | None = None) -> Line:
+def sum_line(name: str, left: Array, right: Array, of: tuple[str, int, int], bias: float | None = None) -> WorkedLine:
     """name = left_0 · right_0 + left_1 · right_1 + ... + bias, an equation that holds with the numbers it shows."""
     first = len(left) if len(left) <= FIRST_TERMS + 1 else FIRST_TERMS
     terms = ["{} · {}"] * first
@@ -347,7 +347,7 @@ def sum_line(name: str, left: Array, right: Array, of: tuple[str, int, int], bia
         terms.append("{}")
         numbers.append(float(bias))
     total = float(left @ right) + (0.0 if bias is None else float(bias))
-    return Line(f"{name} = {' + '.join(terms)} = {{}}", (*numbers, total), of)
+    return WorkedLine(f"{name} = {' + '.join(terms)} = {{}}", (*numbers, total), of)
 
 
 def compare_step(pairs: Mapping[str, tuple[Array, Array]]) -> tuple[Step, dict[str, float]]:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from regard.look.colors import GLOW, color, hexadecimal, ink_on, scale_top
 from regard.look.walk.shades import signed
-from regard.look.walk.steps import DIGITS, Numbers, Step, Table, Walk, format_cells, format_label, format_line
+from regard.look.walk.steps import DIGITS, Numbers, NumberTable, Step, Walk, format_cells, format_label, format_line
 
 WIDEST_LABEL = 16
 MOST_ROWS = 40  # of a table; what is more is cut in the middle
@@ -51,7 +51,7 @@ def _wrapped(text: str, width: int, style: str = "", more: str = INDENT) -> Iter
 
 
 @dataclass(frozen=True, eq=False)
-class Column:
+class TerminalColumn:
     """A column as text: its heading, its cells, and the array it belongs to (None for the gap in a wide array)."""
 
     name: str
@@ -63,7 +63,7 @@ class Column:
         return max(map(cell_len, [self.name, *self.cells]))
 
 
-def _table(table: Table, width: int, colored: bool, digits: int) -> Iterator[Text]:
+def _table(table: NumberTable, width: int, colored: bool, digits: int) -> Iterator[Text]:
     """One table of one or several arrays with the same rows."""
     first, remarks = table.first, table.remarks
     labels = [_cut(format_label(row)) for row in first.rows]
@@ -89,19 +89,19 @@ def _table(table: Table, width: int, colored: bool, digits: int) -> Iterator[Tex
         yield line
 
 
-def _columns(arrays: Sequence[Numbers], room: int, digits: int) -> list[Column]:
+def _columns(arrays: Sequence[Numbers], room: int, digits: int) -> list[TerminalColumn]:
     """Every column as text; of an array with many, those that fit."""
     each = [_texts(array, digits) for array in arrays]
     single = sum(columns[0].width + 2 for columns in each if len(columns) == 1)
     return [column for columns in each for column in _fitting(columns, room - single)]
 
 
-def _texts(array: Numbers, digits: int) -> list[Column]:
+def _texts(array: Numbers, digits: int) -> list[TerminalColumn]:
     cells = format_cells(array.values, digits)
-    return [Column(name, [row[place] for row in cells], array) for place, name in enumerate(array.columns)]
+    return [TerminalColumn(name, [row[place] for row in cells], array) for place, name in enumerate(array.columns)]
 
 
-def _fitting(columns: list[Column], room: int) -> list[Column]:
+def _fitting(columns: list[TerminalColumn], room: int) -> list[TerminalColumn]:
     """The columns, or the first and the last that fit, and between them how many more."""
     widest = max(column.width + 2 for column in columns)
     fitting = max(2, room // widest)
@@ -109,7 +109,7 @@ def _fitting(columns: list[Column], room: int) -> list[Column]:
         return columns
     more = f"… {len(columns) - fitting} more …"
     fitting = max(2, (room - len(more) - 2) // widest)
-    gap = Column(f"… {len(columns) - fitting} more …", ["…"] * len(columns[0].cells), None)
+    gap = TerminalColumn(f"… {len(columns) - fitting} more …", ["…"] * len(columns[0].cells), None)
     front = (fitting + 1) // 2
     return [*columns[:front], gap, *columns[len(columns) - (fitting - front) :]]
 

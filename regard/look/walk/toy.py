@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from regard.errors import UsageError
-from regard.look.walk.embedding import Linear, sinusoid
+from regard.look.walk.embedding import LinearNumbers, sinusoid
 from regard.look.walk.heads import MultiHeadLook
 from regard.look.walk.heads_steps import heads_steps
 from regard.look.walk.softmax import LATER
@@ -29,7 +29,7 @@ def toy_walk(role: str = "self", query: int | str | None = None) -> Walk:
         )
     place = _place(query, 1 if role == "causal" else 2)
     x = np.array(X, dtype=np.float64)
-    w_q, w_k, w_v = (Linear(np.array(each, dtype=np.float64)) for each in (W_Q, W_K, W_V))
+    w_q, w_k, w_v = (LinearNumbers(np.array(each, dtype=np.float64)) for each in (W_Q, W_K, W_V))
     allowed = np.arange(len(TOKENS)) <= place if role == "causal" else np.ones(len(TOKENS), dtype=bool)
     reasons = tuple("" if seen else LATER for seen in allowed)
     look = MultiHeadLook(

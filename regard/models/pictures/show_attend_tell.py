@@ -42,7 +42,7 @@ KEPT = 0.9  # of the baseline at each update (eq. 12)
 
 
 @dataclass(frozen=True)
-class Step:
+class CaptionStep:
     """The tensors of one decoding step, or of all of them side by side."""
 
     h: Tensor  # (B, T, hidden): the new state
@@ -51,7 +51,7 @@ class Step:
     look: Look  # what was really looked at: by α, or at one place
 
     @classmethod
-    def stacked(cls, steps: list[Step]) -> Step:
+    def stacked(cls, steps: list[CaptionStep]) -> CaptionStep:
         h, z, chances = (torch.cat(parts, dim=1) for parts in zip(*((s.h, s.z, s.chances) for s in steps), strict=True))
         return cls(h, z, chances, Look.stacked([step.look for step in steps]))
 
@@ -101,7 +101,7 @@ class ShowAttendTell(RecurrentCaptioner):
     def read(self, y: Tensor, state: RecurrentState) -> Tensor:
         return self._vectors(y, self.write(y, state))
 
-    def write(self, y: Tensor, state: RecurrentState) -> Step:
+    def write(self, y: Tensor, state: RecurrentState) -> CaptionStep:
         """All steps over the embeddings y (B, T, D) of a caption, seen by the recorder as one look."""
         gates = self.decoder.gates(y)  # (B, T, gates)
         asked, steps = [], []
@@ -110,7 +110,7 @@ class ShowAttendTell(RecurrentCaptioner):
             step, state = self._one(gates[:, t : t + 1], state)
             state = replace(state, read=t + 1)
             steps.append(step)
-        whole = Step.stacked(steps)
+        whole = CaptionStep.stacked(steps)
         assert state.source is not None
         self.attention.report(torch.cat(asked, dim=1), state.source, whole.look)
         return whole
@@ -133,7 +133,7 @@ class ShowAttendTell(RecurrentCaptioner):
             return Loss(parts | self._chosen_parts(vectors, written, batch))
         return Loss(parts | {"spread": spread(written.chances, batch.target_lengths, self.config.spread)})
 
-    def _one(self, gates: Tensor, state: RecurrentState) -> tuple[Step, RecurrentState]:
+    def _one(self, gates: Tensor, state: RecurrentState) -> tuple[CaptionStep, RecurrentState]:
         """One step of every hypothesis, from the gates (B, W, gates) of its newest token."""
         assert state.source is not None
         q = _top(state, len(gates))  # (B, W, hidden)
@@ -141,18 +141,18 @@ class ShowAttendTell(RecurrentCaptioner):
         look = self._chosen(soft, state.source.values) if self.config.hard else soft
         z = look.context if self.gate is None else self.gate(q).sigmoid() * look.context  # (B, W, D)
         h, layers = self.decoder.step(gates.flatten(0, 1), state.layers, z.flatten(0, 1))
-        return Step(h.view_as(q), z, soft.weights, look), replace(state, layers=layers)
+        return CaptionStep(h.view_as(q), z, soft.weights, look), replace(state, layers=layers)
 
     def _chosen(self, look: Look, places: Tensor) -> Look:
         """One place for each word: drawn in training, else the most likely."""
         weights = one_drawn(look.weights) if self.training else best_only(look.weights)
         return self.attention.seen(weights, places, look.mask)
 
-    def _vectors(self, y: Tensor, step: Step) -> Tensor:
+    def _vectors(self, y: Tensor, step: CaptionStep) -> Tensor:
         out = y + self.state_out(step.h) + self.context_out(step.z)  # (B, T, D)
         return dropout(out, self.config.dropout) if self.training else out
 
-    def _chosen_parts(self, vectors: Tensor, step: Step, batch: PairBatch | CaptionBatch) -> dict[str, Part]:
+    def _chosen_parts(self, vectors: Tensor, step: CaptionStep, batch: PairBatch | CaptionBatch) -> dict[str, Part]:
         """The loss of hard attention by REINFORCE (eq. 11), and its baseline, which then moves on (eq. 12)."""
         real, words = real_places(batch.target_lengths, vectors.size(1)), batch.target_tokens
         with torch.no_grad():

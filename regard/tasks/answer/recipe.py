@@ -23,7 +23,7 @@ from regard.evaluate.classification import score_labels
 from regard.models.config import AnswererConfig
 from regard.tasks.answer.config import AnswerConfig
 from regard.tasks.answer.predictor import encode_question
-from regard.tasks.caption.features import Features
+from regard.tasks.caption.features import PictureFeatures
 from regard.tasks.caption.recipe import source_of, with_path, without_path
 from regard.tasks.config import RunConfig
 from regard.tasks.recipe import PreparedRun, Setup, digest_of, predicted_labels
@@ -42,24 +42,26 @@ SHOWN = 2  # validation questions shown to the person
 def prepare_answer(config: RunConfig, setup: Setup) -> PreparedRun:
     """Read pictures and questions, make or reload the tokenizer, build the model. Nothing is trained yet."""
     assert isinstance(config, AnswerConfig) and isinstance(config.model, AnswererConfig)
-    train, valid, format, notes = load_questions(config.data, setup.data_root, counting(setup.emit, "reading pictures"))
+    train, valid, picture_format, notes = load_questions(
+        config.data, setup.data_root, counting(setup.emit, "reading pictures")
+    )
     setup.note(config)
     tokenizer = setup.tokenizer(config, train.questions)
     answers = tuple(sorted(set(train.answers)))
     valid, unknown = known_answers(valid, answers)
     found = with_path(config.model, setup.data_root)
-    model = setup.build(config, (tokenizer.size,), labels=len(answers), pictures=format, model=found)
+    model = setup.build(config, (tokenizer.size,), labels=len(answers), pictures=picture_format, model=found)
     about = BundleConfig(
         task="answer",
         labels=answers,
         longest=config.data.max_length,
-        pictures=format,
+        pictures=picture_format,
         tokens=config.tokens,
         vocabulary=(tokenizer.size,),
         model=without_path(config.model),
     )
-    batches = _batches(config, train, answers, tokenizer, format, model, config.train.seed, setup.emit)
-    held = _batches(config, valid, answers, tokenizer, format, model, None, setup.emit)
+    batches = _batches(config, train, answers, tokenizer, picture_format, model, config.train.seed, setup.emit)
+    held = _batches(config, valid, answers, tokenizer, picture_format, model, None, setup.emit)
     job = setup.job(
         config,
         Bundle(about, model, TokenizerPair(tokenizer, tokenizer), {}),
@@ -91,24 +93,24 @@ def _batches(
     asked: Asked,
     answers: Sequence[str],
     tokenizer: TextTokenizer,
-    format: PictureFormat,
+    picture_format: PictureFormat,
     model: nn.Module,
     seed: int | None,
     emit: OnEvent,
 ) -> AnswerBatches:
     place = {answer: number for number, answer in enumerate(answers)}
-    source = source_of(model, asked.store, format, emit)
+    source = source_of(model, asked.store, picture_format, emit)
     return AnswerBatches(
         source,
         asked.rows,
         [encode_question(tokenizer, text, config.data.max_length) for text in asked.questions],
         np.array([place[answer] for answer in asked.answers]),
-        format,
+        picture_format,
         config.train.batch_pictures,
         seed or 0,
         pad=PAD,
         augment=None if seed is None else config.data.augment,
-        by_length=isinstance(source, Features),  # batch norm must not learn that pictures of a batch are alike
+        by_length=isinstance(source, PictureFeatures),  # batch norm must not learn that pictures of a batch are alike
     )
 
 

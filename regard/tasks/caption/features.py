@@ -23,7 +23,7 @@ CHUNK = 32
 
 
 @dataclass(frozen=True, eq=False)
-class Features:
+class PictureFeatures:
     """What a network saw in each picture of a store: (N, P, K)."""
 
     values: np.ndarray  # float16, memory-mapped
@@ -38,26 +38,29 @@ class Features:
 
 
 def features_of(
-    encoder: nn.Module, store: PictureStore, format: PictureFormat, progress: Callable[[int, int], None] | None = None
-) -> Features:
+    encoder: nn.Module,
+    store: PictureStore,
+    picture_format: PictureFormat,
+    progress: Callable[[int, int], None] | None = None,
+) -> PictureFeatures:
     """Those that were kept of the same pictures and weights, or computed now."""
-    name = _name(encoder, store, format)
+    name = _name(encoder, store, picture_format)
     path = cache_folder() / f"{name}.features.npy"
     if not path.exists():
-        _compute(encoder, store, format, path, progress)
+        _compute(encoder, store, picture_format, path, progress)
     try:
         values = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError) as error:
         raise RegardError(f"{path} is damaged ({error}); delete it, and it is computed again") from error
     if len(values) != len(store):
         raise RegardError(f"{path} has {len(values)} rows for {len(store)} pictures; delete it")
-    return Features(values, name)
+    return PictureFeatures(values, name)
 
 
-def _name(encoder: nn.Module, store: PictureStore, format: PictureFormat) -> str:
+def _name(encoder: nn.Module, store: PictureStore, picture_format: PictureFormat) -> str:
     """A digest of the pictures, the weights, and how pixels become numbers."""
     digest = hashlib.sha256(store.sha256.encode())
-    digest.update(json.dumps(format.model_dump(mode="json"), sort_keys=True).encode())
+    digest.update(json.dumps(picture_format.model_dump(mode="json"), sort_keys=True).encode())
     for tensor_name, tensor in weights_of(encoder).items():
         digest.update(tensor_name.encode())
         digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
@@ -68,7 +71,7 @@ def _name(encoder: nn.Module, store: PictureStore, format: PictureFormat) -> str
 def _compute(
     encoder: nn.Module,
     store: PictureStore,
-    format: PictureFormat,
+    picture_format: PictureFormat,
     path: Path,
     progress: Callable[[int, int], None] | None,
 ) -> None:
@@ -76,7 +79,7 @@ def _compute(
     with writing(path, "make room, or set REGARD_CACHE to a folder that has it") as file:
         for start in range(0, len(store), CHUNK):
             shown = store.take(np.arange(start, min(start + CHUNK, len(store))))
-            found = encoder(normalise(torch.from_numpy(shown).permute(0, 3, 1, 2), format)).places.numpy()
+            found = encoder(normalise(torch.from_numpy(shown).permute(0, 3, 1, 2), picture_format)).places.numpy()
             if start == 0:
                 shape = (len(store), *found.shape[1:])
                 about = {"descr": np.dtype(np.float16).str, "fortran_order": False, "shape": shape}

@@ -19,7 +19,7 @@ from regard.data.batch import (
 )
 from regard.data.batch import pad as padded
 from regard.data.pictures.augment import normalise
-from regard.data.pictures.batches import CaptionBatches, Source
+from regard.data.pictures.batches import CaptionBatches, PictureSource
 from regard.data.pictures.config import PictureFormat
 from regard.data.pictures.load import SHAPES, Captioned, load_captions
 from regard.data.pictures.store import PictureStore
@@ -27,7 +27,7 @@ from regard.evaluate.captions import score_captions
 from regard.evaluate.translation import exact_match
 from regard.models.config import AnswererConfig, CaptionTransformerConfig, ShowAndTellConfig, ShowAttendTellConfig
 from regard.tasks.caption.config import CaptionConfig
-from regard.tasks.caption.features import Features, features_of
+from regard.tasks.caption.features import PictureFeatures, features_of
 from regard.tasks.caption.predictor import Captioner
 from regard.tasks.config import RunConfig
 from regard.tasks.recipe import PreparedRun, Setup, digest_of, every_batch, loss_metrics, mean_loss
@@ -48,21 +48,23 @@ def prepare_caption(config: RunConfig, setup: Setup) -> PreparedRun:
     """Read pictures and captions, make or reload the tokenizer, build the model. Nothing is trained yet."""
     assert isinstance(config, CaptionConfig)
     assert isinstance(config.model, Captioning)
-    train, valid, format, notes = load_captions(config.data, setup.data_root, counting(setup.emit, "reading pictures"))
+    train, valid, picture_format, notes = load_captions(
+        config.data, setup.data_root, counting(setup.emit, "reading pictures")
+    )
     setup.note(config)
     tokenizer = setup.tokenizer(config, [text for each in train.captions for text in each])
     found = with_path(config.model, setup.data_root)
-    model = setup.build(config, (tokenizer.size,), pictures=format, model=found)
+    model = setup.build(config, (tokenizer.size,), pictures=picture_format, model=found)
     about = BundleConfig(
         task="caption",
-        pictures=format,
+        pictures=picture_format,
         tokens=config.tokens,
         vocabulary=(tokenizer.size,),
         model=without_path(config.model),
         decode=config.decode,
     )
-    batches = _batches(config, train, tokenizer, format, model, config.train.seed, setup.emit)
-    held = _batches(config, valid, tokenizer, format, model, None, setup.emit)
+    batches = _batches(config, train, tokenizer, picture_format, model, config.train.seed, setup.emit)
+    held = _batches(config, valid, tokenizer, picture_format, model, None, setup.emit)
     job = setup.job(
         config,
         Bundle(about, model, TokenizerPair(tokenizer, tokenizer), {}),
@@ -94,19 +96,19 @@ def without_path(model: Seeing) -> Seeing:
 
 
 def source_of(
-    model: nn.Module, store: PictureStore, format: PictureFormat, emit: OnEvent = silent
-) -> PictureStore | Features:
+    model: nn.Module, store: PictureStore, picture_format: PictureFormat, emit: OnEvent = silent
+) -> PictureStore | PictureFeatures:
     """The pictures that batches show, or their features where the encoder does not learn."""
     encoder = model.get_submodule("encoder")
     learns = any(parameter.requires_grad for parameter in encoder.parameters())
-    return store if learns else features_of(encoder, store, format, counting(emit, "computing features"))
+    return store if learns else features_of(encoder, store, picture_format, counting(emit, "computing features"))
 
 
 def _batches(
     config: CaptionConfig,
     part: Captioned,
     tokenizer: TextTokenizer,
-    format: PictureFormat,
+    picture_format: PictureFormat,
     model: nn.Module,
     seed: int | None,
     emit: OnEvent,
@@ -118,17 +120,17 @@ def _batches(
     if seed is not None:
         short = np.array([len(each) <= config.data.max_length for each in ids])
         ids, pictures = [each for each, keep in zip(ids, short, strict=True) if keep], pictures[short]
-    source = source_of(model, part.store, format, emit)
+    source = source_of(model, part.store, picture_format, emit)
     return CaptionBatches(
         source,
         pictures,
         ids,
-        format,
+        picture_format,
         config.train.batch_pictures,
         seed or 0,
         pad=PAD,
         augment=None if seed is None else config.data.augment,
-        by_length=isinstance(source, Features),  # batch norm must not learn that pictures of a batch are alike
+        by_length=isinstance(source, PictureFeatures),  # batch norm must not learn that pictures of a batch are alike
     )
 
 
@@ -157,14 +159,14 @@ def _validation(
     return validate
 
 
-def written(captioner: Captioner, source: Source, rows: np.ndarray, **options: object) -> list[str]:
+def written(captioner: Captioner, source: PictureSource, rows: np.ndarray, **options: object) -> list[str]:
     """Captions of pictures of a store, or of their features."""
     decode = captioner.options(options)
     out: list[str] = []
     for start in range(0, len(rows), decode.batch_sentences):
         shown = source.take(rows[start : start + decode.batch_sentences])
         pixels = torch.from_numpy(shown)
-        if not isinstance(source, Features):
+        if not isinstance(source, PictureFeatures):
             pixels = normalise(pixels.permute(0, 3, 1, 2), captioner.format)
         found = captioner.search(pixels.to(captioner.device), decode, first=start)
         out += [captioner.text(each[0].ids) for each in found]

@@ -22,7 +22,7 @@ from regard.data.labelled import Labelled
 from regard.data.labelled_files import as_tree
 from regard.errors import UsageError
 from regard.files import JSON
-from regard.inspect.texts import LONGEST, TOGETHER, Batch, LabelPredictor, Material, Texts, as_tuple
+from regard.inspect.texts import LONGEST, TOGETHER, LabelPredictor, Material, Texts, TextsBatch, as_tuple
 from regard.look.words import WeighedText
 from regard.models.classifier import Classifier
 from regard.predictor import Cancel, Progress, Reading, Result, check_cancel, label_list, read_one
@@ -184,7 +184,7 @@ class TextClassifier(LabelPredictor):
         plan = [(rows, batches.take(rows)) for rows in batches.plan(0)]
         return Texts(self, [{"text": as_tuple(ids)} for ids in batches.texts], plan, material.name, fitting)
 
-    def predictions(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def predictions(self, batch: TextsBatch) -> tuple[Tensor, Tensor]:
         assert isinstance(batch, LabelBatch)
         logits = self.model.logits(batch)
         return cross_entropy(logits, batch.labels, reduction="none"), torch.arange(len(logits))

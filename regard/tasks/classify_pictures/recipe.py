@@ -15,7 +15,7 @@ from regard.data.batch import (
 )
 from regard.data.pictures.batches import PictureBatches
 from regard.data.pictures.config import PictureFormat
-from regard.data.pictures.load import Part, load_pictures
+from regard.data.pictures.load import PicturePart, load_pictures
 from regard.evaluate.classification import f1_error, score_labels, top_k_accuracy
 from regard.tasks.classify_pictures.config import ClassifyPicturesConfig
 from regard.tasks.config import RunConfig
@@ -67,10 +67,10 @@ def prepare_classify_pictures(config: RunConfig, setup: Setup) -> PreparedRun:
 
 
 def validation(
-    part: Part, names: Sequence[str], format: PictureFormat, rare: bool = False
+    part: PicturePart, names: Sequence[str], picture_format: PictureFormat, rare: bool = False
 ) -> Callable[[nn.Module], Validation]:
     """Loss, accuracy and F1 on unseen pictures; of many classes, also whether the right one is among five."""
-    batches = PictureBatches(part.store, part.labels, part.rows, format, TOGETHER, 0, None)
+    batches = PictureBatches(part.store, part.labels, part.rows, picture_format, TOGETHER, 0, None)
 
     def validate(model: nn.Module) -> Validation:
         device = next(model.parameters()).device

@@ -21,10 +21,10 @@ from regard.inspect.texts import (
     LONGEST,
     TOGETHER,
     WINDOW,
-    Batch,
     Material,
     TextPredictor,
     Texts,
+    TextsBatch,
     as_tuple,
     token_losses,
 )
@@ -182,7 +182,7 @@ class Filler(TextPredictor):
         }
         return Texts(self, [{"text": shown[row]} for row in range(len(shown))], batches, material.name)
 
-    def predictions(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def predictions(self, batch: TextsBatch) -> tuple[Tensor, Tensor]:
         assert isinstance(batch, MaskedBatch)
         assert self.model.head is not None
         found = self.model.encoder(batch.ids, batch.lengths, batch.segments).vectors[batch.places]

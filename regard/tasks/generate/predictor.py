@@ -26,10 +26,10 @@ from regard.files import JSON
 from regard.inspect.texts import (
     LONGEST,
     WINDOW,
-    Batch,
     LanguagePredictor,
     Material,
     Texts,
+    TextsBatch,
     next_token_losses,
     stretches,
 )
@@ -373,7 +373,7 @@ class Generator(LanguagePredictor):
                 break
         return np.array(ids)
 
-    def predictions(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def predictions(self, batch: TextsBatch) -> tuple[Tensor, Tensor]:
         assert isinstance(batch, TextBatch)
         return next_token_losses(self.model.hidden(batch), self.model.output.weight, batch.ids, batch.lengths)
 

@@ -17,7 +17,7 @@ from regard.data.pairs import Pair, is_builtin, read_pairs
 from regard.decode.config import DecodeOptions
 from regard.errors import UsageError
 from regard.evaluate.bootstrap import share_interval
-from regard.evaluate.translation import Score, Tokenizing, bleu_tokenizer, exact_match, score_translations
+from regard.evaluate.translation import CorpusScore, Tokenizing, bleu_tokenizer, exact_match, score_translations
 from regard.files import JSON
 from regard.predictor import Result
 from regard.runs import CONFIG, read_run
@@ -28,7 +28,7 @@ from regard.tasks.translate.predictor import Translator
 class Evaluation(Result):
     """The scores of a translation model on a test set."""
 
-    scores: dict[str, Score]  # bleu, chrf, ter
+    scores: dict[str, CorpusScore]  # bleu, chrf, ter
     exact: float | None  # percentage right to the last character, for data with one right answer
     sentences: int
     seconds: float  # of decoding, loading not counted

@@ -24,7 +24,7 @@ from regard.decode.ranking import Hypothesis, groups
 from regard.decode.search import Stepper, generate
 from regard.errors import RegardError
 from regard.files import JSON
-from regard.inspect.texts import LONGEST, Batch, Material, PairPredictor, Texts, next_token_losses, pair_texts
+from regard.inspect.texts import LONGEST, Material, PairPredictor, Texts, TextsBatch, next_token_losses, pair_texts
 from regard.look import SentenceAttention, sentence_of
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.loss import target_log_probabilities
@@ -223,7 +223,7 @@ class Translator(PairPredictor):
         found = self.translate(list(texts), beam=1, n_best=1)
         return [(self.tokenizers.source.encode(each.source), each.ids) for each in found if each.ids]
 
-    def predictions(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def predictions(self, batch: TextsBatch) -> tuple[Tensor, Tensor]:
         assert isinstance(batch, PairBatch)
         hidden = self.model.hidden(batch)  # (B, T, D)
         return next_token_losses(hidden, self.model.output.weight, batch.target, batch.target_lengths)
