@@ -156,7 +156,7 @@ def save_bundle(folder: str | Path, bundle: Bundle) -> Path:
 
 
 def _dumped(config: BundleConfig) -> Tables:
-    """What `config.json` holds; plugins only where there are any, so that a Regard that knows none can read it."""
+    """The values that `config.json` holds; plugins only where there are any, so that a Regard that knows none can read it."""
     values = config.model_dump(mode="json")
     needed = needed_by(values)
     return {**values, "plugins": list(needed)} if needed else {k: v for k, v in values.items() if k != "plugins"}
@@ -231,7 +231,7 @@ def _example(task: str) -> str:
 
 
 def _inputs(config: BundleConfig) -> str:
-    """What a model takes, for its card."""
+    """The inputs of a model in a few words, for its card."""
     parts = ""
     if config.pictures is not None:
         parts += f" · pictures of {config.pictures.size} x {config.pictures.size}"

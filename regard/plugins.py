@@ -1,4 +1,4 @@
-"""What people add to Regard from files and packages of their own: scores, kernels, kinds of models, tasks. No torch here.
+"""Plugins: scores, kernels, kinds of models and tasks that people add from files and packages of their own. No torch here.
 
     # mine.py, used as: regard train translate --model bahdanau --set model.score=mine --plugin mine.py
     import regard

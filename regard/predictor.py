@@ -134,7 +134,7 @@ class Predictor:
         return torch.device("cpu") if first is None else first.device
 
     def predict(self, inputs: Sequence[str]) -> Sequence[object]:
-        """What the task makes of each input, where an input is one text: what the verb of a plugin's task prints."""
+        """Predict for each input, where an input is one text: the verb of a plugin's task prints these."""
         raise UsageError(f"a model to {self.config.task} has no prediction of single texts")
 
     def read(self, text: str, second: str | None = None) -> Reading:

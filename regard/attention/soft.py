@@ -1,4 +1,9 @@
-"""How far a decoder's state may look (Luong et al. 2015, section 3.2): everywhere, or in a window around a position p.
+"""Attention of one head with any score, the recurrent decoders' way (Bahdanau et al. 2015, eq. 5 and 6):
+
+    weights = softmax(score(q, k) / temperature),   context = Σ weights · annotation
+
+and the same with a learned query: attention pooling, which makes one vector of a sequence. A decoder looks everywhere, or in a
+window around a position p (Luong et al. 2015, section 3.2):
 
     local-m   p = t: the same position as in the target, at most the last one of the source
     local-p   p = S sigmoid(v · tanh(W q)): a predicted position; weights fall off around it by exp(-(s - p)² / 2 (D/2)²)

@@ -51,5 +51,5 @@ def verb_of(task: str) -> Callable[..., None]:
 
 
 def does(task: str) -> str:
-    """What the task is for: the first line of its configuration's docstring."""
+    """The purpose of a task: the first line of its configuration's docstring."""
     return (TASKS[task].config.__doc__ or "").strip().partition("\n")[0]

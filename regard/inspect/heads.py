@@ -1,8 +1,12 @@
-"""Whether a head matters: the loss on data with the head removed (Michel et al. 2019, "Are sixteen heads really better
-than one?", section 3), against that of the whole model on the same texts.
+"""The report of heads: what each head of a model of text does, by rule, and whether it matters, measured on data.
 
-What the head saw becomes zeros; nothing is trained again. A head whose work others can do as well shows a small number
-here, even where it does that work: so whole layers are removed too.
+    report = heads_of(regard.load("runs/translate/3"), pairs)
+    report.save("heads.html")
+
+Whether it matters is the loss with the head removed (Michel et al. 2019, "Are sixteen heads really better than one?",
+section 3): what the head saw becomes zeros, and nothing is trained again. A head whose work others can do as well shows a
+small number, so whole layers are removed too. Whether a language model repeats by induction is told by random tokens that come
+twice (Olsson et al. 2022, "Prefix matching": A B ... A -> B), and by removing the heads that look there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""How a sentence-transformers folder makes one vector of a text, in and out: modules.json and 1_Pooling/config.json."""
+"""BERT (Devlin et al. 2019) as transformers writes it, with any of its heads or with none, and how a folder of
+sentence-transformers makes one vector of a text: modules.json and 1_Pooling/config.json.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person wants done. `load` and `train` are the Python side of the command line."""
+"""Tasks: what a person wants done. `load` and `train` are the Python side of the command line."""
 
 from __future__ import annotations
 

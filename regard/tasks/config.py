@@ -1,4 +1,4 @@
-"""What the runs of all tasks configure: data, tokens, model, training. Each task has its own in its folder. No torch here."""
+"""The configuration that the runs of all tasks share: data, tokens, model, training; each task extends it. No torch here."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def _short_warmup(values: Tables, asked: Tables, note: Callable[[str], None]) ->
 
 
 def _check_tables(values: Tables, origin: str) -> None:
-    """What is looked into before the whole is checked."""
+    """Refuse tables that are no tables, which are read before the whole is checked."""
     for name in ("model", "train", "tokens"):
         if not isinstance(values.get(name, {}), dict):
             hint = f"set a key of it, such as {name}.{_A_KEY[name]}"

@@ -1,4 +1,4 @@
-"""What the recipes of all tasks share: preparing a run, its tokenizer, model and job, mean losses and labels."""
+"""The parts that the recipes of all tasks share: a run's tokenizer, model and job, mean losses and predicted labels."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Setup:
         probe: Callable[[nn.Module, int], None] | None = None,
         unit: str = "tokens",
     ) -> Job:
-        """What the loop is handed: to learn from `batches`, to validate, and to save bundles like `bundle`."""
+        """The job for the training loop: to learn from `batches`, to validate, and to save bundles like `bundle`."""
         return Job(
             folder=self.folder,
             config=config.train,
@@ -189,7 +189,7 @@ def take_weights(model: nn.Module, start: str) -> None:
 
 
 def saver(folder: Path, bundle: Bundle, made: Made) -> Callable[[nn.Module, str, Any], None]:
-    """What writes the bundle `name` of a run, with the model's weights and metrics of the moment."""
+    """Make the function that writes the bundle `name` of a run, with the model's weights and metrics of the moment."""
     config = bundle.config.model_copy(update={"made": made})
 
     def save(model: nn.Module, name: str, metrics: Tables) -> None:

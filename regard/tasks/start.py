@@ -1,4 +1,4 @@
-"""What a run takes over from the model that it goes on from. No torch here."""
+"""The tokens and the model that a run takes over from the one that it goes on from. No torch here."""
 
 from __future__ import annotations
 

@@ -72,11 +72,11 @@ class Subject(ABC):
         """Batches of random tokens, several in an epoch, as the training loop takes them."""
 
     def outputs(self, model: Model, batch: Batch) -> Tensor:
-        """What the model says of every place of the batch: (B, T, V)."""
+        """The logits of every place of the batch: (B, T, V)."""
         return model.logits(batch)
 
     def real(self, outputs: Tensor, batch: Batch) -> list[Tensor]:
-        """Of each row, only what was said of real places: (T, V)."""
+        """The outputs of the real places of each row: (T, V)."""
         return [row[:length] for row, length in zip(outputs, batch.lengths.tolist(), strict=True)]
 
     @property
@@ -91,7 +91,7 @@ class Subject(ABC):
     # -- what tasks have whose models write one token after another --
 
     def reads(self, batch: Batch) -> tuple[Tensor, ...] | None:
-        """What `start` takes beside what was already written."""
+        """The source that `start` takes beside the prefix; None where there is none."""
         return None
 
     def writes(self, batch: Batch) -> Tensor:
@@ -106,7 +106,7 @@ class Subject(ABC):
 
     @property
     def name(self) -> str:
-        """What a person calls the model: "a gpt2", "an lstm"."""
+        """The model by its kind, with its article: "a gpt2", "an lstm"."""
         kind = self.bundle.config.model.kind
         return f"{'an' if kind[0] in 'aeiou' or kind == 'lstm' else 'a'} {kind}"
 
@@ -125,7 +125,7 @@ class Subject(ABC):
         return {name: part for name, part in parts.items() if not (self.balanced and name == "loss")}
 
     def steps(self, model: Model, batch: Batch) -> Tensor:
-        """What `outputs` says, but one step after the other: (B, T, V)."""
+        """The logits of `outputs`, but computed one step after the other: (B, T, V)."""
         ids = self.writes(batch)
         logits, state = model.start(self.reads(batch), ids[:, :1])
         found = [logits]

@@ -48,12 +48,12 @@ class Task:
 
     @property
     def verb(self) -> str:
-        """What a person types: to classify is one word for texts and pictures."""
+        """The verb that a person types: texts and pictures share `classify`."""
         return self.name.partition("-")[0]
 
     @property
     def example(self) -> str:
-        """What to type to use the model in the folder {model}."""
+        """The command that uses the model in the folder {model}."""
         return EXAMPLES.get(self.name, "")
 
     @property

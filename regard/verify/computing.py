@@ -71,7 +71,7 @@ def reordered(subject: Subject) -> tuple[bool, str]:
 
 
 def causal(subject: Subject) -> tuple[bool, str]:
-    """What is said of a place does not depend on what is written later."""
+    """The logits of a place do not depend on the tokens behind it."""
 
     def measure(model: Model) -> float:
         batch = subject.batch(model)

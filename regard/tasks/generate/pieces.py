@@ -63,6 +63,6 @@ class Pieces:
         return self.rest(text[:certain], len(ids))
 
     def rest(self, text: str, tokens: int) -> TextPiece | None:
-        """What was not yet handed out of a text that is certain."""
+        """The part of a text that is certain and was not yet handed out."""
         piece, self.given = text[self.given :], max(self.given, len(text))
         return TextPiece(piece, tokens) if piece else None

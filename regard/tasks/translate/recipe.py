@@ -141,7 +141,7 @@ def encode(pairs: Sequence[Pair], tokenizers: TokenizerPair, emit: OnEvent = sil
 def validation(
     config: BundleConfig, tokenizers: TokenizerPair, pairs: list[Pair], run: TranslateConfig
 ) -> Callable[[nn.Module], Validation]:
-    """What the loop calls to look at unseen pairs: loss and perplexity on all, BLEU on the first few."""
+    """Make the validation on unseen pairs: loss and perplexity on all, BLEU on the first few."""
     tokens = encode(pairs, tokenizers)
     batches = Batches(tokens, max(run.train.batch_tokens, max(map(max, zip(*tokens.lengths(), strict=True)))), seed=0)
     shown = pairs[: run.validate_.sentences]
