@@ -22,7 +22,7 @@ from regard.config import StrictConfig, Tables, check
 from regard.data.pictures.config import PictureFormat
 from regard.decode.config import DecodeConfig
 from regard.errors import RegardError
-from regard.files import new_folder, read_json, sha256, whole_folder, write_json, write_text
+from regard.files import new_folder, read_json, sha256, standing_folder, write_json, write_text
 from regard.models.config import ModelConfig
 from regard.models.table import build
 from regard.plugins import check_plugins, load_plugins, needed_by
@@ -164,7 +164,7 @@ def _dumped(config: BundleConfig) -> Tables:
 
 def load_bundle(folder: str | Path, device: str | torch.device = "cpu") -> Bundle:
     """Read a bundle back, checked file by file, ready to run (in evaluation mode)."""
-    folder = whole_folder(folder)
+    folder = standing_folder(folder)
     if not (folder / "config.json").exists():
         raise RegardError(f"{folder} is not a bundle: it has no config.json")
     config = read_config(folder)
@@ -263,9 +263,8 @@ def _check_vocabulary(folder: Path, config: BundleConfig, tokenizers: TokenizerP
     both = (tokenizers.source.size, tokenizers.target.size)
     sizes = both if config.task == "translate" or len(config.vocabulary) == 2 else both[1:]
     fits = sizes == config.vocabulary
-    if (
-        config.tokens is not None and config.tokens.kind == "imported"
-    ):  # other libraries pad their tables to round numbers
+    # Other libraries pad their tables to round numbers.
+    if config.tokens is not None and config.tokens.kind == "imported":
         fits = len(sizes) == len(config.vocabulary) and sizes <= config.vocabulary
     if not fits:
         raise RegardError(

@@ -168,7 +168,7 @@ def sync_folder(folder: Path) -> None:
 def new_folder(path: str | Path) -> Iterator[Path]:
     """Fill a temporary folder; when the block ends well it takes the place of `path`, which is whole at every moment.
 
-    Between the two renames at the end only `path.old` exists: whoever reads asks `whole_folder` where it is, and whoever
+    Between the two renames at the end only `path.old` exists: whoever reads asks `standing_folder` where it is, and whoever
     writes next calls `settle`, which puts it back after a crash there.
     """
     path = Path(path)
@@ -202,7 +202,7 @@ def new_folder(path: str | Path) -> Iterator[Path]:
 
 
 def settle(path: Path) -> None:
-    """For who writes: undo what a crash left of `new_folder`. The old folder comes back if the new one never came."""
+    """Undo what a crash left of `new_folder`, before writing: the old folder comes back if the new one never came."""
     old = path.with_name(path.name + ".old")
     if old.exists():
         if path.exists():
@@ -211,8 +211,8 @@ def settle(path: Path) -> None:
             os.rename(old, path)
 
 
-def whole_folder(path: str | Path) -> Path:
-    """For who reads: where a folder of `new_folder` stands now, which between its two renames is `path.old`."""
+def standing_folder(path: str | Path) -> Path:
+    """Where to read a folder that `new_folder` may be replacing now: `path`, or between its two renames `path.old`."""
     path = Path(path)
     old = path.with_name(path.name + ".old")
     return old if old.exists() and not path.exists() else path

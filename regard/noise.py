@@ -1,4 +1,4 @@
-"""Seeded noise for training, a pure function of a key such as (seed, step, micro-batch): nothing has to be saved.
+"""Dropout and its seed: noise for training, a pure function of a key such as (seed, step, micro-batch); none is saved.
 
 On a CPU, `bernoulli_` takes a sixth of a training step. One random byte per element from a fast bit generator
 (NumPy's SFC64), compared with a threshold, does the same job; the rate is rounded to 1/256 (0.1 becomes 26/256) and

@@ -8,7 +8,7 @@ from typing import NotRequired, TypedDict
 
 from regard.config import Tables
 from regard.errors import Advice, RegardError, UsageError, Verb
-from regard.files import LOCK, is_bare, read_json, whole_folder
+from regard.files import LOCK, is_bare, read_json, standing_folder
 
 RUNS = Path("runs")
 EXAMPLES = {  # what to type to use the model in the folder {model}, by its task
@@ -29,7 +29,7 @@ class Run:
 
     @property
     def best(self) -> Path:
-        return whole_folder(self.folder / "best")
+        return standing_folder(self.folder / "best")
 
     @property
     def number(self) -> int:
@@ -89,7 +89,7 @@ def bundle_folder(path: str | Path) -> Path:
         )
     if not path.is_dir():
         raise _not_a_folder(path)
-    best = whole_folder(path / "best")
+    best = standing_folder(path / "best")
     if (best / "config.json").exists():
         return best
     if (path / CONFIG).exists():
@@ -143,7 +143,7 @@ def bundle_task(path: str | Path) -> str:
 
 def bundle_labels(path: str | Path) -> tuple[str, ...]:
     """The labels of the model in a run's or a bundle's folder, without loading it; none where there is no model yet."""
-    places = (whole_folder(Path(path) / "best") / "config.json", Path(path) / "config.json")
+    places = (standing_folder(Path(path) / "best") / "config.json", Path(path) / "config.json")
     config = next((read_json(place) for place in places if place.exists()), None)
     labels = config.get("labels") if isinstance(config, dict) else None
     return tuple(map(str, labels)) if isinstance(labels, list) else ()

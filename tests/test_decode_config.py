@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from regard.config import check
 from regard.decode.config import DecodeConfig, DecodeOptions
-from regard.decode.ranking import groups
+from regard.decode.search import groups
 from regard.errors import UsageError
 
 

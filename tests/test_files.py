@@ -19,7 +19,7 @@ from regard.files import (
     read_json,
     settle,
     sha256,
-    whole_folder,
+    standing_folder,
     write_bytes,
     write_json,
     write_text,
@@ -167,16 +167,16 @@ def test_a_folder_that_could_not_be_filled(tmp_path: Path, error: BaseException)
 def test_between_the_two_renames_the_old_folder_is_found(tmp_path: Path) -> None:
     fill(tmp_path / "f", "one")
     os.rename(tmp_path / "f", tmp_path / "f.old")  # a crash here
-    assert whole_folder(tmp_path / "f") == tmp_path / "f.old"  # who reads changes nothing
+    assert standing_folder(tmp_path / "f") == tmp_path / "f.old"  # who reads changes nothing
     assert listing(tmp_path) == ["f.old", "f.old/text"]
     settle(tmp_path / "f")
-    assert whole_folder(tmp_path / "f") == tmp_path / "f" and listing(tmp_path) == ["f", "f/text"]
+    assert standing_folder(tmp_path / "f") == tmp_path / "f" and listing(tmp_path) == ["f", "f/text"]
 
 
 def test_after_the_second_rename_the_new_folder_is_found(tmp_path: Path) -> None:
     fill(tmp_path / "f", "new")
     fill(tmp_path / "f.old", "old")
-    assert whole_folder(tmp_path / "f") == tmp_path / "f"
+    assert standing_folder(tmp_path / "f") == tmp_path / "f"
     fill(tmp_path / "f", "newer")
     assert listing(tmp_path) == ["f", "f/text"] and (tmp_path / "f" / "text").read_text() == "newer"
 

@@ -1,4 +1,4 @@
-"""The six scores of the literature: how well a query (a decoder's state) and a key (an annotation of the source) agree.
+"""Scores: how well a query (a decoder's state) and a key (an annotation of the source) agree.
 
     cosine      β cos(q, k)            Graves et al. 2014, eq. 5 and 6: content-based, with a learned strength β
     additive    v · tanh(W q + U k)    Bahdanau et al. 2015, section A.1.2
@@ -112,6 +112,7 @@ class Location(Score):
 
 ScoreFactory = Callable[[int, int, int], Score]  # width of queries, width of keys, most positions -> a score
 
+# A new one of ours also goes into `ScoreName` of `models/configs/attention.py`, which has no torch.
 SCORES: dict[str, ScoreFactory] = {
     "cosine": lambda query_width, key_width, longest: Cosine(query_width, key_width),
     "additive": lambda query_width, key_width, longest: Additive(query_width, key_width),

@@ -48,16 +48,20 @@ def classify(
     if second is not None and len(texts or []) != 1:
         raise UsageError("--second belongs to one TEXT; pairs in a file have a tab between them")
     run = model or newest_run("classify")
-    sees = check_model(run, device, "classify").task == "classify-pictures"
-    if sees and second is not None:
+    of_pictures = check_model(run, device, "classify").task == "classify-pictures"
+    if of_pictures and second is not None:
         raise UsageError("--second is for classifiers of pairs of texts; this model classifies pictures")
-    asked = pictures(texts, "classify") if sees else texts_or_lines(texts, as_text=as_text or second is not None)
+    asked = pictures(texts, "classify") if of_pictures else texts_or_lines(texts, as_text=as_text or second is not None)
     classifier = load_model(run, device, "classify")
-    ask = (lambda items: classifier.classify([item.value for item in items])) if sees else _texts(classifier, second)
-    names = sees and not asked.alone
-    with output_to(out), answers(asked, ask, PICTURES if sees else CHUNK, "classifying") as answered:
+    ask = (
+        (lambda items: classifier.classify([item.value for item in items]))
+        if of_pictures
+        else _texts(classifier, second)
+    )
+    names = of_pictures and not asked.alone
+    with output_to(out), answers(asked, ask, PICTURES if of_pictures else CHUNK, "classifying") as answered:
         for each in answered:
-            print(_as_json(each, sees) if as_json else _as_line(each, names, scores))
+            print(_as_json(each, of_pictures) if as_json else _as_line(each, names, scores))
 
 
 def _texts(classifier: TextClassifier, second: str | None) -> Callable[[list[Item]], Sequence[Classified]]:
@@ -88,6 +92,6 @@ def _as_line(each: Answered[Classified] | Answered[ClassifiedPicture], names: bo
     return "\t".join([*([printable(each.item.where)] if names else []), *label, *share])
 
 
-def _as_json(each: Answered[Classified] | Answered[ClassifiedPicture], sees: bool) -> str:
-    bad = {"picture" if sees else "text": each.item.value, "error": str(each.error)}
+def _as_json(each: Answered[Classified] | Answered[ClassifiedPicture], of_pictures: bool) -> str:
+    bad = {"picture" if of_pictures else "text": each.item.value, "error": str(each.error)}
     return json_line(bad if each.found is None else each.found.data())

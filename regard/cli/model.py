@@ -55,30 +55,30 @@ class ModelFacts:
         return int(self.model["layers"]) if blocks else None
 
 
-def about(run: str | Path, task: str | None = None) -> ModelFacts:
-    """The model of a run's or a bundle's folder; with `task`, only one that does it."""
+def about(run: str | Path, verb: str | None = None) -> ModelFacts:
+    """The facts of the model in a run's or a bundle's folder; with `verb`, only of one that the verb runs."""
     own = bundle_task(run)
     values = read_json(bundle_folder(run) / "config.json")
     tables = [value if isinstance(value := values.get(name), dict) else {} for name in ("model", "decode")]
     found = ModelFacts(str(run), own, tuple(values.get("labels") or ()), *tables)
-    if task is not None and found.verb != task:
-        raise UsageError(f"{run} is a model to {found.verb}, not to {task}; try: regard {found.verb}")
+    if verb is not None and found.verb != verb:
+        raise UsageError(f"{run} is a model to {found.verb}, not to {verb}; try: regard {found.verb}")
     return found
 
 
 def check_model(
     run: str | Path,
     device: str = "auto",
-    task: str | None = None,
+    verb: str | None = None,
     *,
     decode: Tables | None = None,
     role: str | None = None,
     layer: int | None = None,
     head: int | None = None,
 ) -> ModelFacts:
-    """Tell what is wrong with a request before torch is imported: the model, the device, decoding, layer and head."""
+    """The facts of a model, once a request of it is right: the model, the device, decoding, layer and head. No torch yet."""
     check_device(device)
-    found = about(run, task)
+    found = about(run, verb)
     if decode:
         check_decode(found, decode)
     if layer is not None or head is not None:

@@ -35,7 +35,7 @@ def _log_sum_exp(logits: Tensor) -> Tensor:
 
 
 def top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Tables and ids of the k greatest in the last dimension, greatest first; of equals, the lower id first.
+    """Values and ids of the k greatest in the last dimension, greatest first; of equals, the lower id first.
 
     `torch.topk` does not say which of equals it takes, nor in which order; a search must, to be repeatable.
     """
@@ -90,7 +90,7 @@ def _lowest_of_equals(rows: Tensor, cut: Tensor, k: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Scores:
+class StepLogits:
     """Log-probabilities of the next token: the model's own, and after the filters."""
 
     logits: Tensor  # (B, W, V) the model's own where a token is allowed
@@ -133,7 +133,7 @@ class Choice(ABC):
         return ids
 
     @abstractmethod
-    def candidates(self, scores: Scores, live: Live) -> Candidates: ...
+    def candidates(self, scores: StepLogits, live: Live) -> Candidates: ...
 
 
 class Alone(Choice):
@@ -141,9 +141,9 @@ class Alone(Choice):
 
     @abstractmethod
     def pick(self, allowed: Tensor, live: Live) -> tuple[Tensor, Tensor]:
-        """The token of each hypothesis and its allowed logit, both (B, W)."""
+        """The allowed logit of each hypothesis' next token, and the token, both (B, W)."""
 
-    def candidates(self, scores: Scores, live: Live) -> Candidates:
+    def candidates(self, scores: StepLogits, live: Live) -> Candidates:
         values, ids = self.pick(scores.allowed, live)
         own = scores.logits.gather(-1, ids[..., None]).squeeze(-1)  # (B, W)
         ids = self.ended(ids)
@@ -199,7 +199,7 @@ class Beam(Choice):
     def __init__(self, width: int, ends: Sequence[int]) -> None:
         super().__init__(width, first=1, ends=ends)
 
-    def candidates(self, scores: Scores, live: Live) -> Candidates:
+    def candidates(self, scores: StepLogits, live: Live) -> Candidates:
         values, ids = top(scores.allowed, min(self.width + len(self.ends), scores.allowed.size(-1)))  # (B, W, K)
         ids = self.ended(ids)
         willing = (ids[..., 0] == self.end).cpu().numpy()  # (B, W)

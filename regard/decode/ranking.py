@@ -1,10 +1,13 @@
-"""Sequences on their way and at their end. The books of a search are small, so they are NumPy arrays on the CPU."""
+"""Hypotheses of a search: those that go on (`Live`), and how those that ended are ranked (`Ranking`, length penalties).
+
+The books of a search are small, so they are NumPy arrays on the CPU.
+"""
 
 from __future__ import annotations
 
 import math
 from bisect import insort_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,23 +66,6 @@ class Live:
             log_probs=np.concatenate([self.log_probs[at], log_probs[..., None]], axis=2),  # (B', W', T + 1)
             totals=totals,
         )
-
-
-def groups(lengths: Sequence[int], options: DecodeConfig) -> list[list[int]]:
-    """Places of the sources, longest first, in groups within `batch_sentences` and `batch_tokens`.
-
-    Sources of like length waste little padding and end at about the same step. A source longer than `batch_tokens`
-    stands alone. Give the places to `generate` as its streams.
-    """
-    found: list[list[int]] = []
-    for place in sorted(range(len(lengths)), key=lambda place: -lengths[place]):
-        group = found[-1] if found else []
-        positions = (len(group) + 1) * lengths[group[0]] if group else 0  # the first is the longest
-        if group and len(group) < options.batch_sentences and positions <= options.batch_tokens:
-            group.append(place)
-        else:
-            found.append([place])
-    return found
 
 
 def gnmt_penalty(length: int, alpha: float) -> float:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from regard.attention import channel
-from regard.decode.choice import Candidates, Choice, Filter, Scores, choice_of, filters_of, log_norm
+from regard.decode.choice import Candidates, Choice, Filter, StepLogits, choice_of, filters_of, log_norm
 from regard.decode.config import DecodeConfig
 from regard.decode.ranking import Bools, Hypothesis, Ints, Live, Ranking
 from regard.errors import ModelError, RegardError
@@ -218,13 +218,13 @@ class _Search:
             )
         return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
 
-    def _scores(self, logits: Tensor, at_limit: Bools) -> Scores:
+    def _scores(self, logits: Tensor, at_limit: Bools) -> StepLogits:
         norms, ends = log_norm(logits), logits[..., self.choice.end].clone()  # both (B, W); filters write into logits
         allowed = logits
         for rule in self.filters:
             allowed = rule(allowed, self.live)
         forced = torch.from_numpy(at_limit).to(logits.device) if at_limit.any() else None
-        return Scores(logits, norms, ends, allowed, forced)
+        return StepLogits(logits, norms, ends, allowed, forced)
 
     def _check_numbers(self, found: Candidates) -> None:
         wrong = np.isnan(found.log_probs).any(axis=1)  # (B,) NaN or +inf anywhere in a row makes its norm NaN
@@ -327,3 +327,20 @@ def _check_ids(ids: Sequence[int], logits: Tensor) -> None:
         raise RegardError(
             f"end and forbidden ids {list(ids)}: not all are under the {logits.size(-1)} ids of the model"
         )
+
+
+def groups(lengths: Sequence[int], options: DecodeConfig) -> list[list[int]]:
+    """Places of the sources, longest first, in groups within `batch_sentences` and `batch_tokens`.
+
+    Sources of like length waste little padding and end at about the same step. A source longer than `batch_tokens`
+    stands alone. Give the places to `generate` as its streams.
+    """
+    found: list[list[int]] = []
+    for place in sorted(range(len(lengths)), key=lambda place: -lengths[place]):
+        group = found[-1] if found else []
+        positions = (len(group) + 1) * lengths[group[0]] if group else 0  # the first is the longest
+        if group and len(group) < options.batch_sentences and positions <= options.batch_tokens:
+            group.append(place)
+        else:
+            found.append([place])
+    return found

@@ -1,4 +1,4 @@
-"""How faithful a map is: whether the words it points at are those on which the output depends.
+"""The score of faithfulness, from falls of probability alone: does the output depend on the words a map points at?
 
 For every prediction, each source word is removed in turn, and the log-probability of what was predicted falls by so much.
 Of a map, what counts is how much it falls without the most attended word, between a random word and the best one:

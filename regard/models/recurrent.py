@@ -1,4 +1,4 @@
-"""Recurrent translators: sequence to sequence (Sutskever et al. 2014), Bahdanau et al. 2014, Luong et al. 2015."""
+"""Recurrent translators: sequence to sequence (Sutskever et al. 2014), Bahdanau et al. 2015, Luong et al. 2015."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class Bahdanau(RecurrentModel):
         asked, states, looks = [], [], []
         for t in range(y.size(1)):
             asked.append(_top(state, len(y)))
-            s, look, state = self._one(gates[:, t : t + 1], state)
+            s, look, state = self._look_and_step(gates[:, t : t + 1], state)
             states.append(s)
             looks.append(look)
             state = replace(state, read=t + 1)
@@ -187,13 +187,13 @@ class Bahdanau(RecurrentModel):
 
     def advance(self, y: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         asked = _top(state, len(y))
-        s, look, state = self._one(self.decoder.gates(y), state)
+        s, look, state = self._look_and_step(self.decoder.gates(y), state)
         assert state.source is not None
         self.attention.report(asked, state.source, look)
         return self._vectors(s, y, look.context), state
 
-    def _one(self, gates: Tensor, state: RecurrentState) -> tuple[Tensor, Look, RecurrentState]:
-        """One step of every hypothesis, from the gates (B, W, gates) of its newest token: s (B, W, hidden)."""
+    def _look_and_step(self, gates: Tensor, state: RecurrentState) -> tuple[Tensor, Look, RecurrentState]:
+        """Look with the last state, then one step of every hypothesis from the gates (B, W, gates) of its newest token."""
         assert state.source is not None
         q = _top(state, len(gates))  # (B, W, hidden)
         look = self.attention.look(q, state.source, torch.full((1,), state.read, device=q.device))
@@ -252,7 +252,7 @@ class Luong(RecurrentModel):
         gates = self.decoder.gates(y)  # (B, T, gates)
         states, looks, vectors = [], [], []
         for t in range(y.size(1)):
-            h, look, out, state = self._one(gates[:, t : t + 1], state)
+            h, look, out, state = self._look_and_step(gates[:, t : t + 1], state)
             states.append(h)
             looks.append(look)
             vectors.append(out)
@@ -263,13 +263,13 @@ class Luong(RecurrentModel):
         return torch.cat(vectors, dim=1)
 
     def advance(self, y: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
-        h, look, out, state = self._one(self.decoder.gates(y), state)
+        h, look, out, state = self._look_and_step(self.decoder.gates(y), state)
         assert state.source is not None
         self.attention.report(h, state.source, look)
         return out, state
 
-    def _one(self, gates: Tensor, state: RecurrentState) -> tuple[Tensor, Look, Tensor, RecurrentState]:
-        """One step of every hypothesis, from the gates (B, W, gates) of its newest token: state, look and vector."""
+    def _look_and_step(self, gates: Tensor, state: RecurrentState) -> tuple[Tensor, Look, Tensor, RecurrentState]:
+        """One step of every hypothesis from the gates (B, W, gates) of its newest token, then look with the new state."""
         assert state.source is not None
         rows, width = gates.shape[:2]
         h, layers = self.decoder.step(gates.flatten(0, 1), state.layers, state.fed)

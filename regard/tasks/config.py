@@ -59,7 +59,7 @@ class RunConfig(StrictConfig):
             raise ValueError(f"train.class_weights: only classifiers have classes; leave it out to {self.task}")
         return self
 
-    # What the task takes where a configuration says nothing else.
+    # Laid over the defaults of the fields where a configuration says nothing; a preset, a file and options come above.
     defaults: ClassVar[Tables] = {}
     has_classes: ClassVar[bool] = False  # whether `train.class_weights` has a meaning
 

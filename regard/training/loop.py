@@ -171,6 +171,7 @@ class Trainer:
         return sums | {COUNT + name: float(part.count) for name, part in loss.parts.items()}
 
     def forward(self, batch: Batch, number: int) -> Loss:
+        """The loss of micro-batch `number`; its dropout is seeded here, by (seed, step, micro-batch)."""
         with noise(self.config.seed, self.progress.step, number), autocast(self.config.precision, self.job.device):
             return self.model(batch)
 

@@ -1,4 +1,4 @@
-"""Which files are pictures, where they come from, with labels, captions or questions, and how they are made to fit. No torch."""
+"""Which files are pictures, where they come from, with labels, captions or questions, and how they fit. No torch."""
 
 from __future__ import annotations
 

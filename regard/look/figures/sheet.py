@@ -1,4 +1,4 @@
-"""Pages measured in inches from their top left corner, the pens that write on them, and the look that all figures share.
+"""Pages measured in inches from their top left corner, the pens that write on them, and figures written as PNG or SVG.
 
 Lines of several models have a colour and a marker each, that also an eye without red or green tells apart.
 """

@@ -112,7 +112,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class FormationCurve:
-    """Tables over all steps as a path, with one for each head."""
+    """Values over all steps as a path, with one for each head."""
 
     name: str
     says: str

@@ -20,8 +20,8 @@ from regard.data.batches import TokenPairs
 from regard.data.lines import LONGEST_LINE
 from regard.data.pairs import Pair
 from regard.decode.config import DecodeConfig, DecodeOptions
-from regard.decode.ranking import Hypothesis, groups
-from regard.decode.search import Stepper, generate
+from regard.decode.ranking import Hypothesis
+from regard.decode.search import Stepper, generate, groups
 from regard.errors import RegardError
 from regard.files import JSON
 from regard.inspect.texts import LONGEST, Material, PairPredictor, Texts, TextsBatch, next_token_losses, pair_texts
