@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal, Protocol, Self, cast
 
 import numpy as np
 import torch
@@ -50,6 +50,19 @@ def check_cancel(cancel: Cancel | None) -> None:
     """Raise `Cancelled` where whoever asked wants to stop."""
     if cancel is not None and cancel():
         raise Cancelled("cancelled")
+
+
+class HasData(Protocol):
+    """Whatever gives its JSON itself."""
+
+    def data(self) -> Mapping[str, object]: ...
+
+
+def text_data(found: Mapping[str, JSON], alternatives: Sequence[Result], attention: HasData | None) -> dict[str, JSON]:
+    """The data of a text that a model wrote, with its alternatives and where the model looked, if there are any."""
+    others: dict[str, JSON] = {"alternatives": [each.data() for each in alternatives]} if alternatives else {}
+    looked = {} if attention is None else {"attention": cast("JSON", attention.data())}
+    return {**found, **others, **looked}
 
 
 def label_list(probabilities: Mapping[str, float]) -> list[JSON]:

@@ -25,7 +25,7 @@ from regard.look.layers import check_choice
 from regard.look.pictures import Panel, PictureMap
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.pictures.encoder import PictureEncoder
-from regard.predictor import Cancel, Predictor, Progress, Result, check_cancel
+from regard.predictor import Cancel, Predictor, Progress, Result, check_cancel, text_data
 from regard.tasks.see import Picture, Pictures, SeenPicture, as_list, as_pixels, see
 from regard.tokens import BEGIN, END, PAD, UNKNOWN, as_arrays
 
@@ -63,11 +63,7 @@ class Caption(Result):
             "log_probability": self.log_probability,
             "tokens": self.tokens,
         }
-        if self.alternatives:
-            found["alternatives"] = [each.data() for each in self.alternatives]
-        if self.attention is not None:
-            found["attention"] = self.attention.data()
-        return found
+        return text_data(found, self.alternatives, self.attention)
 
 
 class CaptionOptions(DecodeOptions, total=False):

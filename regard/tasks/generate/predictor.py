@@ -36,7 +36,7 @@ from regard.inspect.texts import (
 from regard.look import SentenceAttention, sentence_of
 from regard.models.config import GPTLineConfig
 from regard.models.language import LanguageModel
-from regard.predictor import Cancel, Reading, Result, check_cancel, read_one
+from regard.predictor import Cancel, Reading, Result, check_cancel, read_one, text_data
 from regard.tasks.generate.pieces import NEAR, Pieces, TextPiece, added, before_stop, check_stop
 from regard.tokens import TextTokenizer
 
@@ -79,11 +79,7 @@ class Generated(Result):
             "token_log_probabilities": self.token_log_probabilities,
             "finished": self.finished,
         }
-        if self.alternatives:
-            found["alternatives"] = [each.data() for each in self.alternatives]
-        if self.attention is not None:
-            found["attention"] = cast("JSON", self.attention.data())
-        return found
+        return text_data(found, self.alternatives, self.attention)
 
 
 @dataclass(frozen=True)

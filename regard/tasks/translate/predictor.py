@@ -28,7 +28,7 @@ from regard.inspect.texts import LONGEST, Material, PairPredictor, Texts, TextsB
 from regard.look import SentenceAttention, sentence_of
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.loss import target_log_probabilities
-from regard.predictor import Cancel, Progress, Reading, Result, check_cancel
+from regard.predictor import Cancel, Progress, Reading, Result, check_cancel, text_data
 from regard.tokens import BEGIN, END, PAD, UNKNOWN, TextTokenizer, as_arrays
 
 
@@ -61,11 +61,7 @@ class Translation(Result):
             "tokens": self.tokens,
             "token_log_probabilities": self.token_log_probabilities,
         }
-        if self.alternatives:
-            found["alternatives"] = [each.data() for each in self.alternatives]
-        if self.attention is not None:
-            found["attention"] = cast("JSON", self.attention.data())
-        return found
+        return text_data(found, self.alternatives, self.attention)
 
 
 @dataclass(frozen=True)
