@@ -25,7 +25,7 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-from regard.errors import RegardError, UsageError, nearest
+from regard.errors import Advice, Option, RegardError, Setting, UsageError, nearest
 from regard.plugins import Sort, added
 
 
@@ -137,7 +137,8 @@ def from_assignments(assignments: list[str]) -> Tables:
     for assignment in sorted(assignments, key=lambda each: each.partition("=")[0].count(".")):
         key, separator, text = assignment.partition("=")
         if not separator or not key.strip():
-            raise UsageError(f"--set {assignment}: write --set table.key=value, for example --set train.lr=1e-3")
+            example = Advice("write ", Setting("table.key", "value"), ", for example ", Setting("train.lr", "1e-3"))
+            raise UsageError(Advice(Option("set", assignment), ": ", example))
         value: Any = _toml_value(text.strip())
         for part in reversed(key.strip().split(".")):
             value = {part: value}

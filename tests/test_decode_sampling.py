@@ -147,4 +147,4 @@ def test_filters_are_only_those_asked_for() -> None:
     assert filters_of(DecodeConfig(), [END], [], [], device) == []
     options = DecodeConfig(sample=True, temperature=0.5, top_k=2, top_p=0.5, min_length=1)
     names = [type(rule).__name__ for rule in filters_of(options, [END], [0], [TopK(1)], device)]
-    assert names == ["Forbid", "MinLength", "TopK", "Temperature", "TopK", "TopP"]
+    assert names == ["Forbid", "MinLength", "TopK", "TemperatureFilter", "TopK", "TopP"]

@@ -31,7 +31,9 @@ def trained_context(run: str | Path) -> int:
     """Tokens that were predicted in a window of training text."""
     folder = _folder(run)
     if folder is None:
-        raise UsageError(f"{run} is no run, so its context in training is not known", "say it with --context")
+        raise UsageError(
+            f"{run} is no run, so its context in training is not known", Advice("say it with ", Option("context"))
+        )
     return _config(folder).data.context
 
 
@@ -48,7 +50,9 @@ def validation_texts(runs: Sequence[str | Path]) -> list[str]:
 def _validation_texts(run: str | Path) -> list[str]:
     folder = _folder(run)
     if folder is None:
-        raise UsageError(f"{run} is no run, so its validation text is not known", "name a text with --on")
+        raise UsageError(
+            f"{run} is no run, so its validation text is not known", Advice("name a text with ", Option("on"))
+        )
     return load_texts(_config(folder).data, data_root_of(read_run(folder)))[1]
 
 

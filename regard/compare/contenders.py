@@ -170,8 +170,14 @@ def named_test_set(contenders: Sequence[Contender], on: Sequence[str]) -> tuple[
         return named.pop()
     differ = f" They name different ones ({'; '.join(sorted(' '.join(each) for each in named))})." if named else ""
     raise UsageError(
-        f"on what are the models to be tested?{differ} Name it: --on test.tsv (or data.test in the .toml), or "
-        "--on builtin/dates/test for models of the built-in dates"
+        f"on what are the models to be tested?{differ}",
+        Advice(
+            "Name it: ",
+            Option("on", "test.tsv"),
+            " (or data.test in the .toml), or ",
+            Option("on", "builtin/dates/test"),
+            " for models of the built-in dates",
+        ),
     )
 
 

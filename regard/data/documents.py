@@ -12,7 +12,7 @@ from regard.data.builtin.python_source import python_documents
 from regard.data.held_out import hash_of
 from regard.data.lines import opened, read_text, suffix_of
 from regard.data.rows import Wanted, as_text, no_column, place_of, read_table
-from regard.errors import RegardError, UsageError
+from regard.errors import Option, RegardError, UsageError
 
 BUILTIN = "builtin/python"
 _NAMED = 3  # of the files left out, as many are named
@@ -146,7 +146,7 @@ def _file(path: Path, field: str) -> list[str]:
 
 
 def _rows(path: Path, field: str) -> list[str]:
-    wanted = Wanted("text", "--text", None if field == "text" else field, ("text", "content", "document", "body"))
+    wanted = Wanted("text", Option("text"), None if field == "text" else field, ("text", "content", "document", "body"))
     table = read_table(path, [wanted], "data.field")
     place = place_of(table, wanted)
     if place is None:

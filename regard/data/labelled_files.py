@@ -96,7 +96,8 @@ def read_file(
     except EncodingError as error:
         if suffix_of(path) in (".jsonl", ".json"):  # always UTF-8
             raise
-        raise EncodingError(f"{error} (or say how it is encoded: --set data.encoding=latin1, or cp1252)") from error
+        encoding = Setting("data.encoding", "latin1")
+        raise EncodingError(Advice(f"{error} (or say how it is encoded: ", encoding, ", or cp1252)")) from error
 
 
 def _read_file(path: Path, keys: Keys, known: Collection[str], notes: list[str] | None) -> list[Labelled]:
@@ -150,9 +151,9 @@ def _refuse_pictures(folder: Path, texts: int) -> None:
 def _wanted(keys: Keys) -> tuple[Wanted, Wanted, Wanted]:
     seconds = tuple(dict.fromkeys(name for names in SECOND_NAMES.values() for name in names))
     return (
-        Wanted("text", "--text", None if keys.text == "text" else keys.text, TEXT_NAMES),
-        Wanted("label", "--label", None if keys.label == "label" else keys.label, LABEL_NAMES),
-        Wanted("second text", "--pair", keys.second, seconds, needed=False),
+        Wanted("text", Option("text"), None if keys.text == "text" else keys.text, TEXT_NAMES),
+        Wanted("label", Option("label"), None if keys.label == "label" else keys.label, LABEL_NAMES),
+        Wanted("second text", Option("pair"), keys.second, seconds, needed=False),
     )
 
 
@@ -285,12 +286,13 @@ def _unsure(table: Table, what: str) -> UsageError:
 
 def _ways(table: Table, label_first: bool = False) -> str:
     """The ways to say which column is which."""
-    say = "say --text and --label by name" + (" or number, as --text 2 --label 1" if table.separator else "")
-    say += " (data.text, data.label)"
+    say = ("say ", Option("text"), " and ", Option("label"), " by name")
+    keys = " (data.text, data.label)"
     if not table.separator:
-        return f"call the keys text and label, or {say}"
+        return Advice("call the keys text and label, or ", *say, keys)
     order = "label, text (and second text)" if label_first else "text (and second text), label"
-    return f"write {order} with {table.separator} between, or name columns text and label in the first line, or {say}"
+    write = f"write {order} with {table.separator} between, or name columns text and label in the first line, or "
+    return Advice(write, *say, " or number, as ", Option("text", "2"), " ", Option("label", "1"), keys)
 
 
 def _told(table: Table, columns: Columns) -> list[str]:

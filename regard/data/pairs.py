@@ -241,8 +241,8 @@ def _wanted(fields: tuple[str, str], languages: tuple[str, str] | None) -> tuple
     codes = [(code.casefold(),) for code in languages] if languages else [(), ()]
     asked = [None if field == usual else field for field, usual in zip(fields, FIELDS, strict=True)]
     return (
-        Wanted("source", "--source", asked[0], (*SOURCE_NAMES, *codes[0])),
-        Wanted("target", "--target", asked[1], (*TARGET_NAMES, *codes[1])),
+        Wanted("source", Option("source"), asked[0], (*SOURCE_NAMES, *codes[0])),
+        Wanted("target", Option("target"), asked[1], (*TARGET_NAMES, *codes[1])),
     )
 
 
@@ -282,9 +282,11 @@ def _unsure(table: Table, wanted: Wanted) -> RegardError:
         return RegardError(f"{table.path}, line {line}: {_too_few(table, row, 0, 1)}")
     return UsageError(
         f"{table.path}: which column is the {wanted.what}? There is {table.columns()}",
-        "write source and target as the first "
-        "two columns, or name them source and target in the first line, or say --source and --target by name or number, "
-        "as --source 2 --target 3 (data.fields)",
+        Advice(
+            "write source and target as the first two columns, or name them source and target in the first line, or say ",
+            *(Option("source"), " and ", Option("target"), " by name or number, as "),
+            *(Option("source", "2"), " ", Option("target", "3"), " (data.fields)"),
+        ),
     )
 
 

@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 
 from regard.data.lines import Bad, opened, read_lines, read_text, suffix_of
-from regard.errors import RegardError, UsageError, nearest
+from regard.errors import Advice, Option, RegardError, UsageError, nearest
 
 Reader = Callable[[str, object], str]  # (key, value) -> text, or a ValueError that says what is wrong with the value
 FORMATS = (".tsv", ".csv", ".jsonl", ".json")
@@ -38,7 +38,7 @@ class Wanted:
     """A column that a reader looks for."""
 
     what: str  # "text", for the person
-    option: str  # how a person says which it is, such as "--text"
+    option: Option  # by which a person says which it is
     asked: str | None  # the name or number that the person gave; None: whatever is called by one of `names`
     names: tuple[str, ...]  # that are known to mean it; the first is ours, and wins over the others
     needed: bool = True
@@ -312,28 +312,30 @@ def _asked_place(table: Table, wanted: Wanted, folded: Sequence[str]) -> int:
         if 1 <= int(wanted.asked) <= table.width:
             return int(wanted.asked) - 1
         raise UsageError(
-            f"{table.path}: {wanted.option} {wanted.asked}: there are {table.width} columns, 1 to {table.width}"
+            Advice(
+                f"{table.path}: ",
+                Option(wanted.option.name, wanted.asked),
+                f": there are {table.width} columns, 1 to {table.width}",
+            )
         )
     raise UsageError(no_column(table, wanted.asked, wanted.option))
 
 
-def no_column(table: Table, name: str, option: str = "") -> str:
+def no_column(table: Table, name: str, option: Option | None = None) -> str:
     """That a file has no such column or key, and which it has."""
     if not table.separator:
         line, row = next(((line, row) for line, row in table.rows if row), (1, []))
         return f"{table.path}, line {line}: {table.lacks(row, name)}{table.should}"
-    asked = f" ({option})" if option else ""
+    asked = ("",) if option is None else (" (", option, ")")
     if not table.names:
         first = next((row for _, row in table.rows if row), [])
         cells = ", ".join(repr(str(cell)[:30]) for cell in first)
-        return (
-            f"{table.path}: no column {name!r}{asked}: the first line is {cells}; a number, 1 to {table.width}, will do"
-        )
+        seen = f": the first line is {cells}; a number, 1 to {table.width}, will do"
+        return Advice(f"{table.path}: no column {name!r}", *asked, seen)
     names = [table.called(place) for place in range(table.width)]
     close = get_close_matches(name, names, n=1)
-    return f"{table.path}: no column {name!r}{asked}; there is {', '.join(names)}" + (
-        f"; did you mean {close[0]}?" if close else ""
-    )
+    meant = f"; did you mean {close[0]}?" if close else ""
+    return Advice(f"{table.path}: no column {name!r}", *asked, f"; there is {', '.join(names)}{meant}")
 
 
 # --- What a cell may hold

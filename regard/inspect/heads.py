@@ -19,7 +19,7 @@ import numpy as np
 
 from regard.attention import Remove, Role, intervene
 from regard.data.pairs import Pair
-from regard.errors import UsageError, nearest
+from regard.errors import Advice, UsageError, Verb, nearest
 from regard.evaluate.alignment import Aligner
 from regard.evaluate.bootstrap import Estimate, ratios
 from regard.inspect.texts import ROLES, LanguagePredictor, Material, TextPredictor, Texts, prepare, stretches
@@ -106,7 +106,9 @@ def heads_of(
 
 def _nothing(predictor: Predictor, role: str | None) -> str:
     what = "attention between tokens" if role is None else f"attention in the role {role}"
-    return f"this model ({predictor.config.model.kind}) has no {what}; regard summary shows what it is made of"
+    return Advice(
+        f"this model ({predictor.config.model.kind}) has no {what}; ", Verb("summary"), " shows what it is made of"
+    )
 
 
 def _roles(texts: Texts, material: Material, roles: Sequence[Role]) -> tuple[list[Head], str]:

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import torch
 
 from regard.attention import AttentionCall, Seen
-from regard.errors import UsageError, nearest
+from regard.errors import Advice, Option, UsageError, nearest
 from regard.inspect.texts import LabelPredictor
 from regard.look import AttentionMap, SentenceAttention
 from regard.look.lines import Lines
@@ -43,9 +43,14 @@ class AskedView:
         if self.role is not None and self.role not in ROLES:
             raise UsageError(f"no role {self.role}", nearest(self.role, ROLES))
         if self.word is not None and self.form != "words":
-            raise UsageError("--word names whose look is shown in colours: add --as words")
+            raise UsageError(
+                Advice(Option("word"), " names whose look is shown in colours: add ", Option("as", "words"))
+            )
         if self.form in ("grid", "rollout") and (self.layer is not None or self.head is not None):
-            raise UsageError(f"--as {self.form} is of all layers and heads; leave out --layer and --head")
+            raise UsageError(
+                Advice(Option("as", self.form), " is of all layers and heads"),
+                Advice("leave out ", Option("layer"), " and ", Option("head")),
+            )
 
 
 def look_at(predictor: Predictor, text: str, second: str | None = None, view: AskedView | None = None) -> Shown:
@@ -56,14 +61,20 @@ def look_at(predictor: Predictor, text: str, second: str | None = None, view: As
     view = view or AskedView()
     if second is not None and predictor.second is None:
         task = predictor.config.task
-        raise UsageError(f"--second is for classifiers of pairs, and for translations; this is a model to {task}")
+        raise UsageError(
+            Advice(Option("second"), f" is for classifiers of pairs, and for translations; this is a model to {task}")
+        )
     if isinstance(predictor, LabelPredictor):
         if view == AskedView(view.form) and view.form in (None, "words"):
             return predictor.look(text, second)
         if view.form is None:
             raise UsageError(
-                "a classifier shows what each word counted for the label; leave out --layer and --head (and --role, "
-                "--pieces, --hide-special), or look at its attention: --as map"
+                "a classifier shows what each word counted for the label",
+                Advice(
+                    *("leave out ", Option("layer"), " and ", Option("head"), " (and ", Option("role"), ", "),
+                    *(Option("pieces"), ", ", Option("hide_special"), "), or look at its attention: "),
+                    Option("as", "map"),
+                ),
             )
     return shown(predictor.attentions(text, second).of(view.role), view, has_pieces(predictor))
 

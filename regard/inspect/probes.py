@@ -158,7 +158,7 @@ class Probes:
     def of(cls, run: str | Path) -> Probes:
         folder = Path(run) / FOLDER
         if not Path(run).exists():
-            raise UsageError(f"there is no {run}; regard runs lists the runs here")
+            raise UsageError(f"there is no {run}", Advice(Verb("runs"), " lists the runs here"))
         if not (folder / TEXTS).exists():
             raise UsageError(
                 f"{run} kept no probes: it is not a run's folder, was trained with probes=0, or its model has no "

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from regard.attention import AttentionCall, MultiHead, Role, Seen
 from regard.attention.soft import SoftAttention
-from regard.errors import UsageError
+from regard.errors import Advice, Option, UsageError, Verb
 from regard.inspect.walk_attention import WalkChoice, heads_walk, soft_walk
 from regard.look.layers import check_choice
 from regard.look.recorded import NAMES
@@ -57,7 +57,7 @@ def walk(
     elif isinstance(attention, SoftAttention):
         steps, differences = soft_walk(reading, choice, attention)
     else:
-        raise UsageError(_nothing_to_walk(predictor))
+        raise _nothing_to_walk(predictor)
     token = choice.queries[choice.query]
     about: About = {"role": call.role, "layer": call.layer, "head": choice.head, "query": choice.query, "token": token}
     about |= {"path": call.path, "queries": list(choice.queries), "keys": list(choice.keys), "task": task}
@@ -95,10 +95,11 @@ def _call(seen: Seen, reading: Reading, role: str | None, layer: int | None) -> 
     """The attention that a person means."""
     there = [each for each in ROLES if seen.only(each)]
     if not there:
-        raise UsageError(_nothing_to_walk(reading.predictor))
+        raise _nothing_to_walk(reading.predictor)
     wanted = role or (reading.role if reading.role in there else there[0])
     if wanted not in there:
-        raise UsageError(f"this model has no {wanted} attention; choose --role {' or '.join(there)}")
+        hint = Advice("choose ", Option("role", " or ".join(there)))
+        raise UsageError(f"this model has no {wanted} attention", hint)
     calls = seen.only(wanted)
     number = len(calls) - 1 if layer is None else layer
     sizes: dict[str, list[int]] = {each: [call.heads for call in seen.only(each)] for each in there}
@@ -126,11 +127,11 @@ def _labels(reading: Reading, axis: str, count: int) -> tuple[str, ...]:
     return tuple(reading.labels[axis][:count]) if axis in reading.labels else (axis,) * count
 
 
-def _nothing_to_walk(predictor: Predictor) -> str:
+def _nothing_to_walk(predictor: Predictor) -> UsageError:
     kind = getattr(predictor.config.model, "kind", "model")
-    return (
-        f"there is no query, key and value to walk through in a {kind}; train one with attention heads, or see the steps "
-        "without a model: regard walk --toy"
+    return UsageError(
+        f"there is no query, key and value to walk through in a {kind}",
+        Advice("train one with attention heads, or see the steps without a model: ", Verb("walk", "--toy")),
     )
 
 

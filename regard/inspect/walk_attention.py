@@ -16,7 +16,7 @@ from regard.attention.soft import PredictedPosition, SamePosition, SoftAttention
 from regard.blocks import Block, RecurrentEncoder, Residual
 from regard.blocks.recurrent import BothDirections
 from regard.embed import TokenEmbedding
-from regard.errors import UsageError
+from regard.errors import Advice, UsageError, Verb
 from regard.inspect.walk_pass import (
     WatchedPass,
     allowed_of,
@@ -69,8 +69,11 @@ def heads_walk(reading: Reading, choice: WalkChoice, attention: MultiHead) -> tu
     """The steps of one query of multi-head attention, and how far they are from what the model gave."""
     if attention.kernel is not None and not isinstance(attention.kernel, Sparse):
         raise UsageError(
-            f"{attention.kernel.name} attention does not score every key, so these steps do not hold for it; what it mixes: "
-            "regard look --exact, and the steps of exact attention: regard walk --toy"
+            f"{attention.kernel.name} attention does not score every key, so these steps do not hold for it",
+            Advice(
+                *("what it mixes: ", Verb("look", "--exact")),
+                *(", and the steps of exact attention: ", Verb("walk", "--toy")),
+            ),
         )
     model, query = reading.predictor.model, choice.query
     around = _around(model, choice.call)

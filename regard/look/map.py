@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from regard.brief import brief, quoted
-from regard.errors import RegardError, UsageError
+from regard.errors import Advice, Option, RegardError, UsageError
 from regard.files import JSON
 from regard.look.colors import only_key, scale_top
 from regard.look.labels import visible
@@ -192,7 +192,8 @@ def without(attention: AttentionMap, specials: bool, labels: Sequence[str]) -> A
     rows, columns = (_gone(each, specials, labels) for each in (attention.rows, attention.columns))
     if rows.all() or columns.all():
         raise UsageError(
-            "all rows or all columns of this map would be hidden; show special tokens (leave out --hide-special)"
+            "all rows or all columns of this map would be hidden",
+            Advice("show special tokens (leave out ", Option("hide_special"), ")"),
         )
     if not rows.any() and not columns.any():
         return attention

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from regard.brief import brief, quoted
-from regard.errors import Advice, Option, RegardError, UsageError
+from regard.errors import Advice, Option, RegardError, UsageError, Verb
 from regard.files import JSON, finite, write_json
 from regard.look.layers import check_choice
 from regard.look.lines import Lines
@@ -158,7 +158,9 @@ class SentenceAttention:
         if not self.layers and self.others:
             raise UsageError(f"there is no {self._name} here", f"choose a role that there is: {', '.join(self.others)}")
         if not self.layers:
-            raise UsageError("this model has no attention to look at; regard summary shows what it is made of")
+            raise UsageError(
+                "this model has no attention to look at", Advice(Verb("summary"), " shows what it is made of")
+            )
         return list(self.layers.values())  # each (H, T, S)
 
     def _named(self, weights: np.ndarray, which: str) -> AttentionMap:

@@ -6,7 +6,7 @@ Each has methods only, so that it can be asked of any module while a program run
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 from torch import Tensor
@@ -21,6 +21,11 @@ class HasSteps(Protocol):
     def start(self, source: Any, prefix: Tensor, /) -> tuple[Tensor, Any]: ...
 
     def step(self, ids: Tensor, state: Any, /) -> tuple[Tensor, Any]: ...
+
+
+def has_steps(model: object) -> TypeGuard[HasSteps]:
+    """Whether a model goes on token by token now: `isinstance` remembers what it once saw of a class."""
+    return callable(getattr(model, "start", None)) and callable(getattr(model, "step", None))
 
 
 @runtime_checkable

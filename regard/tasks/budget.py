@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from regard.config import check
-from regard.errors import RegardError
+from regard.errors import Advice, Option, RegardError
 from regard.tasks.config import RunConfig
 from regard.tasks.recipe import prepare
 from regard.training.events import Working
@@ -44,7 +44,7 @@ def fit(
     try:
         planned = plan(pace, budget, config.train)
     except RegardError as error:
-        raise RegardError(f"{name}: --budget {error}") from error
+        raise RegardError(Advice(f"{name}: ", Option("budget"), f" {error}")) from error
     say(
         f"{name}: {pace.update:.3g} s an update, {pace.validation:.2g} s a validation: "
         f"{planned.steps:,} steps in {duration(budget)}"

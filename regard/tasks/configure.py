@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from regard.config import Tables, check, from_assignments, merge, read_toml
-from regard.errors import UsageError, nearest
+from regard.errors import Advice, Option, Setting, UsageError, nearest
 from regard.models.config import KINDS_OF
 from regard.models.presets import preset
 from regard.tasks.config import RunConfig
@@ -43,7 +43,8 @@ def _named(what: str) -> Tables:
     if what.endswith(".toml"):
         return read_toml(what)
     if (task := next((task for task, kinds in KINDS_OF.items() if what in kinds), None)) is not None:
-        raise UsageError(f"no task {what}; it is a kind of model: {task.partition('-')[0]} --model {what}")
+        hint = Advice(f"it is a kind of model: {TASKS[task].verb} ", Option("model", what))
+        raise UsageError(f"no task {what}", hint)
     raise UsageError(f"no task {what}", f"{nearest(what, TASKS)} (or name a .toml file)")
 
 
@@ -95,7 +96,8 @@ def _short_warmup(values: Tables, asked: Tables, note: Callable[[str], None]) ->
     most = steps // 10 if "warmup" in train or warmup >= steps else warmup  # the task's own, or one that never ends
     if warmup <= most:
         return values
-    note(f"train.warmup is {most}, not {warmup}, as there are only {steps:,} steps; --set train.warmup=N sets it")
+    why = f"train.warmup is {most}, not {warmup}, as there are only {steps:,} steps; "
+    note(Advice(why, Setting("train.warmup", "N"), " sets it"))
     return merge(values, {"train": {"warmup": most}})
 
 

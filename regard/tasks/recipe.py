@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from regard.bundle import WEIGHTS, Bundle, Made, load_bundle, load_weights, made_now, save_bundle
 from regard.config import Tables
 from regard.data.pictures.config import PictureFormat
-from regard.errors import RegardError, UsageError, nearest
+from regard.errors import Advice, RegardError, Setting, UsageError, nearest
 from regard.evaluate.classification import ClassificationScores
 from regard.files import write_json
 from regard.models.config import ModelConfig
@@ -297,4 +297,5 @@ def uneven_notes(labels: Sequence[str], counts: Sequence[int], what: str, asked:
     told = f"labels are uneven: {share}, and {min(counts):,} {least!r}; whoever always answers {most!r} has that accuracy: "
     if asked is not None:
         return (f"{told}look at F1; labels count by train.class_weights",)
-    return (f"{told}look at F1; --set train.class_weights=balanced lets rare labels count as much",)
+    balanced = Setting("train.class_weights", "balanced")
+    return (Advice(f"{told}look at F1; ", balanced, " lets rare labels count as much"),)

@@ -22,7 +22,7 @@ from regard.blocks.norm import BatchNorm
 from regard.bundle import Bundle
 from regard.data.pictures.config import PictureFormat
 from regard.models.config import GPTConfig
-from regard.models.protocols import HasSteps
+from regard.models.protocols import has_steps
 from regard.tokens import TextTokenizer
 from regard.training.loop import Source
 
@@ -135,7 +135,7 @@ class Subject(ABC):
         return torch.cat(found, dim=1)
 
     def needs_steps(self) -> None:
-        if not isinstance(self.bundle.model, HasSteps):
+        if not has_steps(self.bundle.model):
             raise NotApplicable(f"{self.name} does not write step by step")
 
     def needs_loss(self) -> None:

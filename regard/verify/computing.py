@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.attention import record
-from regard.models.protocols import HasSteps
+from regard.models.protocols import has_steps
 from regard.tasks.subject import ROWS, Batch, Model, NotApplicable, Subject, difference
 
 
@@ -114,7 +114,7 @@ def _with_and_without(subject: Subject, model: Model, row: int) -> Iterator[tupl
     alone = subject.batch(model, [row])
     more = subject.lengthened(alone)
     yield subject.real(subject.outputs(model, more), more)[0], subject.outputs(model, alone)[0]
-    if isinstance(model, HasSteps) and subject.reads(alone) is not None:  # only a source can be padded where one steps
+    if has_steps(model) and subject.reads(alone) is not None:  # only a source can be padded where one steps
         yield subject.real(subject.steps(model, more), more)[0], subject.steps(model, alone)[0]
     if subject.learns:
         losses = subject.losses(model, alone)
@@ -153,7 +153,7 @@ def recorded(subject: Subject) -> tuple[bool, str]:
         batch = subject.batch(model)
         with record(model) as seen:
             subject.outputs(model, batch)
-            if isinstance(model, HasSteps):
+            if has_steps(model):
                 subject.steps(model, batch)
         if not seen.calls:
             raise NotApplicable(f"{subject.name} has no attention")

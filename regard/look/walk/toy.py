@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from regard.errors import UsageError
+from regard.errors import Advice, Option, UsageError
 from regard.look.walk.embedding import LinearNumbers, sinusoid
 from regard.look.walk.heads import MultiHeadLook
 from regard.look.walk.heads_steps import heads_steps
@@ -25,7 +25,8 @@ def toy_walk(role: str = "self", query: int | str | None = None) -> Walk:
     """Walk through the example as self or causal; `query` is a token or its place (None: the last, or if causal the second)."""
     if role not in ("self", "causal"):
         raise UsageError(
-            f"the worked example has the roles self and causal, not {role}; leave out --role, or train a model"
+            f"the worked example has the roles self and causal, not {role}",
+            Advice("leave out ", Option("role"), ", or train a model"),
         )
     place = _place(query, 1 if role == "causal" else 2)
     x = np.array(X, dtype=np.float64)
