@@ -324,7 +324,7 @@ def test_an_unknown_task() -> None:
 
 @pytest.mark.parametrize("text", ["train.lr", "=3", " = 3", ""])
 def test_an_assignment_without_key_or_value(text: str) -> None:
-    assert complaint(assignments=[text]).endswith("write --set table.key=value, for example --set train.lr=1e-3")
+    assert complaint(assignments=[text]).endswith("write table.key=value, for example train.lr=1e-3")
 
 
 @pytest.mark.parametrize(

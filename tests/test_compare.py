@@ -387,7 +387,7 @@ def test_by_default_the_test_set_is_that_of_the_data(toys: Path) -> None:
     (toys / "run.json").write_text(json.dumps({"config": {"data": {"train": ["own.tsv"], "test": ["held.tsv"]}}}))
     assert named_test_set(trained, []) == ("held.tsv",) and named_test_set(trained, ["x.tsv"]) == ("x.tsv",)
     (toys / "run.json").write_text(json.dumps({"config": {"data": {"train": ["own.tsv"]}}}))
-    with pytest.raises(UsageError, match=r"Name it: --on test\.tsv"):
+    with pytest.raises(UsageError, match=r"Name it: on='test\.tsv'"):
         named_test_set(trained, [])
 
 

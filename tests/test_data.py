@@ -180,7 +180,7 @@ def test_what_is_guessed_of_pairs_is_told_and_the_rest_asked_for(tmp_path: Path)
     numbered = write(tmp_path, "n.tsv", "".join(f"{number}\ta b\tc d\n" for number in (5, 9, 2)))
     with pytest.raises(
         UsageError,
-        match=r"which column is the source\? .*first two columns, or .*or say --source and .*--source 2 --target 3",
+        match=r"which column is the source\? .*first two columns, or .*or say source= and .*source='2' target='3'",
     ):
         read_pairs([numbered])
     assert read_pairs([numbered], ("2", "3")) == [("a b", "c d")] * 3

@@ -27,6 +27,7 @@ def test_an_error_knows_what_is_wrong_and_what_would_help() -> None:
             "--set train.class_weights=balanced",
         ),
         (Setting("train.warmup"), "train.warmup", "--set train.warmup=VALUE"),
+        (Option("form", "words"), "form='words'", "--as words"),
         (Option("on", "test.tsv"), "on='test.tsv'", "--on test.tsv"),
         (Option("hide_special"), "hide_special=", "--hide-special"),
         (Verb("import", "FOLDER -o BUNDLE"), "regard import FOLDER -o BUNDLE", "regard import FOLDER -o BUNDLE"),

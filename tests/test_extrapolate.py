@@ -150,9 +150,9 @@ def test_what_it_cannot_do_is_said_in_words(inside: Path, tiny_bundle: Path, tmp
     lonely = tmp_path / "lonely"
     (inside / "alibi" / "best").rename(lonely)
     try:
-        with pytest.raises(UsageError, match="with --context"):
+        with pytest.raises(UsageError, match="with context="):
             extrapolate([lonely], ["other.txt"])
-        with pytest.raises(UsageError, match="name a text with --on"):
+        with pytest.raises(UsageError, match="name a text with on="):
             extrapolate([lonely], context=CONTEXT)
         found = one(str(lonely), on=["other.txt"], times=(1, 2), context=CONTEXT)
     finally:

@@ -197,7 +197,7 @@ def test_columns(tmp_path: Path, name: str, text: str, columns: dict[str, str], 
             {"text": "opinon"},
             "no column 'opinon' .*did you mean opinion",
         ),
-        ("a.csv", table("", "{text},{label}"), {"label": "3"}, "--label 3: there are 2 columns, 1 to 2"),
+        ("a.csv", table("", "{text},{label}"), {"label": "3"}, "label='3': there are 2 columns, 1 to 2"),
         (
             "a.csv",
             table("", "{text},{label}"),
@@ -218,7 +218,7 @@ def test_columns_that_cannot_be_told_are_asked_for(
         assert (
             "write text (and second text), label" in said
             and "in the first line" in said
-            and "--text 2 --label 1" in said
+            and "text='2' label='1'" in said
         )
 
 
@@ -254,7 +254,7 @@ def test_validation_has_its_columns_where_its_labels_are(tmp_path: Path) -> None
 
 def test_a_wrong_encoding_says_how_to_name_the_right_one(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes("text;label\nGrüße;gut\nÄrger;schlecht\n".encode("latin1"))
-    with pytest.raises(RegardError, match=r"line 2: byte 3 \(0xfc\) is not UTF-8.*--set data\.encoding=latin1"):
+    with pytest.raises(RegardError, match=r"line 2: byte 3 \(0xfc\) is not UTF-8.*data\.encoding=latin1"):
         read_labelled([str(tmp_path / "a.csv")])
     found = read_labelled([str(tmp_path / "a.csv")], encoding="latin1")
     assert found == [Labelled("Grüße", "gut"), Labelled("Ärger", "schlecht")]

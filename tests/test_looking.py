@@ -229,8 +229,8 @@ def test_a_given_translation_is_looked_at(translator: Translator) -> None:
     [
         ({"form": "gird"}, "nothing is shown as gird; did you mean grid?"),
         ({"role": "crss"}, "no role crss; did you mean cross?"),
-        ({"word": "3"}, "add --as words"),
-        ({"form": "grid", "layer": 1}, "--as grid is of all layers and heads; leave out --layer"),
+        ({"word": "3"}, "add form='words'"),
+        ({"form": "grid", "layer": 1}, "form='grid' is of all layers and heads; leave out layer="),
         ({"form": "words", "word": "zebra"}, "no row zebra"),
         ({"layer": 9}, "no layer 9; there are 2, numbered from 0 to 1"),
     ],
@@ -282,5 +282,5 @@ def test_look_says_what_to_type(tiny_run: RunResult, capsys: Captured) -> None:
 
 def test_a_model_that_wrote_nothing_is_still_shown(translator: Translator) -> None:
     assert look_at(translator, TEXT, "").rows == ("</s>",)
-    with pytest.raises(UsageError, match="leave out --hide-special"):
+    with pytest.raises(UsageError, match="leave out hide_special="):
         look_at(translator, TEXT, "", AskedView(specials=False))

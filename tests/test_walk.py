@@ -488,7 +488,7 @@ def test_an_unknown_query_is_told_what_there_is() -> None:
             "no layer 3; causal self-attention has 3, numbered from 0 to 2",
         ),
         ("generate", {**BLOCKS, "kind": "gpt2"}, {"head": 3}, "no head 3; layer 2 has 3"),
-        ("generate", {**BLOCKS, "kind": "gpt2"}, {"role": "cross"}, "no cross attention; choose --role causal"),
+        ("generate", {**BLOCKS, "kind": "gpt2"}, {"role": "cross"}, "no cross attention; choose role='causal'"),
         ("generate", {**BLOCKS, "kind": "gpt2"}, {"second": "x"}, "a second text is for"),
         ("generate", {"kind": "lstm", "width": 8, "hidden": 9}, {}, "regard walk --toy"),
         (

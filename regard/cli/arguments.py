@@ -81,13 +81,16 @@ def _before_texts(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return list(words[:end]), list(words[end:])
 
 
+TYPED = {"out": "-o", "form": "--as"}  # parameters whose options have another name
+
+
 def as_typed(named: Named) -> str:
     """A setting, an option or a verb as it is typed in a shell."""
     match named:
         case Setting(key, value):
             return f"--set {key}={value or 'VALUE'}"
         case Option(name, value):
-            option = "-o" if name == "out" else f"--{name.replace('_', '-')}"
+            option = TYPED.get(name) or f"--{name.replace('_', '-')}"
             return f"{option} {value}".rstrip()
         case Verb():
             return str(named)

@@ -44,11 +44,11 @@ class AskedView:
             raise UsageError(f"no role {self.role}", nearest(self.role, ROLES))
         if self.word is not None and self.form != "words":
             raise UsageError(
-                Advice(Option("word"), " names whose look is shown in colours: add ", Option("as", "words"))
+                Advice(Option("word"), " names whose look is shown in colours: add ", Option("form", "words"))
             )
         if self.form in ("grid", "rollout") and (self.layer is not None or self.head is not None):
             raise UsageError(
-                Advice(Option("as", self.form), " is of all layers and heads"),
+                Advice(Option("form", self.form), " is of all layers and heads"),
                 Advice("leave out ", Option("layer"), " and ", Option("head")),
             )
 
@@ -73,7 +73,7 @@ def look_at(predictor: Predictor, text: str, second: str | None = None, view: As
                 Advice(
                     *("leave out ", Option("layer"), " and ", Option("head"), " (and ", Option("role"), ", "),
                     *(Option("pieces"), ", ", Option("hide_special"), "), or look at its attention: "),
-                    Option("as", "map"),
+                    Option("form", "map"),
                 ),
             )
     return shown(predictor.attentions(text, second).of(view.role), view, has_pieces(predictor))
