@@ -73,7 +73,8 @@ class Subject(ABC):
 
     def outputs(self, model: Model, batch: Batch) -> Tensor:
         """The logits of every place of the batch: (B, T, V)."""
-        return model.logits(batch)
+        logits: Tensor = model.logits(batch)
+        return logits
 
     def real(self, outputs: Tensor, batch: Batch) -> list[Tensor]:
         """The outputs of the real places of each row: (T, V)."""
@@ -129,7 +130,7 @@ class Subject(ABC):
         ids = self.writes(batch)
         logits, state = model.start(self.reads(batch), ids[:, :1])
         found = [logits]
-        for column in ids[:, 1:-1].split(1, dim=1):
+        for column in torch.split(ids[:, 1:-1], 1, dim=1):
             logits, state = model.step(column, state)
             found.append(logits)
         return torch.cat(found, dim=1)

@@ -62,15 +62,18 @@ class Task:
 
     @property
     def prepare(self) -> Prepare:
-        return imported(self.recipe)
+        found: Prepare = imported(self.recipe)
+        return found
 
     @property
     def make_predictor(self) -> Callable[[Bundle], Predictor]:
-        return imported(self.predictor)
+        found: Callable[[Bundle], Predictor] = imported(self.predictor)
+        return found
 
     @property
     def make_subject(self) -> type[Subject]:
-        return imported(self.subject)
+        found: type[Subject] = imported(self.subject)
+        return found
 
 
 def imported(part: Any) -> Any:

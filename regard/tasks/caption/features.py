@@ -34,7 +34,8 @@ class PictureFeatures:
 
     def take(self, rows: np.ndarray) -> np.ndarray:
         """(n, P, K), float32."""
-        return self.values[rows].astype(np.float32)
+        taken: np.ndarray = self.values[rows]
+        return taken.astype(np.float32)
 
 
 def features_of(

@@ -118,7 +118,7 @@ class FillSubject(Subject):
         whole, rows = self.whole, list(rows)
         lengths = whole.lengths[rows]
         used = slice(int(lengths.max()))
-        wanted = whole.wanted.split(whole.places.sum(dim=1).tolist())
+        wanted = torch.split(whole.wanted, whole.places.sum(dim=1).tolist())
         return MaskedBatch(
             whole.ids[rows, used],
             lengths,
@@ -137,7 +137,11 @@ class FillSubject(Subject):
 
     def outputs(self, model: Model, batch: MaskedBatch) -> Tensor:
         """Logits, or the vectors of a model that gives nothing else: (B, S, V)."""
-        return model.logits(batch) if self.learns else model.encoder(batch.ids, batch.lengths, batch.segments).vectors
+        if not self.learns:
+            vectors: Tensor = model.encoder(batch.ids, batch.lengths, batch.segments).vectors
+            return vectors
+        logits: Tensor = model.logits(batch)
+        return logits
 
     @property
     def config(self) -> BertConfig:
