@@ -186,9 +186,13 @@ def test_a_task_a_score_and_a_kind_of_a_users_file(place: Path) -> None:
         "verify bag --json",
         "train generate --model llama --set model.attention=near --set train.steps=4 --set train.validate_every=2 --preset demo"
         " --data book.txt --set data.context=8 --set tokens.kind=character --set train.batch_tokens=64 -o near",
+        "train --resume bag --steps 6",
+        "train --resume distance --steps 6",
         "verify near --json",
         "look -m near stone -o near.json",
         "compare reverse reverse --on test.tsv --json",
+        "compare ./bag ./near --on book.txt --json",
+        "compare distance reverse --on test.tsv --json",
         "config",
         plugins="mine.py",
     )
@@ -200,6 +204,8 @@ def test_a_task_a_score_and_a_kind_of_a_users_file(place: Path) -> None:
     for name in ("reverse", "distance", "bag", "near"):
         assert json.loads(found[f"verify {name} --json"][0])["failed"] == 0
         assert json.loads((place / name / "best" / "config.json").read_text(encoding="utf-8"))["plugins"] == ["mine"]
+    compared = json.loads(found["compare ./bag ./near --on book.txt --json"][0])["runs"]
+    assert [each["kind"] for each in compared] == ["bag", "llama"]
     assert "bag" in found["config"][0] and "reverse" in found["config"][0]
     assert "the walk knows the numbers of the scores" in found["stderr"][0]  # and of no other
     assert {line for line, (_, code) in found.items() if code} == {"walk -m distance stone"}, found["stderr"]
