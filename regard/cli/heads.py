@@ -63,21 +63,27 @@ def heads(
     _check(role, reference and not faithful, out)
     folder = run or str(newest_of_any(OTHERWISE, "regard heads RUN takes another"))
     check_files(on or ())
-    user = load_model(folder, device)
+    predictor = load_model(folder, device)
     from regard.tasks.material import material_of
 
-    material = material_of(user, folder, on or ())
+    material = material_of(predictor, folder, on or ())
     if faithful:
         from regard.inspect.faithfulness import check_faithful
 
-        check_faithful(user)
+        check_faithful(predictor)
     with progress("removing heads") as advance:
         report = regard.heads_of(
-            user, material, texts=texts, role=cast("Role | None", role), removal=removal, name=folder, progress=advance
+            predictor,
+            material,
+            texts=texts,
+            role=cast("Role | None", role),
+            removal=removal,
+            name=folder,
+            progress=advance,
         )
     if faithful:
         with progress("removing words") as advance:
-            found = regard.faithfulness(user, material, texts=texts, reference=reference, progress=advance)
+            found = regard.faithfulness(predictor, material, texts=texts, reference=reference, progress=advance)
         report = replace(report, faithful=found)
     written = None if out is None else report.save(out)  # a reader that leaves early loses nothing
     if as_json:

@@ -72,22 +72,22 @@ def look(
     found = check_model(run, device, role=role, layer=layer, head=head)
     if found.task in READING and is_picture(text) and Path(text).is_file():
         raise UsageError(f"{text} is a picture, and {run} is a model to {found.task} texts; name one that sees with -m")
-    user = load_model(run, device)
+    predictor = load_model(run, device)
     for_text = {
         "--as": form, "--role": role, "--word": word, "--pieces": pieces or None, "--hide-special": None if specials else True
     }  # fmt: skip
     given = [name for name, value in for_text.items() if value is not None]
-    _check(user, question, second, channels=channels, smooth=smooth, exact=exact, given=given)
+    _check(predictor, question, second, channels=channels, smooth=smooth, exact=exact, given=given)
     from regard.inspect.looking import AskedView, effective_attention, look_at
 
     shown: Any  # one of the forms of `regard.look`, or a map of a picture
     if exact:
-        shown = effective_attention(user, text, second, layer, head)
-    elif user.config.pictures is not None:
+        shown = effective_attention(predictor, text, second, layer, head)
+    elif predictor.config.pictures is not None:
         asked = (text,) if question is None else (text, question)
-        shown = user.channels(text) if channels else user.look(*asked, layer=layer, head=head)
+        shown = predictor.channels(text) if channels else predictor.look(*asked, layer=layer, head=head)
     else:
-        shown = look_at(user, text, second, AskedView(form, role, layer, head, pieces, specials, word))
+        shown = look_at(predictor, text, second, AskedView(form, role, layer, head, pieces, specials, word))
     if out is not None:
         say(f"wrote {shown.save(out, smooth=True) if smooth else shown.save(out)}")
     else:
@@ -103,7 +103,7 @@ def _tasks(text: str, question: str | None) -> tuple[str, ...]:
 
 
 def _check(
-    user: Predictor,
+    predictor: Predictor,
     question: str | None,
     second: str | None,
     *,
@@ -113,22 +113,22 @@ def _check(
     given: list[str],
 ) -> None:
     """Refuse what does not go together, before anything is computed. `given` are options for texts."""
-    task = user.config.task
+    task = predictor.config.task
     if (task == "answer") != (question is not None):
         raise UsageError(
             'a model that answers needs a picture and a question: regard look photo.jpg "what colour is it?"'
             if question is None
             else f"a question is for models that answer; this is a model to {task}"
         )
-    if (channels or smooth) and user.config.pictures is None:
+    if (channels or smooth) and predictor.config.pictures is None:
         raise UsageError(f"--{'channels' if channels else 'smooth'} is for models that see pictures")
     if channels and task != "classify-pictures":
         raise UsageError("--channels is for classifiers of pictures")
-    if given and user.config.pictures is not None:
+    if given and predictor.config.pictures is not None:
         raise UsageError(f"{given[0]} is for models of text; this is a model to {task}")
     if given and exact:
         raise UsageError(f"--exact has a form of its own; leave out {given[0]}")
     if exact and second is not None and task != "classify":
         raise UsageError(f"--second is for classifiers of pairs; this is a model to {task}")
-    if second is not None and user.config.pictures is not None and not channels:
+    if second is not None and predictor.config.pictures is not None and not channels:
         raise UsageError("--second is for classifiers of pairs of texts")

@@ -103,14 +103,14 @@ def column_settings(task: str, **asked: str | None) -> dict[str, str | tuple[str
 
 
 @contextmanager
-def removing(user: Predictor, words: Sequence[str]) -> Iterator[None]:
+def removing(predictor: Predictor, words: Sequence[str]) -> Iterator[None]:
     """Inside this block, the heads that `--remove` names are taken away; one that is not there is told before."""
     if not words:
         yield
         return
     from regard.look.layers import check_choice, in_words
 
-    changes, empty = [_removal(word) for word in words], user.read_ids(())
+    changes, empty = [_removal(word) for word in words], predictor.read_ids(())
     roles: dict[str, list[int]] = {}
     for call in empty.look().calls:
         roles.setdefault(call.role, []).append(call.heads)
@@ -124,7 +124,7 @@ def removing(user: Predictor, words: Sequence[str]) -> Iterator[None]:
         except UsageError as error:
             raise UsageError(f"--remove {word}: {error}") from error
     say(f"removed: {', '.join(words)}")
-    with regard.intervene(user.model, *changes):
+    with regard.intervene(predictor.model, *changes):
         empty.look()  # so that each has met its attention, whatever is asked of the model
         yield
 

@@ -10,11 +10,11 @@ from regard.tasks.table import TASKS
 
 def summary(run: RunFolder, device: Device = "auto", as_json: AsJson = False) -> None:
     """Every layer of a model in the order in which they run: shape, parameters, multiply-adds."""
-    user = load_model(run, device)
+    predictor = load_model(run, device)
     from regard.models import summary as layers
 
-    subject = TASKS[user.config.task].make_subject.of(user.bundle)
-    found = layers.summary(user.model, subject.batch(user.model, [0]))
+    subject = TASKS[predictor.config.task].make_subject.of(predictor.bundle)
+    found = layers.summary(predictor.model, subject.batch(predictor.model, [0]))
     if as_json:
         print_json(found.data())
     else:

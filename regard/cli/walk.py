@@ -98,5 +98,5 @@ def model_walk(
         )
     run = model or newest_of_any("name one with -m, or see a worked example: regard walk --toy")
     check_model(run, device, role=role, layer=layer, head=head)
-    user = load_model(run, device)
-    return regard.walk(user, text, target, role=role, layer=layer, head=head, query=query)
+    predictor = load_model(run, device)
+    return regard.walk(predictor, text, target, role=role, layer=layer, head=head, query=query)
