@@ -18,11 +18,15 @@ from test_verify import LLAMA, RUNG, make
 
 import regard
 from regard.attention import Remove, intervene, record
+from regard.data.labelled import Labelled
 from regard.errors import UsageError
 from regard.predictor import Cancelled, Predictor
+from regard.tasks.classify.evaluate import evaluate_labels
+from regard.tasks.generate.evaluate import evaluate_text
 from regard.tasks.generate.pieces import TextPiece
 from regard.tasks.generate.predictor import Generator
 from regard.tasks.table import TASKS
+from regard.tasks.translate.evaluate import evaluate
 from regard.tasks.translate.predictor import Translator
 
 ROOT = Path(regard.__file__).parent.parent
@@ -128,8 +132,11 @@ class After:
 TEXTS = ["two dogs sleep under a bike", "a man", "two dogs"]
 
 
-def test_anything_long_can_be_cancelled(generator: Generator) -> None:
+def test_anything_long_can_be_cancelled(generator: Generator, tmp_path: Path) -> None:
     made = predictors()
+    book = tmp_path / "book.txt"
+    book.write_text("two dogs sleep under a bike\n", encoding="utf-8")
+    labelled = [Labelled(text, made["classify"].labels[0]) for text in TEXTS]
     photo = np.zeros((40, 48, 3), np.uint8)
     ways: list[Callable[[Callable[[], bool]], object]] = [
         lambda cancel: made["translate"].translate(TEXTS, cancel=cancel),
@@ -138,6 +145,10 @@ def test_anything_long_can_be_cancelled(generator: Generator) -> None:
         lambda cancel: list(generator.stream("two", cancel=cancel, **SAMPLED)),
         lambda cancel: generator.score(TEXTS, cancel=cancel),
         lambda cancel: made["fill"].vectors(TEXTS, cancel=cancel),
+        lambda cancel: made["fill"].text_vectors(TEXTS, cancel=cancel),
+        lambda cancel: evaluate(made["translate"], [("two", "dogs")], cancel=cancel),
+        lambda cancel: evaluate_text(generator, [str(book)], cancel=cancel),
+        lambda cancel: evaluate_labels(made["classify"], labelled, cancel=cancel),
         lambda cancel: made["classify"].classify(TEXTS, cancel=cancel),
         lambda cancel: made["classify-pictures"].classify([photo], cancel=cancel),
         lambda cancel: made["caption"].caption([photo], cancel=cancel),

@@ -103,17 +103,6 @@ def evaluate(
         _texts(model, run, on, given(context=context, overlap=overlap), columns, as_json)
 
 
-ALLOWED = {
-    "translate": {"beam", "softness", "lowercase", "tokenize", "save"},
-    "generate": {"context", "overlap"},
-    "fill": set[str](),
-    "classify": {"save", "out"},
-    "classify-pictures": {"save", "out"},
-    "caption": {"beam", "save"},
-    "answer": {"save"},
-}
-
-
 def check_tokenizer(name: str | None) -> None:
     """Before a model is loaded: the tokenizer has a name that BLEU knows, and is installed."""
     if name is not None:
@@ -123,7 +112,7 @@ def check_tokenizer(name: str | None) -> None:
 
 
 def _check_options(task: str, asked: Mapping[str, object]) -> None:
-    wrong = sorted(asked.keys() - ALLOWED[task])
+    wrong = sorted(asked.keys() - set(TASKS[task].eval_options))
     if wrong:
         raise UsageError(f"--{wrong[0]} has no meaning for a model to {task}; leave it out")
 

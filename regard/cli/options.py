@@ -12,6 +12,7 @@ import regard
 from regard.cli.output import say
 from regard.config import Tables
 from regard.errors import UsageError
+from regard.tasks.table import TASKS
 
 if TYPE_CHECKING:
     from regard.predictor import Predictor
@@ -47,12 +48,6 @@ SourceColumn = Annotated[
     str | None, typer.Option("--source", metavar="COLUMN", help="Column (or key) of the source, by name or number.")
 ]
 TargetColumn = Annotated[str | None, typer.Option("--target", metavar="COLUMN", help="Column of the target.")]
-COLUMNS_OF = {  # which columns a person may name, by task
-    "translate": ("source", "target"),
-    "generate": ("text",),
-    "fill": ("text",),
-    "classify": ("text", "label", "pair"),
-}
 Lowercase = Annotated[
     bool, typer.Option("--lowercase", help="Score without regard to case (BLEU and chrF; TER never has it).")
 ]
@@ -88,7 +83,7 @@ def given(**options: object) -> Tables:
 
 def column_settings(task: str, **asked: str | None) -> dict[str, str | tuple[str, str]]:
     """The columns that a person names, as keys of the data's configuration."""
-    named, allowed = given(**asked), COLUMNS_OF.get(task, ())
+    named, allowed = given(**asked), TASKS[task].data_options if task in TASKS else ()
     wrong = [name for name in named if name not in allowed]
     if wrong:
         may = f"say {', '.join('--' + name for name in allowed)}" if allowed else "leave it out"

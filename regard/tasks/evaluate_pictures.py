@@ -21,7 +21,7 @@ from regard.evaluate.captions import CaptionScores, score_captions
 from regard.evaluate.classification import ClassificationScores, score_labels, top_k_accuracy
 from regard.evaluate.translation import exact_match
 from regard.files import JSON
-from regard.predictor import Result
+from regard.predictor import Cancel, Result, check_cancel
 from regard.tasks.answer.predictor import QuestionAnswerer
 from regard.tasks.caption.predictor import Captioner
 from regard.tasks.caption.recipe import source_of, written
@@ -72,13 +72,18 @@ def _told(notes: Sequence[str], left_out: Sequence[LeftOut]) -> dict[str, JSON]:
 
 
 def evaluate_pictures(
-    predictor: PictureLabeller, names: Sequence[str], data_root: Path | None = None, progress: OnProgress = None
+    predictor: PictureLabeller,
+    names: Sequence[str],
+    data_root: Path | None = None,
+    progress: OnProgress = None,
+    cancel: Cancel | None = None,
 ) -> PictureEvaluation:
     """Classify the pictures of a test set and compare."""
     found = renamed(read_pictures(names, data_root, DRAWN), predictor.labels)
     part, notes = as_part(found, predictor.format)
     started, shares = time.perf_counter(), []
     for start in range(0, len(part.rows), TOGETHER):
+        check_cancel(cancel)
         shares.append(predictor.probabilities(part.store.take(part.rows[start : start + TOGETHER]), start))
         if progress is not None:
             progress(min(start + TOGETHER, len(part.rows)), len(part.rows))
@@ -92,13 +97,17 @@ def evaluate_pictures(
 
 
 def evaluate_captions(
-    predictor: Captioner, names: Sequence[str], data_root: Path | None = None, **options: Unpack[DecodeOptions]
+    predictor: Captioner,
+    names: Sequence[str],
+    data_root: Path | None = None,
+    cancel: Cancel | None = None,
+    **options: Unpack[DecodeOptions],
 ) -> CaptionEvaluation:
     """Caption the pictures of a test set and compare with all captions that people wrote."""
     part = read_captioned(names, predictor.format, data_root, DRAWN)
     source = source_of(predictor.model, part.store, predictor.format)
     started = time.perf_counter()
-    outputs = written(predictor, source, part.rows, **options)
+    outputs = written(predictor, source, part.rows, cancel, **options)
     seconds = time.perf_counter() - started
     drawn = names[0].startswith(SHAPES)
     exact = exact_match(outputs, [each[0] for each in part.captions]) if drawn else None
@@ -107,7 +116,11 @@ def evaluate_captions(
 
 
 def evaluate_answers(
-    predictor: QuestionAnswerer, names: Sequence[str], data_root: Path | None = None, progress: OnProgress = None
+    predictor: QuestionAnswerer,
+    names: Sequence[str],
+    data_root: Path | None = None,
+    progress: OnProgress = None,
+    cancel: Cancel | None = None,
 ) -> PictureEvaluation:
     """Answer the questions of a test set and compare."""
     asked = read_asked(names, predictor.format, data_root, DRAWN)
@@ -118,6 +131,7 @@ def evaluate_answers(
     source = source_of(predictor.model, asked.store, predictor.format)
     started, shares = time.perf_counter(), []
     for start in range(0, len(asked.rows), TOGETHER):
+        check_cancel(cancel)
         shown = torch.from_numpy(source.take(asked.rows[start : start + TOGETHER]))
         pixels = normalise(shown.permute(0, 3, 1, 2), predictor.format) if shown.dtype == torch.uint8 else shown
         shares.append(

@@ -35,6 +35,8 @@ class Task:
     data: str = "FILE"  # what to type to train one
     test: str = "FILE"  # what to type to score it
     columns: tuple[str, ...] = ()  # of an example that is given in Python; empty: it learns from files only
+    data_options: tuple[str, ...] = ()  # columns of its data that a person may name
+    eval_options: tuple[str, ...] = ()  # what may be asked of a score besides the test set
     starts_from: tuple[str, ...] = ()  # tasks whose models it can go on from
     reads_text: bool = False  # whether one can look into it with a text
     has_labels: bool = False  # whether its models are built for a number of labels

@@ -26,6 +26,7 @@ from regard.data.pictures.store import PictureStore
 from regard.evaluate.captions import score_captions
 from regard.evaluate.translation import exact_match
 from regard.models.config import AnswererConfig, CaptionTransformerConfig, ShowAndTellConfig, ShowAttendTellConfig
+from regard.predictor import Cancel, check_cancel
 from regard.tasks.caption.config import CaptionConfig
 from regard.tasks.caption.features import PictureFeatures, features_of
 from regard.tasks.caption.predictor import Captioner
@@ -159,11 +160,14 @@ def _validation(
     return validate
 
 
-def written(captioner: Captioner, source: PictureSource, rows: np.ndarray, **options: object) -> list[str]:
+def written(
+    captioner: Captioner, source: PictureSource, rows: np.ndarray, cancel: Cancel | None = None, **options: object
+) -> list[str]:
     """Captions of pictures of a store, or of their features."""
     decode = captioner.options(options)
     out: list[str] = []
     for start in range(0, len(rows), decode.batch_sentences):
+        check_cancel(cancel)
         shown = source.take(rows[start : start + decode.batch_sentences])
         pixels = torch.from_numpy(shown)
         if not isinstance(source, PictureFeatures):

@@ -18,7 +18,7 @@ from regard.errors import RegardError
 from regard.evaluate.classification import ClassificationScores, score_labels
 from regard.files import JSON
 from regard.models.config import reads_trees
-from regard.predictor import Result
+from regard.predictor import Cancel, Result
 from regard.runs import CONFIG, bundle_labels, read_run
 from regard.tasks.classify.predictor import TextClassifier
 
@@ -44,7 +44,10 @@ class LabelEvaluation(Result):
 
 
 def evaluate_labels(
-    classifier: TextClassifier, texts: Sequence[Labelled], progress: Callable[[int, int], None] | None = None
+    classifier: TextClassifier,
+    texts: Sequence[Labelled],
+    progress: Callable[[int, int], None] | None = None,
+    cancel: Cancel | None = None,
 ) -> LabelEvaluation:
     """Classify the texts and compare."""
     place = {label: number for number, label in enumerate(classifier.labels)}
@@ -56,7 +59,9 @@ def evaluate_labels(
         )
     started = time.perf_counter()
     trees = [each.parents for each in texts] if reads_trees(classifier.config.model) else None
-    shares = classifier.probabilities([each.text for each in texts], [each.second for each in texts], progress, trees)
+    shares = classifier.probabilities(
+        [each.text for each in texts], [each.second for each in texts], progress, trees, cancel
+    )
     seconds = time.perf_counter() - started
     wanted, predicted = np.array([place[each.label] for each in texts]), shares.argmax(axis=1)
     scores = score_labels(predicted.tolist(), wanted.tolist(), classifier.labels)

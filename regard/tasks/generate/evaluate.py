@@ -18,7 +18,7 @@ from regard.data.masking import masked_batches
 from regard.data.stream import TokenStream, evaluation_batches
 from regard.errors import UsageError
 from regard.files import JSON
-from regard.predictor import Result
+from regard.predictor import Cancel, Result, check_cancel
 from regard.runs import CONFIG, read_run
 from regard.tasks.fill.predictor import Filler
 from regard.tasks.generate.predictor import Generator
@@ -60,6 +60,7 @@ def evaluate_text(
     overlap: int = 0,
     field: str = "text",
     progress: Callable[[int, int], None] | None = None,
+    cancel: Cancel | None = None,
 ) -> TextEvaluation:
     """The whole text once: documents one after the other, as in training.
 
@@ -71,6 +72,7 @@ def evaluate_text(
     total = count = done = 0.0
     started = time.perf_counter()
     for batch in batches:
+        check_cancel(cancel)
         part = model.model(batch.to(model.device)).parts["nll"]
         total, count, done = total + float(part.sum), count + part.count, done + 1
         if progress is not None:

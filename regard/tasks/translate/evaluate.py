@@ -19,7 +19,7 @@ from regard.errors import UsageError
 from regard.evaluate.bootstrap import share_interval
 from regard.evaluate.translation import CorpusScore, Tokenizing, bleu_tokenizer, exact_match, score_translations
 from regard.files import JSON
-from regard.predictor import Result
+from regard.predictor import Cancel, Result
 from regard.runs import CONFIG, read_run
 from regard.tasks.translate.predictor import Translator
 
@@ -71,6 +71,7 @@ def evaluate(
     one_answer: bool = False,
     metrics: Sequence[str] = ("bleu", "chrf", "ter"),
     progress: Callable[[int, int], None] | None = None,
+    cancel: Cancel | None = None,
     **options: Unpack[DecodeOptions],
 ) -> Evaluation:
     """Translate the sources and score the outputs; `options` are of decoding, `one_answer` asks for exact match.
@@ -82,7 +83,7 @@ def evaluate(
     counted = tokenizing(translator.config, references, tokenize)
     translator.translate(sources[:1], **options)  # the first call also warms up
     started = time.perf_counter()
-    found = translator.translate(sources, progress=progress, **options)
+    found = translator.translate(sources, progress=progress, cancel=cancel, **options)
     seconds = time.perf_counter() - started
     outputs = [each.text for each in found]
     return Evaluation(
