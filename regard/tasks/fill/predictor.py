@@ -137,11 +137,9 @@ class Filler(TextPredictor):
         found /= np.maximum(lengths, 1e-12)
         return found
 
-    def text_vectors(
-        self, texts: Sequence[str], pooling: Literal["cls", "mean"] | None = None, cancel: Cancel | None = None
-    ) -> list[TextVector]:
+    def text_vectors(self, texts: Sequence[str], pooling: Literal["cls", "mean"] | None = None) -> list[TextVector]:
         """`vectors`, each with its text."""
-        return [TextVector(*each) for each in zip(texts, self.vectors(texts, pooling, cancel), strict=True)]
+        return [TextVector(*each) for each in zip(texts, self.vectors(texts, pooling), strict=True)]
 
     def read(self, text: str, second: str | None = None) -> Reading:
         """Read a text, with its gaps if it has any, as far as the model reads."""
