@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,7 +30,7 @@ from regard.errors import RegardError, UsageError
 from regard.files import is_bare, is_taken
 from regard.runs import check_free, new_run, read_run
 from regard.tasks.config import RunConfig
-from regard.tasks.configure import data_folder, run_config, task_named
+from regard.tasks.configure import asked_settings, data_folder, run_config, task_named, time_of
 from regard.tasks.table import TASKS
 from regard.training.config import seconds
 from regard.training.history import read_progress
@@ -45,6 +46,7 @@ REASONS = {
     "patience": "validations no longer got better",
 }
 NO_TEST = "builtin/python"  # the only built-in data without a test set
+BEGAN = time.monotonic()  # about when the person pressed Enter
 LENGTHEN = ("steps", "max_time", "patience")  # what may change when a run goes on
 
 
@@ -108,7 +110,7 @@ def train(
     ] = None,
     budget: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Use this much time: the speed is measured, and the schedule ends with it."),
+        typer.Option(metavar="TIME", help="Time by the clock, all of which is used.", show_default="15m"),
     ] = None,
     steps: Annotated[int | None, typer.Option(metavar="N", help="Most updates of the weights.")] = None,
     seed: Annotated[
@@ -120,7 +122,7 @@ def train(
         typer.Option("-o", "--out", metavar="DIR", help="Folder of the run.", show_default="runs/TASK/NUMBER"),
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Go on with a run; --steps and --max-time lengthen it.")
+        Path | None, typer.Option(metavar="RUN", help="Go on with a run; --budget, --steps and --max-time lengthen it.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -132,8 +134,9 @@ def train(
     columns = given(text=text, label=label, pair=pair, source=source, target=target)
     if resume is not None:
         fixed = given(WHAT=what, data=data, valid=valid, languages=languages, model=model, preset=preset)
-        fixed |= given(**{"from": origin}, seed=seed, out=out, budget=budget) | columns
-        result = go_on(resume, fixed, {**changes, **_train_settings(settings or [])}, device)
+        fixed |= given(**{"from": origin}, seed=seed, out=out) | columns
+        more = given(budget=_budget(budget, steps, max_time))
+        result = go_on(resume, fixed, {**changes, **more, **_train_settings(settings or [])}, device)
     else:
         if what is None:
             raise UsageError("name a task or a configuration: regard train translate --data pairs.tsv")
@@ -141,9 +144,10 @@ def train(
         over = given(preset=preset, train=given(**changes, seed=seed), data=tables, start=origin)
         over |= given(model=None if model is None else {"kind": model})
         config, data_root = run_config(what, over, settings, say), data_folder(what) or Path.cwd()
-        span = _budget(budget, steps, max_time)
+        asked = asked_settings(what, over, settings)
+        span = time_of(asked, _budget(budget, steps, max_time))
         check_start(config, data_root, out, device)
-        result = start(config, data_root, out, device, span)
+        result = start(config, data_root, out, device, span, asked)
     if as_json:
         print_json(summary(result))
     else:
@@ -159,19 +163,28 @@ def check_start(config: RunConfig, data_root: Path, out: Path | None, device: st
     check_files((*data.train, *data.valid, *getattr(data, "test", ())), data_root)
 
 
-def start(config: RunConfig, data_root: Path, out: Path | None, device: str, span: float | None = None) -> RunResult:
-    """Start a new run, shown while it learns; with `span`, a budget of so many seconds, all of which is used."""
+def start(
+    config: RunConfig,
+    data_root: Path,
+    out: Path | None,
+    device: str,
+    span: float | None = None,
+    asked: frozenset[str] = frozenset(),
+) -> RunResult:
+    """Start a new run, shown while it learns; with `span`, a time by the clock, all that was not asked for is chosen."""
     folder = out or new_run(config.task.partition("-")[0])
     say(f"run: {folder}")  # before torch is imported, which takes seconds
     from regard.tasks import budget, run
+    from regard.tasks.choose import Chooser
 
     def work() -> RunResult:
-        chosen = choose_device(device)
-        planned = config
-        if span is not None:
+        on, planned, chooser = choose_device(device), config, None
+        if span is not None and "train.schedule" in asked:
             place = folder.with_name(folder.name + budget.MEASURING)
-            planned = budget.fit(str(folder), config, data_root, span, place, chosen, say, show_run())
-        return run.start_run(planned, data_root=data_root, folder=folder, device=chosen, show=show_run())
+            planned = budget.fit(str(folder), config, data_root, span, place, on, say, show_run())
+        elif span is not None:
+            chooser = Chooser(asked, span, BEGAN)
+        return run.start_run(planned, data_root=data_root, folder=folder, device=on, show=show_run(), chooser=chooser)
 
     return watch(work, folder)
 

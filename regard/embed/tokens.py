@@ -113,20 +113,28 @@ class TokenEmbedding(nn.Module):
         scaled: bool = True,
         segments: nn.Embedding | None = None,
         norm: nn.Module | None = None,
+        token_rate: float = 0.0,
     ) -> None:
         super().__init__()
-        self.table, self.positions, self.rate = table, positions, rate
+        self.table, self.positions, self.rate, self.token_rate = table, positions, rate, token_rate
         self.scale = math.sqrt(table.embedding_dim) if scaled else 1.0
         self.segments, self.norm = segments, norm
 
     def forward(self, ids: Tensor, start: int = 0, segments: Tensor | None = None) -> Tensor:
         x = self.table(ids)  # (B, T, D)
+        if self.training and self.token_rate:
+            x = x * kept(ids, self.token_rate)[..., None].to(x.dtype)
         x = self.positions(x * self.scale if self.scale != 1.0 else x, start)
         if self.segments is not None:
             x = x + self.segments(torch.zeros_like(ids) if segments is None else segments)
         if self.norm is not None:
             x = self.norm(x)
         return dropout(x, self.rate) if self.training else x
+
+
+def kept(ids: Tensor, rate: float) -> Tensor:
+    """Whether each token is seen in training; the others have only their place (Gal & Ghahramani 2016, section 4)."""
+    return dropout(torch.ones(ids.shape, device=ids.device), rate) > 0
 
 
 def embedding_table(vocabulary: int, width: int) -> nn.Embedding:

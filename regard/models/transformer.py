@@ -75,8 +75,9 @@ class Transformer(TransformerDecoder):
     ):
         super().__init__(config, source_vocabulary, target_vocabulary, smoothing)
         source_table, target_table = self.tables()
-        self.source = TokenEmbedding(source_table, _positions(config), config.dropout)
-        self.target = TokenEmbedding(target_table, _positions(config), config.dropout)
+        hidden = config.token_dropout
+        self.source = TokenEmbedding(source_table, _positions(config), config.dropout, token_rate=hidden)
+        self.target = TokenEmbedding(target_table, _positions(config), config.dropout, token_rate=hidden)
         self.encoder = Stack(_blocks(config, config.encoder_layers, decoder=False))
         self.decoder = Stack(_blocks(config, config.decoder_layers, decoder=True))
         last = nn.LayerNorm if config.norm == "pre" else nn.Identity

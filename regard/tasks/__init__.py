@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from inspect import signature
 from os import PathLike
@@ -11,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from regard.config import Tables
 from regard.errors import RegardError, UsageError, nearest
 from regard.tasks.config import RunConfig
-from regard.tasks.configure import data_folder, run_config
+from regard.tasks.configure import asked_settings, data_folder, run_config, time_of
 from regard.tasks.examples import FILES, is_examples, keep, rows_of
 from regard.tasks.table import TASKS
+from regard.training.config import seconds
 
 if TYPE_CHECKING:
     from regard.predictor import Predictor
@@ -88,12 +90,15 @@ def train(
     `data` (and `valid`) is the name of a file, a tuple of names, or a list of examples, which are kept in the run's folder:
     (source, target) to translate, (text, label) to classify, texts to generate and to fill; or the whole table of a
     configuration file, such as {"train": texts, "context": 64}. `steps` and `max_time` ("30m")
-    bound the run; `budget` is used up, and the schedule ends with it. `tables` are those of a configuration file (data,
+    bound the run; `budget` ("5m"; without any of these, 15 minutes) is used up by the clock, and what is not said is chosen
+    from the data, the machine and the time. `tables` are those of a configuration file (data,
     tokens, model, train, decode); model="bahdanau" is short for model={"kind": "bahdanau"}.
 
     What happens is shown on stderr; `quiet=True` shows nothing. `on_event` is called with each event of
     `regard.training.events`; what it raises ends the run, which goes on from its last checkpoint.
     """
+    began = time.monotonic()
+    from regard.tasks.choose import Chooser
     from regard.tasks.run import begin_run, make_place
     from regard.training.show import Show, make_show
 
@@ -102,16 +107,19 @@ def train(
     table: Tables = {**data} if isinstance(data, Mapping) else {} if data is None else {"train": data}
     table |= {} if valid is None else {"valid": valid}
     given = {part: list(table[part]) for part in FILES if part in table and is_examples(table[part])}
-    config = run_config(what, _over(tables, preset, {"steps": steps, "max_time": max_time}, table))
+    over = _over(tables, preset, {"steps": steps, "max_time": max_time}, table)
+    config, asked = run_config(what, over), asked_settings(what, over)
+    span = time_of(asked, None if budget is None else _seconds(budget))
     examples = {part: rows_of(config.task, value) for part, value in given.items()}
     place, data_root = make_place(config.task, folder), data_folder(what)
     if examples:
         names = {part: (keep(place, part, rows),) for part, rows in examples.items()}
         config = config.model_copy(update={"data": config.data.model_copy(update=names)})
     show = show or (Show() if quiet else make_show())
-    if budget is not None:
-        config = _under_budget(config, budget, data_root, place, device, show)
-    return begin_run(config, place, data_root=data_root, device=device, show=show, on_event=on_event)
+    if span is not None and "train.schedule" in asked:
+        config, span = _planned(config, span, data_root, place, device, show), None
+    chooser = None if span is None else Chooser(asked, span, began)
+    return begin_run(config, place, data_root=data_root, device=device, show=show, on_event=on_event, chooser=chooser)
 
 
 def _over(tables: Tables, preset: str | None, bounds: Tables, data: Tables) -> Tables:
@@ -145,17 +153,18 @@ def _names(part: str, data: object) -> object:
     return [str(name) for name in data] if isinstance(data, tuple) else str(data)
 
 
-def _under_budget(
-    config: RunConfig, budget: str | float, data_root: Path | None, place: Path, device: str, show: Show
-) -> RunConfig:
-    from regard.tasks.budget import MEASURING, fit
-    from regard.tasks.run import find_data_root, leave_nothing
-    from regard.training.config import seconds
-
+def _seconds(budget: str | float) -> float:
     try:
-        span = float(seconds(budget))  # type: ignore[arg-type]
+        return float(seconds(budget))  # type: ignore[arg-type]
     except ValueError as error:
         raise UsageError(f"budget: {error}") from error
+
+
+def _planned(config: RunConfig, span: float, data_root: Path | None, place: Path, device: str, show: Show) -> RunConfig:
+    """The configuration of a schedule that must know its steps beforehand, with as many as fit into the time."""
+    from regard.tasks.budget import MEASURING, fit
+    from regard.tasks.run import find_data_root, leave_nothing
+
     try:
         trial, root = place.with_name(place.name + MEASURING), find_data_root(config, data_root)
         return fit(str(place), config, root, span, trial, device, show.note, show)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from regard.config import Tables, check, from_assignments, merge, read_toml
@@ -30,6 +30,28 @@ def run_config(
     values = merge(_named(what), over or {})
     values = _meant(merge(values, from_assignments(assignments or [])))
     return check_run(_short_warmup(_filled(values, what), values, note), what)
+
+
+DEFAULT_TIME = 15 * 60.0  # seconds of a run of which nobody says how long it shall be
+
+
+def asked_settings(what: str, over: Tables | None = None, assignments: list[str] | None = None) -> frozenset[str]:
+    """The settings that a person gave, as train.lr; of `preset`, only that."""
+    values = merge(merge(_named(what), over or {}), from_assignments(assignments or []))
+    return frozenset(_flat(values))
+
+
+def _flat(values: Tables, before: str = "") -> Iterator[str]:
+    for name, value in values.items():
+        yield before + name
+        if isinstance(value, dict):
+            yield from _flat(value, f"{before}{name}.")
+
+
+def time_of(asked: frozenset[str], budget: float | None) -> float | None:
+    """Seconds that a run has by the clock: those asked for, or the usual ones unless something else says how long it is."""
+    bounded = asked & {"train.steps", "train.max_time", "train.epochs", "train.schedule"}
+    return DEFAULT_TIME if budget is None and not bounded else budget
 
 
 def task_named(what: str) -> str:

@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,6 +25,7 @@ from regard.models.protocols import FineTunable
 from regard.models.table import build, lend_kinds
 from regard.plugins import adding
 from regard.runs import CONFIG, EXAMPLES, bundle_folder, read_run
+from regard.tasks.choose import Chooser
 from regard.tasks.config import RunConfig
 from regard.tasks.table import TASKS
 from regard.tasks.task import Task
@@ -64,11 +65,26 @@ class Setup:
     resume: bool
     device: str
     emit: OnEvent
+    chooser: Chooser | None = None  # of what the person left open; None: the configuration is complete
+
+    def choose(self, config: RunConfig, **facts: float) -> RunConfig:
+        """The configuration with what the task's rules say for data like this, in the time there is."""
+        if self.chooser is None:
+            return config
+        return self.chooser.by_rules(config, TASKS[config.task].rules, facts)
+
+    def choose_size(self, config: RunConfig, make: Callable[[RunConfig], tuple[nn.Module, Source]]) -> RunConfig:
+        """The configuration with the largest model that learns enough in the time; `make` gives it and its batches."""
+        sizes = TASKS[config.task].sizes.get(config.model.kind)
+        if self.chooser is None or sizes is None or config.start is not None:
+            return config
+        self.emit(Working("measuring the speed of updates"))
+        return self.chooser.size(config, sizes, make)
 
     def note(self, config: RunConfig) -> None:
         """Write down what the run is, so that one killed at any later moment can be resumed; a resumed run has it."""
         if not self.resume:
-            note_run(self.folder, config, self.data_root, self.device)
+            note_run(self.folder, config, self.data_root, self.device, self.chooser)
 
     def tokenizer(self, config: RunConfig, texts: Iterable[str], *, mask: bool = False) -> TextTokenizer:
         """The run's own when it goes on, that of the model it starts from, or one trained on the training texts alone."""
@@ -123,6 +139,7 @@ class Setup:
             save=saver(self.folder, bundle, made_by(config, self.device)),
             fingerprint={**fingerprint, "the model": config.model},
             device=torch.device(self.device),
+            asked=None if self.chooser is None else self.chooser.asked_at,
             probe=probe,
             unit=unit,
         )
@@ -154,20 +171,28 @@ def prepare(
     resume: bool,
     device: str = "cpu",
     emit: OnEvent = silent,
+    chooser: Chooser | None = None,
 ) -> PreparedRun:
     """Read the data, make or reload the tokenizer, build the model, as the task's recipe says. Nothing is trained yet."""
     emit(Working("reading the data"))
-    return TASKS[config.task].prepare(config, Setup(folder, data_root, resume, device, emit))
+    return TASKS[config.task].prepare(config, Setup(folder, data_root, resume, device, emit, chooser))
 
 
-def note_run(folder: Path, config: RunConfig, data_root: Path | None, device: str) -> None:
+def note_run(
+    folder: Path, config: RunConfig, data_root: Path | None, device: str, chooser: Chooser | None = None
+) -> None:
     """Before anything else is made, so that a run killed at any later moment can be resumed.
 
-    A run that starts over keeps the configuration that it began with, and so the names that a person gave its data.
+    A run that starts over keeps the configuration that it began with, and so the names that a person gave its data; one
+    whose settings are still being chosen does not yet have one.
     """
     place, made = None if data_root is None else str(data_root.absolute()), made_by(config, device)
-    began = read_run(folder)["config"] if (folder / CONFIG).exists() else config.dump()
-    write_json(folder / CONFIG, {"config": began, "beside": place, "made": made.model_dump(mode="json")})
+    keeps = chooser is None and (folder / CONFIG).exists()
+    began = read_run(folder)["config"] if keeps else config.dump()
+    about: Tables = {"config": began, "beside": place, "made": made.model_dump(mode="json")}
+    if chooser is not None:
+        about["chosen"] = [asdict(choice) for choice in chooser.choices]
+    write_json(folder / CONFIG, about)
 
 
 def made_by(config: RunConfig, device: str) -> Made:

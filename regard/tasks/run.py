@@ -9,10 +9,11 @@ from typing import Any
 
 from regard.brief import brief
 from regard.bundle import Made
-from regard.config import check
-from regard.errors import RegardError
+from regard.config import Tables, check
+from regard.errors import Advice, Option, RegardError, UsageError
 from regard.files import alone_in, is_bare, write_json
 from regard.runs import CONFIG, check_free, data_root_of, new_run, read_run
+from regard.tasks.choose import Chooser
 from regard.tasks.config import RunConfig
 from regard.tasks.configure import check_run
 from regard.tasks.examples import FILES
@@ -20,11 +21,12 @@ from regard.tasks.generate.recipe import STREAMS
 from regard.tasks.recipe import TOKENS, made_by, prepare
 from regard.tasks.table import TASKS
 from regard.tasks.trained import load_model
-from regard.training.events import Note, OnEvent, Prepared
+from regard.training.config import TrainConfig
+from regard.training.events import Chosen, Note, OnEvent, Prepared
 from regard.training.history import RunLog
-from regard.training.loop import Outcome, train
+from regard.training.loop import BEFORE_FALL, Outcome, train
 from regard.training.show import BothListeners, Show
-from regard.training.state import has_checkpoint
+from regard.training.state import has_checkpoint, progress_in
 
 DATA = ("train", "valid", "test")  # the keys of a data table that name files
 
@@ -65,10 +67,11 @@ def start_run(
     device: str = "cpu",
     show: Show | None = None,
     on_event: OnEvent | None = None,
+    chooser: Chooser | None = None,
 ) -> RunResult:
-    """Train from the start, in `folder` or in the next free `runs/<task>/<number>`."""
+    """Train from the start, in `folder` or in the next free `runs/<task>/<number>`; `chooser` fills what is left open."""
     place = make_place(config.task, folder)
-    return begin_run(config, place, data_root=data_root, device=device, show=show, on_event=on_event)
+    return begin_run(config, place, data_root=data_root, device=device, show=show, on_event=on_event, chooser=chooser)
 
 
 def make_place(task: str, folder: str | Path | None) -> Path:
@@ -89,11 +92,11 @@ def begin_run(
     device: str = "cpu",
     show: Show | None = None,
     on_event: OnEvent | None = None,
+    chooser: Chooser | None = None,
 ) -> RunResult:
     """Train from the start in a folder that `make_place` gave, where only examples are kept so far."""
-    return _run(
-        config, place, find_data_root(config, data_root), resume=False, device=device, show=_listeners(show, on_event)
-    )
+    data_root, listeners = find_data_root(config, data_root), _listeners(show, on_event)
+    return _run(config, place, data_root, resume=False, device=device, show=listeners, chooser=chooser)
 
 
 def resume_run(
@@ -104,15 +107,19 @@ def resume_run(
     on_event: OnEvent | None = None,
     **train_over: object,
 ) -> RunResult:
-    """Go on with a run that was stopped; `train_over` may lengthen it (`steps`, `max_time`).
+    """Go on with a run that was stopped; `train_over` may lengthen it (`steps`, `max_time`, `budget`: so much more time).
 
-    A run that was stopped before its first checkpoint starts over.
+    A run that was stopped before its first checkpoint starts over. With a `budget`, one whose learning rate has fallen goes
+    back to before that.
     """
     values = read_run(folder)
     config = check_run(values["config"], f"{folder}")
+    longer = "budget" in train_over
+    if longer:
+        train_over = _longer(Path(folder), config, train_over)
     if train_over:
-        longer = check(type(config.train), {**config.train.model_dump(), **train_over}, "train")
-        config = config.model_copy(update={"train": longer})
+        changed = check(type(config.train), {**config.train.model_dump(), **train_over}, "train")
+        config = config.model_copy(update={"train": changed})
         write_json(Path(folder) / CONFIG, {**values, "config": config.dump()})  # the next resume knows it too
     data_root = data_root_of(values)
     started = has_checkpoint(Path(folder) / "checkpoints")
@@ -121,7 +128,21 @@ def resume_run(
         config = _anchored(config, Path(folder), data_root)
     if started and (other := _made_otherwise(values.get("made"), config, device)):
         listeners(Note(other))
-    return _run(config, Path(folder), data_root, resume=started, device=device, show=listeners)
+    return _run(config, Path(folder), data_root, resume=started, device=device, show=listeners, longer=longer)
+
+
+def _longer(folder: Path, config: RunConfig, train_over: Tables) -> Tables:
+    """The settings of a run that is given more time, counted from where it goes on."""
+    if config.train.budget is None:
+        raise UsageError(
+            f"{folder} does not go by the clock: its schedule is {config.train.schedule}",
+            Advice("lengthen it with ", Option("steps"), " or ", Option("max_time")),
+        )
+    more = check(TrainConfig, {"budget": train_over["budget"], "schedule": "wsd"}, "budget").budget
+    assert more is not None
+    before = folder / BEFORE_FALL
+    progress = progress_in(before if has_checkpoint(before) else folder / "checkpoints")
+    return {**train_over, "budget": progress.prepared + progress.seconds + more}
 
 
 def find_data_root(config: RunConfig, data_root: Path | None) -> Path:
@@ -165,20 +186,32 @@ def _listeners(show: Show | None, on_event: OnEvent | None) -> Show:
 
 
 def _run(
-    config: RunConfig, folder: Path, data_root: Path | None, *, resume: bool, device: str, show: Show
+    config: RunConfig,
+    folder: Path,
+    data_root: Path | None,
+    *,
+    resume: bool,
+    device: str,
+    show: Show,
+    chooser: Chooser | None = None,
+    longer: bool = False,
 ) -> RunResult:
     with alone_in(folder), show:
         began = (folder / CONFIG).exists()
         try:
-            prepared = prepare(config, folder, data_root=data_root, resume=resume, device=device, emit=show)
+            prepared = prepare(
+                config, folder, data_root=data_root, resume=resume, device=device, emit=show, chooser=chooser
+            )
         except RegardError:
             if not began:
                 leave_nothing(folder)
             raise
         job = prepared.job
         parameters = sum(parameter.numel() for parameter in job.model.parameters())
-        show(Prepared(folder, parameters, config.train.steps, prepared.notes))
-        outcome = train(job, show, resume=resume)
+        if chooser is not None:
+            show(Chosen(tuple(chooser.choices)))
+        show(Prepared(folder, parameters, job.config.steps, prepared.notes))
+        outcome = train(job, show, resume=resume, longer=longer)
         if outcome.reason != "interrupted":
             from regard.look.figures.curves import (
                 training_curves,  # Matplotlib takes a second that the start does not have

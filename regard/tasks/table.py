@@ -8,6 +8,7 @@ from regard.tasks.classify.config import ClassifyConfig, of_pictures
 from regard.tasks.classify_pictures.config import ClassifyPicturesConfig
 from regard.tasks.fill.config import FillConfig
 from regard.tasks.generate.config import GenerateConfig
+from regard.tasks.rules import ANSWER, CAPTION, CLASSIFY, FILL, GENERATE, PICTURES, SIZES, TRANSLATE
 from regard.tasks.task import Task
 from regard.tasks.translate.config import TranslateConfig
 
@@ -22,6 +23,8 @@ _TASKS = (
         test="test.tsv",
         data_options=("source", "target"),
         eval_options=("beam", "softness", "lowercase", "tokenize", "save"),
+        rules=TRANSLATE,
+        sizes=SIZES["translate"],
         columns=("source", "target"),
         reads_text=True,
     ),
@@ -31,6 +34,8 @@ _TASKS = (
         recipe="regard.tasks.generate.recipe:prepare_generate",
         predictor="regard.tasks.generate.predictor:Generator",
         subject="regard.tasks.generate.recipe:GenerateSubject",
+        rules=GENERATE,
+        sizes=SIZES["generate"],
         data="book.txt",
         test="test.txt",
         data_options=("text",),
@@ -45,6 +50,8 @@ _TASKS = (
         recipe="regard.tasks.fill.recipe:prepare_fill",
         predictor="regard.tasks.fill.predictor:Filler",
         subject="regard.tasks.fill.recipe:FillSubject",
+        rules=FILL,
+        sizes=SIZES["fill"],
         data="book.txt",
         test="test.txt",
         data_options=("text",),
@@ -58,6 +65,7 @@ _TASKS = (
         recipe="regard.tasks.classify.recipe:prepare_classify",
         predictor="regard.tasks.classify.predictor:TextClassifier",
         subject="regard.tasks.classify.recipe:ClassifySubject",
+        rules=CLASSIFY,
         try_it='regard classify -m {model} "a text"   or: regard look -m {model} "a text"',
         data="texts.tsv",
         test="test.tsv",
@@ -75,6 +83,7 @@ _TASKS = (
         recipe="regard.tasks.classify_pictures.recipe:prepare_classify_pictures",
         predictor="regard.tasks.classify_pictures.predictor:PictureLabeller",
         subject="regard.tasks.classify_pictures.recipe:ClassifyPicturesSubject",
+        rules=PICTURES,
         try_it="regard classify -m {model} photo.jpg   or: regard look -m {model} photo.jpg",
         data="folder",
         test="test-folder",
@@ -87,6 +96,7 @@ _TASKS = (
         recipe="regard.tasks.caption.recipe:prepare_caption",
         predictor="regard.tasks.caption.predictor:Captioner",
         subject="regard.tasks.caption.recipe:CaptionSubject",
+        rules=CAPTION,
         try_it="regard caption -m {model} photo.jpg -o words.png",
         data="captions.jsonl",
         test="test.jsonl",
@@ -98,6 +108,7 @@ _TASKS = (
         recipe="regard.tasks.answer.recipe:prepare_answer",
         predictor="regard.tasks.answer.predictor:QuestionAnswerer",
         subject="regard.tasks.answer.recipe:AnswerSubject",
+        rules=ANSWER,
         try_it='regard answer -m {model} photo.jpg "a question?" --attention',
         data="questions.jsonl",
         test="test.jsonl",

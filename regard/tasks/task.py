@@ -6,14 +6,15 @@ when they are first used. A task of someone else's file may give the objects the
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from regard.config import Tables
 from regard.runs import EXAMPLES
 from regard.tasks.config import RunConfig
+from regard.tasks.rules import Rule, Sizes
 
 if TYPE_CHECKING:
     from regard.bundle import Bundle
@@ -40,6 +41,8 @@ class Task:
     starts_from: tuple[str, ...] = ()  # tasks whose models it can go on from
     reads_text: bool = False  # whether one can look into it with a text
     has_labels: bool = False  # whether its models are built for a number of labels
+    rules: tuple[Rule, ...] = ()  # what a timed run chooses where the person says nothing
+    sizes: Mapping[str, Sizes] = field(default_factory=dict)  # of its kinds of models, to choose from
     like: str = ""  # the task of ours that it resembles: it has its kinds of models, and is compared and scored as it
     meant: Callable[[Tables], str] | None = None  # which task a configuration of this one really means
 

@@ -36,14 +36,21 @@ class TrainConfig(StrictConfig):
     seed: int = Field(1, ge=0, description="Everything random is a pure function of it.")
     steps: int = Field(20_000, ge=1, description="Most updates of the weights.")
     max_time: Duration | None = Field(None, gt=0, description="Most training time, such as 30m (all resumes together).")
+    epochs: float | None = Field(None, gt=0, description="Most passes over the training data.")
+    budget: Duration | None = Field(
+        None, gt=0, description="Time of the whole run by the clock, all of which is used: the schedule ends with it."
+    )
     batch_tokens: int = Field(4096, ge=1, description="Tokens of a batch on its larger side, padding included.")
     batch_pictures: int = Field(64, ge=1, description="Pictures of a batch (or captions, or questions, each with one).")
     accumulate: int = Field(1, ge=1, description="Batches added up for one update.")
 
     lr: float = Field(2e-3, gt=0, description="Peak learning rate (for noam: a factor of the paper's formula).")
-    schedule: Literal["noam", "inverse_sqrt", "cosine", "linear", "constant"] = Field(
-        "inverse_sqrt", description="The learning rate over time; noam is the paper's."
+    schedule: Literal["noam", "inverse_sqrt", "cosine", "linear", "constant", "wsd"] = Field(
+        "inverse_sqrt",
+        description="The learning rate over time; noam is the paper's; wsd: warm-up, stable, decay, by the clock if there "
+        "is a budget.",
     )
+    fall: float = Field(0.5, gt=0, le=1, description="Share of the run in which the rate of wsd falls to zero.")
     warmup: int = Field(1000, ge=0, description="Updates during which the learning rate rises linearly.")
     last: float = Field(0.0, ge=0, le=1, description="Share of the peak rate that cosine and linear end at.")
     optimiser: Literal["adam", "muon"] = Field(
@@ -75,6 +82,8 @@ class TrainConfig(StrictConfig):
 
     @model_validator(mode="after")
     def _warmup_within_steps(self) -> TrainConfig:
-        if self.schedule in ("cosine", "linear") and self.warmup >= self.steps:
+        if self.schedule in ("cosine", "linear", "wsd") and self.warmup >= self.steps:
             raise ValueError(f"warmup {self.warmup} is not shorter than steps {self.steps}; lower train.warmup")
+        if self.budget is not None and self.schedule != "wsd":
+            raise ValueError(f"budget: only schedule wsd goes by the clock, not {self.schedule}; set max_time or steps")
         return self

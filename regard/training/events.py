@@ -29,6 +29,22 @@ class Working:
 
 
 @dataclass(frozen=True)
+class Choice:
+    """A setting that was chosen for the person, and why."""
+
+    setting: str  # as a person sets it: train.lr
+    value: str | int | float | bool | None
+    why: str
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What the person left open, and what was chosen from the data, the machine and the time."""
+
+    choices: tuple[Choice, ...]
+
+
+@dataclass(frozen=True)
 class Prepared:
     """The data is read and the model is built; nothing is learned yet."""
 
@@ -105,7 +121,7 @@ class End:
     metrics: Mapping[str, float]  # theirs
 
 
-Event = Note | Working | Prepared | Forecast | Progress | Validated | Checkpoint | End
+Event = Note | Working | Chosen | Prepared | Forecast | Progress | Validated | Checkpoint | End
 OnEvent = Callable[[Event], object]
 
 

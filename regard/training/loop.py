@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -29,15 +30,18 @@ from regard.training.state import (
     Learner,
     MovingAverage,
     TrainingProgress,
+    has_checkpoint,
     load_checkpoint,
     mean_of,
     save_checkpoint,
     weights_in_place,
 )
 from regard.training.stopwatch import Stopwatch, peak_memory
+from regard.training.timetable import Timetable
 from regard.training.validation import Selection, Validation, choose
 
 Number = TypeVar("Number", int, float)
+BEFORE_FALL = "before-fall"  # folder of the checkpoint from which a timed run can be made longer
 COUNT = "count."  # before the name of a part of the loss: over how many items its sum goes
 
 
@@ -72,6 +76,8 @@ class Job:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     probe: Callable[[nn.Module, int], None] | None = None  # keep where the model looks, at this step
     unit: str = "tokens"  # what the loss is a mean over, as a person calls it: "tokens", "texts"
+    clock: Callable[[], float] = time.monotonic
+    asked: float | None = None  # what the clock said when the run was asked for; None: when the loop begins
 
 
 @dataclass(frozen=True)
@@ -93,8 +99,11 @@ class Trainer:
         self.learner = Learner(self.model, make_optimiser(self.model, job.config), ema, TrainingProgress())
         self.log = RunLog(job.folder)
         self.checkpoints, self.snapshots = job.folder / "checkpoints", job.folder / "snapshots"
-        self.every = job.config.validate_every or min(1000, max(100, job.batches.count(0) // job.config.accumulate))
-        self.started = time.monotonic()
+        epoch = max(1, job.batches.count(0) // job.config.accumulate)  # updates
+        self.every = job.config.validate_every or min(1000, max(100, epoch))
+        self.most_steps = math.ceil(min(job.config.steps, (job.config.epochs or math.inf) * epoch))
+        self.timetable = Timetable(job.config, job.folder, self.most_steps) if job.config.budget else None
+        self.started = job.clock()
         self.waited = 0.0  # seconds spent on making batches since the last row of the log
         self.watch = self.new_watch()
 
@@ -102,16 +111,17 @@ class Trainer:
     def progress(self) -> TrainingProgress:
         return self.learner.progress
 
-    def run(self, resume: bool) -> Outcome:
+    def run(self, resume: bool, longer: bool = False) -> Outcome:
         """Train until a limit, early stopping or a signal; then average, choose and save."""
         clear_leftovers(self.job.folder)
         clear_leftovers(self.checkpoints)
         if resume:
             self.restore()
+            if longer:
+                self.go_before_fall()
             self.emit(Note(f"going on at step {self.progress.step:,}"))
         else:
-            self.probe()
-            self.checkpoint()
+            self.begin()
         if self.progress.finished and self.reason_to_stop():  # nothing is left to do
             return self.end(self.progress.finished)
         self.progress.finished = ""
@@ -123,30 +133,89 @@ class Trainer:
                     self.checkpoint()
                     return self.end("interrupted")
                 if self.validation_is_due():
-                    self.validate()
-                    self.checkpoint()
+                    self.look()
                 elif reason := self.reason_to_stop():
                     break
                 else:
                     self.update()
         return self.finish(reason)
 
+    def begin(self) -> None:
+        """Keep what there is before the first update."""
+        self.probe()
+        self.progress.prepared = 0.0 if self.job.asked is None else self.job.clock() - self.job.asked
+        if self.timetable is not None:
+            self.timetable.start(self.progress.prepared)
+        self.checkpoint()
+
     def validation_is_due(self) -> bool:
-        """Once for each multiple of `every`, also when the run was stopped or went back just there."""
+        """Once for each multiple of `every`, or by the clock, also when the run was stopped or went back just there."""
         step = self.progress.step
-        return step > 0 and step % self.every == 0 and self.progress.validated != step
+        if step == 0 or self.progress.validated == step:
+            return False
+        if self.timetable is not None:
+            return self.timetable.validation_is_due(step, self.spent_in_all())
+        return step % self.every == 0
 
     def reason_to_stop(self) -> str:
-        if self.progress.step >= self.config.steps:
+        step, config = self.progress.step, self.config
+        if step >= self.most_steps:
             return "steps"
-        if self.config.max_time is not None and self.spent() >= self.config.max_time:
+        if config.max_time is not None and self.spent() >= config.max_time:
             return "time"
-        if self.config.patience and self.progress.waited >= self.config.patience:
-            return "patience"
-        return ""
+        if self.timetable is not None and self.timetable.is_over(step, self.spent_in_all()):
+            return self.timetable.reason
+        falls = self.timetable is None or self.timetable.end is not None  # before, patience only begins the fall
+        return "patience" if config.patience and falls and self.progress.waited >= config.patience else ""
+
+    def look(self) -> None:
+        """Validate, and keep all that was learned so far."""
+        began = self.job.clock()
+        self.validate()
+        idle = bool(self.config.patience) and self.progress.waited >= self.config.patience
+        if self.timetable is not None and self.timetable.end is None:
+            self.timetable.perhaps_idle(self.progress.step, self.spent_in_all(), idle)
+            self.fall_began()
+        self.checkpoint()
+        if self.timetable is not None:
+            self.timetable.validated(self.progress.step, self.spent_in_all(), self.job.clock() - began)
 
     def update(self) -> None:
-        """One update of the weights from `accumulate` batches, whose losses add up before they are divided."""
+        """One update of the weights; a timed run then sees whether the clock decides anything."""
+        if self.timetable is None:
+            self.learn()
+            return
+        before, step, falls = self.job.clock(), self.progress.step, self.timetable.end is not None
+        self.learn()
+        if self.progress.step > step:  # it did not go back
+            self.timetable.updated(self.progress.step, self.spent_in_all(), self.job.clock() - before)
+            if not falls:
+                self.fall_began()
+
+    def fall_began(self) -> None:
+        """If the rate falls from here on: keep the weights from before, from which a longer run can go on."""
+        if self.timetable is not None and self.timetable.end is not None:
+            self.progress.waited = 0
+            self.note_progress()
+            save_checkpoint(self.job.folder / BEFORE_FALL, self.learner, self.job.fingerprint)
+
+    def go_before_fall(self) -> None:
+        """There is more time: go on from where the rate had not fallen yet. The best weights stay the best so far."""
+        before = self.job.folder / BEFORE_FALL
+        if self.timetable is None or not has_checkpoint(before):
+            return
+        ended = self.progress
+        load_checkpoint(before, self.learner, self.job.fingerprint)
+        progress = self.progress
+        progress.best, progress.best_step, progress.chosen = ended.best, ended.best_step, ended.chosen
+        self.log.cut_back(progress.log_sizes)
+        self.started = self.job.clock()
+        self.timetable.restore(progress.step, progress.prepared, self.spent_in_all())
+        self.timetable.forget_fall(progress.step)
+        self.checkpoint()
+
+    def learn(self) -> None:
+        """Update the weights from `accumulate` batches, whose losses add up before they are divided."""
         batches = self.next_batches()
         totals: dict[str, int] = {}
         for batch in batches:
@@ -190,7 +259,7 @@ class Trainer:
 
     def apply(self, norm: float, sums: dict[str, float], totals: dict[str, int]) -> None:
         progress, optimiser = self.progress, self.learner.optimiser
-        rate = learning_rate(progress.step + 1, self.config, self.job.width) * progress.rate_factor
+        rate = self.rate(progress.step + 1) * progress.rate_factor
         set_rate(optimiser, rate)
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
@@ -204,10 +273,17 @@ class Trainer:
         self.record(rate, norm)
         self.emit_forecast()
 
+    def rate(self, step: int) -> float:
+        """The learning rate of update `step`: by the clock, or by the steps."""
+        if self.timetable is not None:
+            return self.config.lr * self.timetable.share(step)
+        return learning_rate(step, self.config, self.job.width)
+
     def record(self, rate: float, norm: float) -> None:
         """A row of the log every so often, with the means since the last row; the person hears of it more often."""
         progress = self.progress
-        logged = progress.step % self.config.log_every == 0 or progress.step % self.every == 0
+        validates = self.timetable is None and progress.step % self.every == 0
+        logged = validates or progress.step % self.config.log_every == 0
         if not logged and not self.watch.is_due():
             return
         means = _means(progress.interval)
@@ -218,7 +294,8 @@ class Trainer:
             clock = {"seconds": round(self.spent(), 3), "waited": round(self.waited, 4), "memory": peak_memory()}
             self.log.write({"step": progress.step, **clock}, CLOCK)
             self.waited = 0.0
-        self.emit(self.watch.progress(progress.step, progress.epoch, progress.tokens, self.spent(), means))
+        end = None if self.timetable is None else self.timetable.end
+        self.emit(self.watch.progress(progress.step, progress.epoch, progress.tokens, self.spent(), means, end))
 
     def emit_forecast(self) -> None:
         """Tell, once, how long the run will take."""
@@ -228,7 +305,9 @@ class Trainer:
             self.emit(found)
 
     def new_watch(self) -> Stopwatch:
-        return Stopwatch(self.config, self.job.unit, self.progress.step, self.progress.tokens, self.spent())
+        progress, config = self.progress, self.config
+        span = None if config.budget is None else config.budget - progress.prepared
+        return Stopwatch(config, self.job.unit, progress.step, progress.tokens, self.spent(), self.most_steps, span)
 
     def validate(self) -> None:
         """Look at unseen data; keep these weights if they are the best so far, and for the final average."""
@@ -308,12 +387,15 @@ class Trainer:
         return Outcome(reason, progress, progress.chosen, progress.best)
 
     def checkpoint(self) -> None:
-        progress = self.progress
-        progress.seconds, self.started = self.spent(), time.monotonic()
-        progress.log_sizes = self.log.sizes()
+        self.note_progress()
         folder = save_checkpoint(self.checkpoints, self.learner, self.job.fingerprint)
         self.drop_snapshots()
-        self.emit(Checkpoint(progress.step, folder))
+        self.emit(Checkpoint(self.progress.step, folder))
+
+    def note_progress(self) -> None:
+        progress = self.progress
+        progress.seconds, self.started = self.spent(), self.job.clock()
+        progress.log_sizes = self.log.sizes()
 
     def drop_snapshots(self) -> None:
         """Only what the checkpoint names stays: older ones are not needed, newer ones will be written again."""
@@ -326,7 +408,9 @@ class Trainer:
         load_checkpoint(self.checkpoints, self.learner, self.job.fingerprint)
         self.log.cut_back(self.progress.log_sizes)
         self.drop_snapshots()
-        self.started = time.monotonic()
+        self.started = self.job.clock()
+        if self.timetable is not None:
+            self.timetable.restore(self.progress.step, self.progress.prepared, self.spent_in_all())
 
     def go_back(self, trouble: str, batches: list[Batch]) -> None:
         """After a divergence: back to the last checkpoint with half the rate, once; then stop with advice."""
@@ -337,6 +421,8 @@ class Trainer:
         went_back, spent = self.progress.went_back, self.spent()
         self.restore()
         self.progress.seconds = spent
+        if self.timetable is not None:
+            self.timetable.forget(self.progress.step)
         if went_back:
             self.job.save(self.model, "last", {"weights": f"step {self.progress.step}"})
             raise RegardError(
@@ -349,7 +435,12 @@ class Trainer:
         self.emit(Note(f"{trouble}; going back to step {self.progress.step} with half the learning rate"))
 
     def spent(self) -> float:
-        return self.progress.seconds + time.monotonic() - self.started
+        """Seconds of training, over all resumes."""
+        return self.progress.seconds + self.job.clock() - self.started
+
+    def spent_in_all(self) -> float:
+        """Seconds since the run was asked for, without those between a stop and a resume."""
+        return self.progress.prepared + self.spent()
 
 
 def _add(sums: dict[str, Number], more: Mapping[str, Number]) -> None:
@@ -368,9 +459,9 @@ def _choice_row(choice: Selection) -> dict[str, object]:
     return {"best": choice.better, "by": choice.by, **({"why": choice.why} if choice.why else {})}
 
 
-def train(job: Job, show: Show, resume: bool = False) -> Outcome:
-    """Run a job in its folder, from the start or from its last checkpoint."""
+def train(job: Job, show: Show, resume: bool = False, longer: bool = False) -> Outcome:
+    """Run a job in its folder, from the start or from its last checkpoint; `longer`: it has been given more time."""
     job.folder.mkdir(parents=True, exist_ok=True)
     with show:
         show(Working("getting ready to learn"))
-        return Trainer(job, show).run(resume)
+        return Trainer(job, show).run(resume, longer)

@@ -34,7 +34,8 @@ def learning_rate(step: int, config: TrainConfig, width: int) -> float:
 
     noam: lr · D^-0.5 · min(step^-0.5, step · warmup^-1.5) (Vaswani et al. 2017, eq. 3), where lr is a factor.
     The others rise linearly to lr during the warm-up, then
-    inverse_sqrt: lr · √(warmup / step);  cosine and linear: down to lr · last at the last step;  constant: lr.
+    inverse_sqrt: lr · √(warmup / step);  cosine and linear: down to lr · last at the last step;  constant: lr;
+    wsd: lr, and in the last share `fall` of the steps linearly down to lr · last.
     """
     warmup = max(1, config.warmup)
     if config.schedule == "noam":
@@ -44,6 +45,9 @@ def learning_rate(step: int, config: TrainConfig, width: int) -> float:
     if config.schedule == "inverse_sqrt":
         return config.lr * math.sqrt(warmup / step)
     progress = min(1.0, (step - warmup) / max(1, config.steps - warmup))
+    if config.schedule == "wsd":
+        falling = (step - (1 - config.fall) * config.steps) / (config.fall * config.steps)
+        return config.lr * (1 - (1 - config.last) * min(1.0, max(0.0, falling)))
     if config.schedule == "cosine":
         return config.lr * (config.last + (1 - config.last) * 0.5 * (1 + math.cos(math.pi * progress)))
     return config.lr * (config.last + (1 - config.last) * (1 - progress)) if config.schedule == "linear" else config.lr

@@ -25,6 +25,7 @@ from rich.text import Text
 from regard.errors import Spell, spelled
 from regard.training.events import (
     Checkpoint,
+    Chosen,
     End,
     Event,
     Forecast,
@@ -53,6 +54,8 @@ class Show:
                 self.note(spelled(event.text, self.spell))
             case Working():
                 self.working(event)
+            case Chosen():
+                self.chosen(event)
             case Prepared():
                 self.prepared(event)
             case Forecast():
@@ -68,6 +71,7 @@ class Show:
 
     def note(self, text: str) -> None: ...
     def working(self, event: Working) -> None: ...
+    def chosen(self, event: Chosen) -> None: ...
     def prepared(self, event: Prepared) -> None:
         for text in event.notes:
             self.note(spelled(text, self.spell))
@@ -150,6 +154,9 @@ class PlainLines(Show):
         if event.what != self.activity.what:
             self._wait = SOON
         self.activity.start(event.what, event.done, event.total)
+
+    def chosen(self, event: Chosen) -> None:
+        self.note(chosen_lines(event))
 
     def prepared(self, event: Prepared) -> None:
         super().prepared(event)
@@ -285,6 +292,13 @@ class LiveTable(PlainLines):
             return self.activity.line()
         slow = self.activity.elapsed() >= OFTEN or not self.activity.what.startswith("step ")
         return progress_line(self._last) + (f"  ({self.activity.line()})" if slow else "")
+
+
+def chosen_lines(event: Chosen) -> str:
+    """The settings that were chosen, one below the other, each with its reason."""
+    rows = [(f"{each.setting} = {each.value}", each.why) for each in event.choices if each.why]
+    wide = max((len(setting) for setting, _ in rows), default=0)
+    return "\n".join(["chosen for this data, machine and time:", *(f"  {a:<{wide}}  {b}" for a, b in rows)])
 
 
 def progress_line(event: Progress) -> str:

@@ -84,6 +84,7 @@ class TrainingProgress:
     index: int = 0  # next batch of the epoch
     tokens: int = 0  # learned from: target tokens, texts, whatever the loss is a mean over
     seconds: float = 0.0  # time spent training, over all resumes
+    prepared: float = 0.0  # seconds from when the run was asked for to its first update
     rate_factor: float = 1.0  # halved when the run went back after a divergence
     went_back: int = 0
     first_loss: float | None = None
@@ -129,6 +130,12 @@ def save_checkpoint(folder: Path, learner: Learner, fingerprint: Fingerprint) ->
 
 def has_checkpoint(folder: Path) -> bool:
     return (folder / LATEST).exists()
+
+
+def progress_in(folder: Path) -> TrainingProgress:
+    """Where a run was at its latest checkpoint in this folder."""
+    name = value_of(folder / LATEST, "checkpoint")
+    return TrainingProgress(**value_of(folder / str(name) / STATE, "progress"))
 
 
 def load_checkpoint(folder: Path, learner: Learner, fingerprint: Fingerprint) -> None:

@@ -21,8 +21,18 @@ except ImportError:  # Windows has none
 class Stopwatch:
     """The speed of the updates since a run started, went on or went back."""
 
-    def __init__(self, config: TrainConfig, unit: str, step: int, tokens: int, spent: float) -> None:
+    def __init__(
+        self,
+        config: TrainConfig,
+        unit: str,
+        step: int,
+        tokens: int,
+        spent: float,
+        most_steps: int | None = None,
+        span: float | None = None,
+    ) -> None:
         self.config, self.unit = config, unit
+        self.steps, self.span = most_steps or config.steps, span  # a timed run has `span` seconds for training
         self.first, self.warm = (step, tokens, spent), (step, tokens, spent)  # the first update also warms up
         self.last_event: float | None = None  # when progress was last emitted
         self.has_forecast = False
@@ -47,21 +57,25 @@ class Stopwatch:
         begin = self.warm if step > self.warm[0] else self.first
         span = max(1e-9, spent - begin[2])
         each, speed = span / (step - begin[0]), (tokens - begin[1]) / span
-        config, seconds = self.config, spent + each * max(0, self.config.steps - step)
+        config, steps, seconds = self.config, self.steps, spent + each * max(0, self.steps - step)
+        if self.span is not None and self.span < seconds:
+            steps, seconds = step + int((self.span - spent) / each), self.span
         stops_early = bool(config.patience)
-        return Forecast(config.steps, seconds, config.max_time, stops_early, speed, self.unit, padding(), peak_memory())
+        return Forecast(steps, seconds, config.max_time, stops_early, speed, self.unit, padding(), peak_memory())
 
-    def progress(self, step: int, epoch: int, tokens: int, spent: float, values: dict[str, float]) -> Progress:
-        """Where the run is now; the speed is that since the last event."""
+    def progress(
+        self, step: int, epoch: int, tokens: int, spent: float, values: dict[str, float], end: int | None = None
+    ) -> Progress:
+        """Where the run is now; the speed is that since the last event. `end` is the last step, where the clock told it."""
         speed = (tokens - self._tokens) / max(1e-9, spent - self._spent)
         self.last_event, self._tokens, self._spent = time.monotonic(), tokens, spent
         config, each = self.config, (spent - self.first[2]) / max(1, step - self.first[0])
-        left, done = each * (config.steps - step), step / config.steps
-        if config.max_time is not None:
-            left, done = min(left, config.max_time - spent), max(done, spent / config.max_time)
-        return Progress(
-            step, config.steps, epoch, values, self.unit, tokens, speed, spent, max(0.0, left), min(1.0, done)
-        )
+        steps = min(self.steps, end or self.steps)
+        left, done = each * (steps - step), step / steps
+        limits = [limit for limit in (config.max_time, self.span) if limit is not None]
+        if limits:
+            left, done = min(left, min(limits) - spent), max(done, spent / min(limits))
+        return Progress(step, steps, epoch, values, self.unit, tokens, speed, spent, max(0.0, left), min(1.0, done))
 
 
 def peak_memory() -> int:

@@ -38,6 +38,9 @@ class TransformerConfig(StrictConfig):
     dropout: float = Field(0.1, ge=0, lt=1, description="Dropout on embeddings and on the output of each sub-layer.")
     attention_dropout: float = Field(0.0, ge=0, lt=1, description="Dropout on attention weights (takes the slow path).")
     activation_dropout: float = Field(0.0, ge=0, lt=1, description="Dropout inside the feed-forward layers.")
+    token_dropout: float = Field(
+        0.0, ge=0, lt=1, description="Share of the tokens, read or written, hidden in training."
+    )
     tied: Literal["all", "target", "none"] = Field(
         "all", description="Which tables are one: source, target and output; target and output; or none."
     )

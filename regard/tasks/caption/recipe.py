@@ -52,6 +52,9 @@ def prepare_caption(config: RunConfig, setup: Setup) -> PreparedRun:
     train, valid, picture_format, notes = load_captions(
         config.data, setup.data_root, counting(setup.emit, "reading pictures")
     )
+    config = setup.choose(config, examples=len(train.rows), length=picture_format.size)
+    assert isinstance(config, CaptionConfig)
+    assert isinstance(config.model, Captioning)
     setup.note(config)
     tokenizer = setup.tokenizer(config, [text for each in train.captions for text in each])
     found = with_path(config.model, setup.data_root)

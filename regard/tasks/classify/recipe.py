@@ -15,7 +15,7 @@ from regard.data.batch import (
     LabelBatch,
 )
 from regard.data.batches import LabelBatches, encode_labelled, with_trees
-from regard.data.labelled import Labelled, load_labelled
+from regard.data.labelled import Labelled, LabelledSets, load_labelled
 from regard.evaluate.classification import f1_error, score_labels
 from regard.inspect.probes import Text, prober
 from regard.models.config import BertConfig, reads_trees
@@ -53,6 +53,7 @@ def prepare_classify(config: RunConfig, setup: Setup) -> PreparedRun:
     assert isinstance(config, ClassifyConfig)
     data = config.data if reads_trees(config.model) else config.data.model_copy(update={"heads": ""})
     sets = load_labelled(data, setup.data_root)
+    config = _chosen(config, setup, sets)
     setup.note(config)
     texts = [text for each in sets.train for text in (each.text, each.second) if text is not None]
     tokenizer = setup.tokenizer(config, texts, mask=config.model.kind == "bert")
@@ -93,6 +94,14 @@ def prepare_classify(config: RunConfig, setup: Setup) -> PreparedRun:
     told = (*sets.notes, *uneven_notes(sets.labels, counts, "texts", config.train.class_weights))
     sizes = f"{len(sets.train):,} training and {len(sets.valid):,} validation texts, {len(sets.labels)} labels"
     return PreparedRun(job, (*told, *_cut_note(sets.train, tokenizer, longest), sizes))
+
+
+def _chosen(config: ClassifyConfig, setup: Setup, sets: LabelledSets) -> ClassifyConfig:
+    characters = sum(len(each.text) + len(each.second or "") for each in sets.train)
+    facts = {"characters": characters, "labels": len(sets.labels), "length": characters / max(1, len(sets.train))}
+    found = setup.choose(config, examples=len(sets.train), **facts)
+    assert isinstance(found, ClassifyConfig)
+    return found
 
 
 def _are_pairs(texts: Sequence[Labelled]) -> bool | None:

@@ -38,6 +38,8 @@ def prepare_classify_pictures(config: RunConfig, setup: Setup) -> PreparedRun:
     """Read the pictures, build the model. Nothing is trained yet."""
     assert isinstance(config, ClassifyPicturesConfig)
     sets = load_pictures(config.data, setup.data_root, counting(setup.emit, "reading pictures"))
+    config = setup.choose(config, examples=len(sets.train.rows), labels=len(sets.names), length=sets.format.size)
+    assert isinstance(config, ClassifyPicturesConfig)
     setup.note(config)
     model = setup.build(config, labels=len(sets.names), pictures=sets.format)
     counts = np.bincount(sets.train.labels, minlength=len(sets.names)).tolist()

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from regard.bundle import Bundle, BundleConfig
@@ -21,7 +21,7 @@ from regard.models.config import BertConfig
 from regard.tasks.config import RunConfig
 from regard.tasks.fill.config import FillConfig
 from regard.tasks.fill.predictor import Filler
-from regard.tasks.generate.recipe import load_texts
+from regard.tasks.generate.recipe import load_texts, text_facts
 from regard.tasks.recipe import (
     PreparedRun,
     Setup,
@@ -46,13 +46,17 @@ from regard.training.validation import Validation
 def prepare_fill(config: RunConfig, setup: Setup) -> PreparedRun:
     """Read the text, make or reload the tokenizer, build the model. Nothing is trained yet."""
     assert isinstance(config, FillConfig) and isinstance(config.model, BertConfig)
+    train, valid, notes = load_texts(config.data, setup.data_root)
+    config = setup.choose(config, **text_facts(train))
+    assert isinstance(config, FillConfig) and isinstance(config.model, BertConfig)
     if config.data.context > config.model.max_length:
         raise UsageError(
             f"data.context {config.data.context} is more than model.max_length {config.model.max_length}; make them equal"
         )
-    train, valid, notes = load_texts(config.data, setup.data_root)
     setup.note(config)
     tokenizer = setup.tokenizer(config, train, mask=True)
+    config = _sized(config, setup, tokenizer, train)
+    setup.note(config)
     about = BundleConfig(task="fill", tokens=config.tokens, vocabulary=(tokenizer.size,), model=config.model)
     bundle = Bundle(about, setup.build(config, (tokenizer.size,)), TokenizerPair(tokenizer, tokenizer), {})
     setup.emit(Working("encoding the texts"))
@@ -72,6 +76,16 @@ def prepare_fill(config: RunConfig, setup: Setup) -> PreparedRun:
     sizes = [sum(len(ids) for ids in each.documents) for each in (batches, held)]
     counts = f"{sizes[0]:,} training and {sizes[1]:,} validation tokens, a vocabulary of {tokenizer.size:,}"
     return PreparedRun(job, (*notes, counts))
+
+
+def _sized(config: FillConfig, setup: Setup, tokenizer: TextTokenizer, train: list[str]) -> FillConfig:
+    def make(candidate: RunConfig) -> tuple[nn.Module, MaskedBatches]:
+        assert isinstance(candidate, FillConfig)
+        return setup.build(candidate, (tokenizer.size,)), _batches(candidate, tokenizer, train, candidate.train.seed)
+
+    found = setup.choose_size(config, make)
+    assert isinstance(found, FillConfig)
+    return found
 
 
 def _batches(config: FillConfig, tokenizer: TextTokenizer, texts: list[str], seed: int) -> MaskedBatches:

@@ -45,10 +45,14 @@ def prepare_generate(config: RunConfig, setup: Setup) -> PreparedRun:
     """Read the text, make or reload tokenizer and streams, build the model. Nothing is trained yet."""
     assert isinstance(config, GenerateConfig)
     train, valid, notes = load_texts(config.data, setup.data_root)
+    config = setup.choose(config, **text_facts(train))
+    assert isinstance(config, GenerateConfig)
     setup.note(config)
     tokenizer = setup.tokenizer(config, train)
     parts = zip(STREAMS, (train, valid), strict=True)
     streams = [_stream(setup, name, texts, tokenizer) for name, texts in parts]
+    config = _sized(config, setup, tokenizer, streams[0])
+    setup.note(config)
     setup.emit(Working("building the model"))
     context = fitting_context(config)
     about = BundleConfig(
@@ -70,6 +74,23 @@ def prepare_generate(config: RunConfig, setup: Setup) -> PreparedRun:
         f"{len(streams[0]):,} training and {len(streams[1]):,} validation tokens, a vocabulary of {tokenizer.size:,}"
     )
     return PreparedRun(job, (*notes, counts))
+
+
+def _sized(config: GenerateConfig, setup: Setup, tokenizer: TextTokenizer, stream: TokenStream) -> GenerateConfig:
+    def make(candidate: RunConfig) -> tuple[nn.Module, Windows]:
+        assert isinstance(candidate, GenerateConfig)
+        context = fitting_context(candidate)
+        rows = max(1, candidate.train.batch_tokens // context)
+        return setup.build(candidate, (tokenizer.size,)), Windows(stream, context, rows, candidate.train.seed)
+
+    found = setup.choose_size(config, make)
+    assert isinstance(found, GenerateConfig)
+    return found
+
+
+def text_facts(texts: Sequence[str]) -> dict[str, float]:
+    """What a recipe is chosen by: how many documents and characters there are."""
+    return {"examples": len(texts), "characters": sum(map(len, texts))}
 
 
 def load_texts(data: TextConfig, data_root: Path | None) -> tuple[list[str], list[str], tuple[str, ...]]:

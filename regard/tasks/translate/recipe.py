@@ -76,10 +76,13 @@ def prepare_translate(config: RunConfig, setup: Setup) -> PreparedTranslation:
     """Read the data, make or reload the tokenizers, build the model. Nothing is trained yet."""
     assert isinstance(config, TranslateConfig)
     pairs = load_pairs(config.data, setup.data_root)
+    config = _chosen(config, setup, pairs.train)
     setup.note(config)
     tokenizers = _tokenizers(config, setup, pairs.train)
     most, reach = _lengths(config)
     train, note = filter_lengths(encode(pairs.train, tokenizers, setup.emit), most, config.data.max_ratio)
+    config = _sized(config, setup, tokenizers, train)
+    setup.note(config)
     valid, left_out = _readable(pairs.valid, tokenizers, config.model.longest)
     setup.emit(Working("building the model"))
     sizes = (tokenizers.source.size, tokenizers.target.size)
@@ -108,6 +111,22 @@ def prepare_translate(config: RunConfig, setup: Setup) -> PreparedTranslation:
     told = [each for each in (*pairs.notes, counted, reach if note else None, note, left_out) if each]
     counts = f"{len(train):,} training and {len(valid):,} validation pairs"
     return PreparedTranslation(job, (*told, counts), about, tokenizers, valid, config)
+
+
+def _chosen(config: TranslateConfig, setup: Setup, train: list[Pair]) -> TranslateConfig:
+    found = setup.choose(config, examples=len(train), characters=sum(len(target) for _, target in train))
+    assert isinstance(found, TranslateConfig)
+    return found
+
+
+def _sized(config: TranslateConfig, setup: Setup, tokenizers: TokenizerPair, train: TokenPairs) -> TranslateConfig:
+    def make(candidate: RunConfig) -> tuple[nn.Module, Batches]:
+        sizes = (tokenizers.source.size, tokenizers.target.size)
+        return setup.build(candidate, sizes), Batches(train, candidate.train.batch_tokens, candidate.train.seed)
+
+    found = setup.choose_size(config, make)
+    assert isinstance(found, TranslateConfig)
+    return found
 
 
 def _lengths(config: TranslateConfig) -> tuple[int, str | None]:
@@ -148,6 +167,8 @@ def validation(
     counted = tokenizing(config, [target for _, target in pairs]).name
     how: Tables = {"lowercase": run.tokens.lowercase, "tokenize": counted, "metrics": ("bleu",)}
     how["resamples"] = RESAMPLES
+    if run.train.budget is not None:  # a model that has learned little never ends: its time is better spent
+        config = config.model_copy(update={"decode": config.decode.model_copy(update=_bounds(tokens))})
 
     def validate(model: nn.Module) -> Validation:
         metrics = loss_metrics(*mean_loss(model, every_batch(batches)))
@@ -165,6 +186,12 @@ def validation(
         return Validation(metrics, [(source, output, reference) for source, reference, output in samples], errors)
 
     return validate
+
+
+def _bounds(tokens: TokenPairs) -> Tables:
+    """Limits of length that nearly all references keep."""
+    read, predicted = tokens.lengths()
+    return {"max_ratio": max(1.0, float(np.quantile(predicted / read, 0.98))), "max_extra": 3}
 
 
 def _tokenizers(config: TranslateConfig, setup: Setup, train: list[Pair]) -> TokenizerPair:

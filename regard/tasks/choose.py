@@ -1,0 +1,111 @@
+"""Choose what a person left open: settings by the rules of the task, then the largest model that learns enough in time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from torch import nn
+
+from regard.config import Tables, check, merge
+from regard.models.presets import preset
+from regard.tasks.config import RunConfig
+from regard.tasks.rules import Rule, Sizes, Value, chosen
+from regard.training.config import TrainConfig
+from regard.training.events import Choice
+from regard.training.loop import Source
+from regard.training.optimiser import make_optimiser
+
+KIND = "model.kind"
+MEASURED, MEASURING = 3, 0.03  # updates that are timed, and the share of the time that this may take
+
+
+@dataclass
+class Chooser:
+    """Chooses for one run, and keeps what it chose and why."""
+
+    asked: frozenset[str]  # settings that the person gave: model.width, train.lr
+    budget: float  # seconds of the whole run
+    asked_at: float  # what the clock said when the run was asked for
+    clock: Callable[[], float] = time.monotonic
+    choices: list[Choice] = field(default_factory=list)
+
+    def seconds_left(self) -> float:
+        return max(1.0, self.budget - (self.clock() - self.asked_at))
+
+    def by_rules(self, config: RunConfig, rules: Sequence[Rule], facts: Mapping[str, float]) -> RunConfig:
+        """The configuration with the settings that the rules give for these facts; the kind of model first."""
+        facts = {**facts, "seconds": self.seconds_left()}
+        kind = chosen([rule for rule in rules if rule.setting == KIND], facts, config.model.kind, self.asked)
+        if kind and "preset" not in self.asked:
+            config = self._of_kind(config, str(kind[0].value))
+        rest = [rule for rule in rules if rule.setting != KIND]
+        found = [*kind, *chosen(rest, facts, config.model.kind, self.asked)]
+        self.choices += found
+        chose = with_choices(config, [choice for choice in found if choice.setting != KIND])
+        return with_values(chose, {"train": {"budget": self.budget}})
+
+    def _of_kind(self, config: RunConfig, kind: str) -> RunConfig:
+        """The configuration with another kind of model, which keeps what the person asked for."""
+        given = {name: value for name, value in config.model.model_dump().items() if f"model.{name}" in self.asked}
+        values = {**config.dump(), "model": {**preset("tiny", kind), **given}}
+        return check(type(config), values, "the recipe")
+
+    def size(self, config: RunConfig, sizes: Sizes, make: Callable[[RunConfig], tuple[nn.Module, Source]]) -> RunConfig:
+        """The largest of the sizes, smallest first, of which enough updates fit into the time; or the smallest.
+
+        One that by its number of weights would be far too slow is not measured.
+        """
+        if "preset" in self.asked or any(f"model.{name}" in self.asked for size in sizes.rows for name in size):
+            return config
+        best, told, why, each = config, "", "", 0.0  # seconds for a weight
+        for size in sizes.rows:
+            candidate = with_values(config, {"model": size})
+            model, batches = make(candidate)
+            weights = sum(parameter.numel() for parameter in model.parameters())
+            if each and self.seconds_left() / (each * weights) < 0.8 * sizes.least_updates:
+                break
+            pace = seconds_of_an_update(model, batches, candidate.train, MEASURING * self.budget)
+            updates, each = int(self.seconds_left() / pace), pace / weights
+            if told and updates < sizes.least_updates:
+                break
+            best, told = candidate, ", ".join(f"{name} {value}" for name, value in size.items())
+            why = f"{pace:.2g} s an update here, of which about {updates:,} fit; {sizes.why}"
+        self.choices.append(Choice("model", told, why))
+        return best
+
+
+def with_choices(config: RunConfig, choices: Sequence[Choice]) -> RunConfig:
+    values: Tables = {}
+    for choice in choices:
+        values = merge(values, _nested(choice.setting.split("."), choice.value))
+    return with_values(config, values)
+
+
+def with_values(config: RunConfig, values: Tables) -> RunConfig:
+    return check(type(config), merge(config.dump(), values), "the recipe")
+
+
+def _nested(names: Sequence[str], value: Value) -> Tables:
+    return {names[0]: value if len(names) == 1 else _nested(names[1:], value)}
+
+
+def seconds_of_an_update(model: nn.Module, batches: Source, config: TrainConfig, most: float) -> float:
+    """Time updates of the model on its own batches, the first of which also warms up. Its weights change: give a copy."""
+    optimiser = make_optimiser(model, config)
+    model.train()
+    began = last = time.monotonic()
+    span, timed = 0.0, 0
+    for number in range(MEASURED + 1):
+        batch = batches.get(0, number % batches.count(0))
+        model(batch).objective(dict(batch.counts)).backward()
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+        now = time.monotonic()
+        if number or now - began > most:
+            span, timed = span + now - last, timed + 1
+        last = now
+        if timed and now - began > most:
+            break
+    return max(1e-6, span / timed * config.accumulate)
