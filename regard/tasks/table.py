@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from regard.tasks.answer.config import AnswerConfig
 from regard.tasks.caption.config import CaptionConfig
 from regard.tasks.classify.config import ClassifyConfig, of_pictures
 from regard.tasks.classify_pictures.config import ClassifyPicturesConfig
 from regard.tasks.fill.config import FillConfig
 from regard.tasks.generate.config import GenerateConfig
-from regard.tasks.task import Task
+from regard.tasks.task import Task, imported
 from regard.tasks.translate.config import TranslateConfig
 
 _TASKS = (
@@ -18,6 +20,7 @@ _TASKS = (
         recipe="regard.tasks.translate.recipe:prepare_translate",
         predictor="regard.tasks.translate.predictor:Translator",
         subject="regard.tasks.translate.recipe:TranslateSubject",
+        texts="regard.tasks.material:PAIRS",
         data="pairs.tsv (or: regard demo)",
         test="test.tsv",
         data_options=("source", "target"),
@@ -31,6 +34,8 @@ _TASKS = (
         recipe="regard.tasks.generate.recipe:prepare_generate",
         predictor="regard.tasks.generate.predictor:Generator",
         subject="regard.tasks.generate.recipe:GenerateSubject",
+        texts="regard.tasks.material:STREAM",
+        comparison="regard.tasks.comparison:LANGUAGE",
         data="book.txt",
         test="test.txt",
         data_options=("text",),
@@ -45,6 +50,8 @@ _TASKS = (
         recipe="regard.tasks.fill.recipe:prepare_fill",
         predictor="regard.tasks.fill.predictor:Filler",
         subject="regard.tasks.fill.recipe:FillSubject",
+        texts="regard.tasks.material:RUNNING",
+        comparison="regard.tasks.comparison:LANGUAGE",
         data="book.txt",
         test="test.txt",
         data_options=("text",),
@@ -58,6 +65,8 @@ _TASKS = (
         recipe="regard.tasks.classify.recipe:prepare_classify",
         predictor="regard.tasks.classify.predictor:TextClassifier",
         subject="regard.tasks.classify.recipe:ClassifySubject",
+        texts="regard.tasks.material:LABELLED",
+        comparison="regard.tasks.comparison:TEXTS",
         try_it='regard classify -m {model} "a text"   or: regard look -m {model} "a text"',
         data="texts.tsv",
         test="test.tsv",
@@ -75,6 +84,7 @@ _TASKS = (
         recipe="regard.tasks.classify_pictures.recipe:prepare_classify_pictures",
         predictor="regard.tasks.classify_pictures.predictor:PictureLabeller",
         subject="regard.tasks.classify_pictures.recipe:ClassifyPicturesSubject",
+        comparison="regard.tasks.comparison:PICTURES",
         try_it="regard classify -m {model} photo.jpg   or: regard look -m {model} photo.jpg",
         data="folder",
         test="test-folder",
@@ -87,6 +97,7 @@ _TASKS = (
         recipe="regard.tasks.caption.recipe:prepare_caption",
         predictor="regard.tasks.caption.predictor:Captioner",
         subject="regard.tasks.caption.recipe:CaptionSubject",
+        comparison="regard.tasks.comparison:CAPTIONS",
         try_it="regard caption -m {model} photo.jpg -o words.png",
         data="captions.jsonl",
         test="test.jsonl",
@@ -98,6 +109,7 @@ _TASKS = (
         recipe="regard.tasks.answer.recipe:prepare_answer",
         predictor="regard.tasks.answer.predictor:QuestionAnswerer",
         subject="regard.tasks.answer.recipe:AnswerSubject",
+        comparison="regard.tasks.comparison:ANSWERS",
         try_it='regard answer -m {model} photo.jpg "a question?" --attention',
         data="questions.jsonl",
         test="test.jsonl",
@@ -106,3 +118,10 @@ _TASKS = (
     ),
 )
 TASKS: dict[str, Task] = {task.name: task for task in _TASKS}
+
+
+def part_of(task: str, field: str) -> Any:
+    """A part of a task's record, imported: its own, else that of the task that it is like."""
+    record = TASKS[task]
+    own = getattr(record, field)
+    return imported(getattr(TASKS.get(record.family, record), field) if own is None else own)

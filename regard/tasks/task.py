@@ -18,6 +18,8 @@ from regard.tasks.config import RunConfig
 if TYPE_CHECKING:
     from regard.bundle import Bundle
     from regard.predictor import Predictor
+    from regard.tasks.comparison import Comparison
+    from regard.tasks.material import TextSource
     from regard.tasks.recipe import Prepare
     from regard.tasks.subject import Subject
 
@@ -31,6 +33,8 @@ class Task:
     recipe: str | Prepare  # data -> batches, model, validation and the figure that selects
     predictor: str | Callable[[Bundle], Predictor]  # what `regard.load` makes of a bundle
     subject: str | type[Subject]  # synthetic batches, for `regard verify`
+    texts: str | TextSource | None = None  # texts that heads are looked at on, if it reads any
+    comparison: str | Comparison | None = None  # how its models are compared; translations have a report of their own
     try_it: str = ""  # what to type first of all with the model in {model}, where that is more than the example
     data: str = "FILE"  # what to type to train one
     test: str = "FILE"  # what to type to score it
@@ -40,12 +44,14 @@ class Task:
     starts_from: tuple[str, ...] = ()  # tasks whose models it can go on from
     reads_text: bool = False  # whether one can look into it with a text
     has_labels: bool = False  # whether its models are built for a number of labels
-    like: str = ""  # the task of ours that it resembles: it has its kinds of models, and is compared and scored as it
+    like: str = (
+        ""  # the task of ours that it resembles: it has its kinds of models, and what else it does not say itself
+    )
     meant: Callable[[Tables], str] | None = None  # which task a configuration of this one really means
 
     @property
     def family(self) -> str:
-        """The task of ours by whose rules it is compared, scored and looked into."""
+        """The task of ours by whose rules it is scored, and compared and looked into if it has none of its own."""
         return self.like or self.name
 
     @property
