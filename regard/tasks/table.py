@@ -120,6 +120,11 @@ _TASKS = (
 TASKS: dict[str, Task] = {task.name: task for task in _TASKS}
 
 
+def family_of(task: str) -> str:
+    """The task of ours by whose rules models of a task are treated; one that nobody knows is its own."""
+    return TASKS[task].family if task in TASKS else task
+
+
 def part_of(task: str, field: str) -> Any:
     """A part of a task's record, imported: its own, else that of the task that it is like."""
     record = TASKS[task]
