@@ -124,31 +124,6 @@ def read_json(path: str | Path) -> Any:
         raise RegardError(f"{path} is not whole JSON ({error})", "restore it from where you copied it") from error
 
 
-_LENGTH = 8  # bytes of the number between the JSON and the magic word
-
-
-def write_footer(file: IO[bytes], about: Mapping[str, JSON], magic: bytes) -> None:
-    """End a file of raw numbers with a line of JSON about them, its length, and a magic word: a cut file lacks it.
-
-    It stands behind the numbers because how many they are is known only then.
-    """
-    line = json.dumps(about).encode()
-    file.write(line + len(line).to_bytes(_LENGTH, "little") + magic)
-
-
-def read_footer(file: IO[bytes], magic: bytes) -> tuple[dict[str, Any], int]:
-    """The JSON that `write_footer` wrote, and how many bytes stand before it; a ValueError if the file is not whole."""
-    tail = _LENGTH + len(magic)
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - tail))
-    length, found = int.from_bytes(file.read(_LENGTH), "little"), file.read()
-    start = size - tail - length
-    if found != magic or start < 0:
-        raise ValueError("its end is missing")
-    file.seek(start)
-    return json.loads(file.read(length)), start
-
-
 def sha256(path: str | Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

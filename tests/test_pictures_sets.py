@@ -16,7 +16,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.numpy
+import safetensors.torch
 from PIL import Image
+from safetensors import safe_open
 
 from regard.data.pictures.config import PictureFormat
 from regard.data.pictures.decode import read_picture
@@ -510,6 +513,32 @@ def test_a_damaged_store_is_made_again(tmp_path: Path, damage: str) -> None:
     file.write_bytes(damaged)
     check(open_store(paths, FORMAT, folder), list(range(7)))
     assert file.read_bytes() == whole
+
+
+def test_any_library_of_safetensors_opens_a_store(tmp_path: Path) -> None:
+    paths = some(tmp_path)
+    paths[2].write_text("no picture")
+    store = open_store(paths, FORMAT, tmp_path / "cache")
+    [file] = (tmp_path / "cache").iterdir()
+    for load in (safetensors.numpy.load_file, safetensors.torch.load_file):
+        found = load(file)
+        assert sorted(found) == ["left_out", "pictures"]
+        np.testing.assert_array_equal(np.asarray(found["pictures"]), store.pictures)
+        [[number, reason]] = json.loads(bytes(found["left_out"].tolist()))
+        assert number == 2 and store.left_out == ((str(paths[2]), reason),)
+    with safe_open(file, framework="numpy") as opened:
+        assert opened.metadata() == {"sha256": store.sha256}
+
+
+def test_a_store_of_regard_0_1_is_made_again_in_its_place(tmp_path: Path) -> None:
+    paths, folder = some(tmp_path), tmp_path / "cache"
+    store = open_store(paths, FORMAT, folder)
+    [file] = folder.iterdir()
+    line = json.dumps({"shape": [7, 5, 5, 3], "sha256": store.sha256, "left_out": []}).encode()
+    file.write_bytes(store.pictures.tobytes() + line + len(line).to_bytes(8, "little") + b"regard pictures 1\n")
+    again = open_store(paths, FORMAT, folder)
+    check(again, list(range(7)))
+    assert again.sha256 == store.sha256 and [*folder.iterdir()] == [file]
 
 
 def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,10 @@ from regard.attention.scores import Score
 from regard.config import StrictConfig
 from regard.models.language import LanguageModel
 from regard.embed import embedding_table
+from regard.inspect.texts import Material
+from regard.errors import Advice
+from regard.tasks.comparison import Comparison, Scored, TestData
+from regard.tasks.material import TextSource
 from regard.tasks.translate.config import TranslateConfig
 from regard.tasks.translate.predictor import Translator
 
@@ -98,6 +102,27 @@ class Reverser(Translator):
         return self.translate(list(inputs))
 
 
+class BackConfig(ReverseConfig):
+    """The same, with texts and scores of its own."""
+
+    task: Literal["back"] = "back"
+
+
+class CompareLetters(Comparison):
+    """The share of letters at their place."""
+
+    task, unit = "back", "words"
+
+    def read(self, names, first, columns, notes):
+        lines = open(first.data_root / names[0] if first.data_root else names[0]).read().split()
+        return TestData(tuple(names), items=list(zip(lines[::2], lines[1::2])))
+
+    def score(self, predictor, test, progress):
+        pairs = [(predictor.translate(source).text, target) for source, target in test.items]
+        same = [a == b for written, target in pairs for a, b in zip(written.ljust(len(target)), target)]
+        return Scored({"letters": 100 * sum(same) / len(same)}, len(pairs), 1.0, (0.0, 100.0), [w == t for w, t in pairs])
+
+
 regard.add_score("distance", lambda query_width, key_width, longest: Distance(query_width, key_width))
 regard.add_kernel("near", NearConfig, Near)
 regard.add_kind("bag", BagConfig, Bag, tasks=["generate"])
@@ -115,6 +140,25 @@ regard.add_task(
         like="translate",
     ),
     example='regard reverse -m {model} "a word"',
+)
+regard.add_task(
+    regard.Task(
+        "back",
+        BackConfig,
+        recipe="regard.tasks.translate.recipe:prepare_translate",
+        predictor=Reverser,
+        subject="regard.tasks.translate.recipe:TranslateSubject",
+        texts=TextSource(
+            Advice("--on words.tsv"),
+            lambda names, run: [tuple(line.split()) for line in open(names[0])][:2],
+            lambda config, folder, data_root: Material([("abc", "cba"), ("level", "level"), ("radio", "oidar")]),
+        ),
+        comparison=CompareLetters(),
+        data_options=("source", "target"),
+        reads_text=True,
+        like="translate",
+    ),
+    example='regard back -m {model} "a word"',
 )
 '''
 
@@ -193,6 +237,13 @@ def test_a_task_a_score_and_a_kind_of_a_users_file(place: Path) -> None:
         "compare reverse reverse --on test.tsv --json",
         "compare ./bag ./near --on book.txt --json",
         "compare distance reverse --on test.tsv --json",
+        "heads reverse --texts 3 --no-removal --json",
+        words.replace("train reverse", "train back").replace("-o reverse", "-o back"),
+        "heads back --texts 9 --no-removal --json",
+        "heads back --on test.tsv --no-removal --json",
+        "compare back back/best --on test.tsv --json",
+        "compare back reverse --on test.tsv",
+        "config back --presets --json",
         "config",
         plugins="mine.py",
     )
@@ -206,9 +257,24 @@ def test_a_task_a_score_and_a_kind_of_a_users_file(place: Path) -> None:
         assert json.loads((place / name / "best" / "config.json").read_text(encoding="utf-8"))["plugins"] == ["mine"]
     compared = json.loads(found["compare ./bag ./near --on book.txt --json"][0])["runs"]
     assert [each["kind"] for each in compared] == ["bag", "llama"]
+    on_own = [
+        json.loads(found[f"heads {name} --no-removal --json"][0]) for name in ("reverse --texts 3", "back --texts 9")
+    ]
+    assert [(each["texts"], each["on"]) for each in on_own] == [
+        (3, "its own validation data"),
+        (3, "its own validation data"),
+    ]
+    assert json.loads(found["heads back --on test.tsv --no-removal --json"][0])["texts"] == 2
+    own = json.loads(found["compare back back/best --on test.tsv --json"][0])
+    assert (own["task"], own["count"], own["runs"][1]["p_value"]) == ("back", 12, 1.0)
+    assert [*own["runs"][0]["scores"]] == ["letters"]
+    assert "models are compared at one task: back is to back, reverse is to translate" in found["stderr"][0]
     assert "bag" in found["config"][0] and "reverse" in found["config"][0]
     assert "the walk knows the numbers of the scores" in found["stderr"][0]  # and of no other
-    assert {line for line, (_, code) in found.items() if code} == {"walk -m distance stone"}, found["stderr"]
+    assert {line for line, (_, code) in found.items() if code} == {
+        "walk -m distance stone",
+        "compare back reverse --on test.tsv",
+    }, found["stderr"]
 
 
 def test_a_bundle_that_needs_a_plugin_says_which(place: Path) -> None:

@@ -145,6 +145,8 @@ def test_anything_long_can_be_cancelled(generator: Generator, tmp_path: Path) ->
         lambda cancel: list(generator.stream("two", cancel=cancel, **SAMPLED)),
         lambda cancel: generator.score(TEXTS, cancel=cancel),
         lambda cancel: made["fill"].vectors(TEXTS, cancel=cancel),
+        lambda cancel: made["fill"].text_vectors(TEXTS, cancel=cancel),
+        lambda cancel: made["fill"].fill("two [MASK] sleep", cancel=cancel),
         lambda cancel: evaluate(made["translate"], [("two", "dogs")], cancel=cancel),
         lambda cancel: evaluate_text(generator, [str(book)], cancel=cancel),
         lambda cancel: evaluate_labels(made["classify"], labelled, cancel=cancel),

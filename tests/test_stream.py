@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.numpy
+import safetensors.torch
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors import safe_open
 
 from regard.data.batch import TextBatch
 from regard.data.stream import TokenStream, Windows, evaluation_batches, write_stream
@@ -51,13 +57,75 @@ def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
         path.write_bytes(whole[:size])
         with pytest.raises(RegardError, match="not a whole file of tokens"):
             TokenStream.open(path)
-    path.write_bytes(whole[2:])  # a token is missing in front
-    with pytest.raises(RegardError, match="20 tokens should be there and 38 bytes are"):
+    path.write_bytes(whole[:-22] + whole[-20:])  # a token is missing in the middle
+    with pytest.raises(RegardError, match="40 bytes of tensors should be there and 38 are"):
         TokenStream.open(path)
-    path.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     assert not TokenStream.open(path).is_intact()
     with pytest.raises(RegardError, match="cannot read"):
         TokenStream.open(tmp_path / "none")
+
+
+@pytest.mark.parametrize(("vocabulary", "kind"), [(300, torch.uint16), (70_000, torch.uint32)])
+def test_any_library_of_safetensors_opens_the_file(tmp_path: Path, vocabulary: int, kind: torch.dtype) -> None:
+    ids, path = [5, 1, 299, 0, 7], tmp_path / "a.tokens"
+    stream = write_stream(path, [ids[:2], ids[2:]], vocabulary, "of a book")
+    with safe_open(path, framework="numpy") as file:
+        assert [*file.keys()] == ["tokens"]
+        assert file.metadata() == {"vocabulary": str(vocabulary), "sha256": stream.sha256, "origin": "of a book"}
+        assert file.get_slice("tokens")[1:3].tolist() == ids[1:3]
+    found = safetensors.torch.load_file(path)["tokens"]
+    assert found.dtype == kind and found.tolist() == ids
+    assert safetensors.numpy.load_file(path)["tokens"].tolist() == ids
+    assert hashlib.sha256(found.numpy().tobytes()).hexdigest() == stream.sha256
+
+
+def test_files_of_others_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.tokens"
+    deep, flat = (9000).to_bytes(8, "little") + b"[" * 9000, (2).to_bytes(8, "little") + b"[]"
+    texts = (b"", b"a text of someone, long enough", bytes(5000), deep, flat)
+    for data in texts:
+        path.write_bytes(data)
+        with pytest.raises(RegardError, match=r"not a whole file of tokens .its? .*header"):
+            TokenStream.open(path)
+    three = np.zeros(3, np.uint16)
+    for found in ({"weights": three}, {"tokens": three, "more": three}, {"tokens": three[:, None]}):
+        safetensors.numpy.save_file(found, path)
+        with pytest.raises(RegardError, match="its tensors are others"):
+            TokenStream.open(path)
+    safetensors.numpy.save_file({"tokens": np.zeros(3, np.float32)}, path)
+    with pytest.raises(RegardError, match=r"its header is damaged .KeyError.'F32'"):
+        TokenStream.open(path)
+
+
+def test_a_header_that_lies_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.tokens"
+    write_stream(path, [range(20)], 20)
+    whole = path.read_bytes()
+    for old, new in ((b"[20]", b"[19]"), (b"[0, 40]", b"[2, 40]"), (b'"U16"', b'"U32"'), (b"[20]", b'"20"')):
+        assert whole.count(old) == 1
+        path.write_bytes(whole.replace(old, new))
+        with pytest.raises(RegardError, match="not a whole file of tokens"):
+            TokenStream.open(path)
+
+
+def test_a_file_of_regard_0_1_is_read(tmp_path: Path) -> None:
+    """Its tokens stood at the first byte, and what they are behind them."""
+    path, ids = tmp_path / "a.tokens", np.arange(1, 12, dtype="<u2")
+    about = {"dtype": "<u2", "count": 11, "vocabulary": 13, "sha256": hashlib.sha256(ids.tobytes()).hexdigest()}
+    line = json.dumps({**about, "origin": "of a book"}).encode()
+    whole = ids.tobytes() + line + len(line).to_bytes(8, "little") + b"regard tokens 1\n"
+    path.write_bytes(whole)
+    stream = TokenStream.open(path)
+    assert isinstance(stream.ids, np.memmap) and stream.ids.tolist() == ids.tolist() and stream.is_intact()
+    assert (stream.vocabulary, stream.origin) == (13, "of a book")
+    for size in range(len(whole)):
+        path.write_bytes(whole[:size])
+        with pytest.raises(RegardError, match="not a whole file of tokens"):
+            TokenStream.open(path)
+    path.write_bytes(whole[2:])  # a token is missing in front
+    with pytest.raises(RegardError, match="11 tokens should be there and 20 bytes are"):
+        TokenStream.open(path)
 
 
 def test_a_failed_write_leaves_the_last_good_file(tmp_path: Path) -> None:

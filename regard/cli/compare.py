@@ -47,7 +47,7 @@ from regard.training.config import TrainConfig
 if TYPE_CHECKING:
     from regard.compare.quality import QualityReport
     from regard.compare.translation import Entry, Report, TestSet
-    from regard.data.labelled import Labelled
+    from regard.tasks.comparison import TestData
 
 
 def compare(
@@ -139,12 +139,14 @@ def compare(
         check_files(each.files, each.data_root)
     check_files(names, contenders[0].data_root, task)
     device = choose_device(device)
+    from regard.tasks.comparison import TestData
+
     test = read_test(task, contenders, names, join or [], columns)
     place = new_run("compare") if out is None and seconds is not None else out
     folders = train_all(contenders, seconds, place, device)
     shown: Tables = {"sentence": sentence, "budget": seconds, "device": device}
-    if isinstance(test, list):
-        compare_quality(task, contenders, folders, names, test, columns, place=place, as_json=as_json, **shown)
+    if isinstance(test, TestData):
+        compare_quality(task, folders, test, place, as_json, **shown)
         return
     shown |= {"lowercase": lowercase, "tokenize": tokenize, "training_data": training_files(contenders)}
     compare_translators(folders, test, place, as_json, **shown, **decode)
@@ -152,15 +154,15 @@ def compare(
 
 def read_test(
     task: str, contenders: list[Contender], names: tuple[str, ...], join: list[int], columns: Tables
-) -> TestSet | list[Labelled]:
-    """Read and check the test set before anything is trained: pairs to translate, labelled texts to classify, else none."""
+) -> TestSet | TestData:
+    """Read and check the test set before anything is trained."""
     from regard.compare import contest, quality, translation
 
     notes: list[str] = []
     if task != "translate":
-        texts = quality.read_test(task, contenders, names, columns, notes)
+        found = quality.read_test(task, contenders, names, columns, notes)
         say_all(notes)
-        return texts
+        return found
     test = translation.read_test_pairs(contenders, names, join, columns, notes)
     say_all(notes)
     contest.check_reach(contenders, test.sources())  # what a model cannot read is told now, not when all are trained
@@ -280,43 +282,14 @@ COLUMNS: dict[str, Callable[[Entry], str]] = {  # a column that has nothing for 
 }
 
 
-UNITS = {"classify-pictures": "pictures", "caption": "pictures", "answer": "questions"}  # of what models see
-
-
 def compare_quality(
-    task: str,
-    contenders: list[Contender],
-    folders: dict[str, Path],
-    on: tuple[str, ...],
-    texts: list[Labelled],
-    columns: Tables,
-    *,
-    sentence: str | None,
-    budget: float | None,
-    place: Path | None,
-    device: str,
-    as_json: bool,
+    task: str, folders: dict[str, Path], test: TestData, place: Path | None, as_json: bool, **options: Any
 ) -> None:
-    """Test the trained models, write the report and print it.
+    """Test the trained models, write the report and print it."""
+    from regard.compare.quality import compare_models
 
-    `texts` are labelled ones to classify; `columns` those that a person named, as keys of the data's configuration.
-    """
-    from regard.compare.quality import compare_classifiers, compare_language_models, compare_seeing
-
-    data_root = contenders[0].data_root
     with progress("testing") as advance:
-        if task == "classify":
-            report = compare_classifiers(
-                folders, texts, on=on, sentence=sentence, budget=budget, device=device, progress=advance
-            )
-        elif task in UNITS:
-            report = compare_seeing(
-                task, folders, on=on, data_root=data_root, budget=budget, device=device, progress=advance
-            )
-        else:
-            report = compare_language_models(
-                folders, on=on, data_root=data_root, budget=budget, device=device, progress=advance, **columns
-            )
+        report = compare_models(task, folders, test, progress=advance, **options)
     say_all(list(report.notes))
     written = None if place is None else write_json(place / "report.json", report.data())
     if as_json:
@@ -329,7 +302,7 @@ def compare_quality(
 
 def print_quality(report: QualityReport) -> None:
     names = list(report.entries[0].scores)
-    unit = {"classify": "texts", **UNITS}.get(report.task, "tokens")
+    unit = report.unit
     several = report.entries[0].interval is not None
     columns = ["model", *names, *(["95% interval", "p"] if several else []), "parameters", "steps"]
     columns.append(f"{unit}/s")

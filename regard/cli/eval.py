@@ -31,7 +31,7 @@ from regard.cli.output import one_line, print_json, print_table, progress, resul
 from regard.config import Tables
 from regard.errors import UsageError
 from regard.files import write_text
-from regard.tasks.table import TASKS
+from regard.tasks.table import TASKS, family_of
 
 if TYPE_CHECKING:
     from regard.evaluate.classification import ClassificationScores
@@ -82,7 +82,7 @@ def evaluate(
     """
     check_tokenizer(tokenize)
     found = about(run)
-    task = TASKS[found.task].family
+    task = family_of(found.task)
     asked = given(beam=beam, softness=softness, lowercase=lowercase or None, context=context, overlap=overlap)
     asked |= given(tokenize=tokenize)
     asked |= given(save=save, out=out)
@@ -282,7 +282,8 @@ def score_pictures(
     """Score labels, captions or answers of a test set."""
     from regard.tasks import evaluate_pictures as scoring
 
-    if predictor.config.task == "caption":
+    task = family_of(predictor.config.task)
+    if task == "caption":
         captions = scoring.evaluate_captions(predictor, on, **options)
         say_notes(captions.notes, captions.left_out)
         save_lines(save, captions.outputs)
@@ -291,7 +292,7 @@ def score_pictures(
         else:
             print_caption_scores(run, on, captions)
         return
-    answers = predictor.config.task == "answer"
+    answers = task == "answer"
     with progress("answering" if answers else "classifying") as advance:
         if answers:
             found = scoring.evaluate_answers(predictor, on, progress=advance)

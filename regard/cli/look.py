@@ -12,6 +12,7 @@ from regard.cli.options import Device
 from regard.cli.output import results, say
 from regard.data.pictures.config import is_picture
 from regard.errors import UsageError
+from regard.tasks.table import family_of
 
 if TYPE_CHECKING:
     from regard.predictor import Predictor
@@ -113,8 +114,8 @@ def _check(
     given: list[str],
 ) -> None:
     """Refuse what does not go together, before anything is computed. `given` are options for texts."""
-    task = predictor.config.task
-    if (task == "answer") != (question is not None):
+    task, family = predictor.config.task, family_of(predictor.config.task)
+    if (family == "answer") != (question is not None):
         raise UsageError(
             'a model that answers needs a picture and a question: regard look photo.jpg "what colour is it?"'
             if question is None
@@ -122,13 +123,13 @@ def _check(
         )
     if (channels or smooth) and predictor.config.pictures is None:
         raise UsageError(f"--{'channels' if channels else 'smooth'} is for models that see pictures")
-    if channels and task != "classify-pictures":
+    if channels and family != "classify-pictures":
         raise UsageError("--channels is for classifiers of pictures")
     if given and predictor.config.pictures is not None:
         raise UsageError(f"{given[0]} is for models of text; this is a model to {task}")
     if given and exact:
         raise UsageError(f"--exact has a form of its own; leave out {given[0]}")
-    if exact and second is not None and task != "classify":
+    if exact and second is not None and family != "classify":
         raise UsageError(f"--second is for classifiers of pairs; this is a model to {task}")
     if second is not None and predictor.config.pictures is not None and not channels:
         raise UsageError("--second is for classifiers of pairs of texts")

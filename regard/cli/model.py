@@ -15,7 +15,7 @@ from regard.decode.config import DecodeConfig
 from regard.errors import UsageError, nearest
 from regard.files import read_json
 from regard.runs import all_runs, bundle_folder, bundle_task, newest
-from regard.tasks.table import TASKS
+from regard.tasks.table import TASKS, family_of
 
 if TYPE_CHECKING:
     from regard.tasks.translate.predictor import Translator
@@ -95,7 +95,7 @@ def check_device(name: str) -> None:
 def check_decode(found: ModelFacts, over: Tables) -> None:
     """The model's own options of decoding, laid over by the given ones."""
     base = dict(found.decode)
-    if found.task == "generate" and (over.get("sample") is False or (over.get("beam") or 1) > 1):
+    if family_of(found.task) == "generate" and (over.get("sample") is False or (over.get("beam") or 1) > 1):
         base = {name: value for name, value in base.items() if name not in (*DRAWS, "sample", "beam")} | {"beam": 1}
     check(DecodeConfig, {**base, **over}, "decode")
 

@@ -12,7 +12,7 @@ import regard
 from regard.cli.output import say
 from regard.config import Tables
 from regard.errors import UsageError
-from regard.tasks.table import TASKS
+from regard.tasks.table import TASKS, family_of
 
 if TYPE_CHECKING:
     from regard.predictor import Predictor
@@ -90,10 +90,11 @@ def column_settings(task: str, **asked: str | None) -> dict[str, str | tuple[str
         raise UsageError(f"--{wrong[0]} has no meaning for data to {task}; {may}")
     if not named:
         return {}
-    if task == "translate":
+    family = family_of(task)
+    if family == "translate":
         return {"fields": (named.get("source", "source"), named.get("target", "target"))}
     return {
-        {"pair": "second", "text": "field" if task != "classify" else "text"}.get(k, k): v for k, v in named.items()
+        {"pair": "second", "text": "field" if family != "classify" else "text"}.get(k, k): v for k, v in named.items()
     }
 
 

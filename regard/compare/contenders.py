@@ -90,8 +90,9 @@ def task_of_kinds(kinds: Sequence[str]) -> str:
 
 
 def task_of_contender(contender: Contender) -> str:
-    task = contender.config.task if contender.config is not None else bundle_task(contender.word)
-    return TASKS[task].family
+    """The task by whose rules a model is compared: its own if that has some, else the one that it is like."""
+    record = TASKS[contender.config.task if contender.config is not None else bundle_task(contender.word)]
+    return record.family if record.comparison is None else record.name
 
 
 def _contender(word: str, name: str, task: str, over: Tables, assignments: list[str]) -> Contender:

@@ -1,12 +1,15 @@
 """Streams of tokens in memory-mapped files, and the windows that language models learn from and are measured on.
 
-A file holds the tokens of all documents, one after the other, then a footer that tells what they are: whoever opens it
-knows at once whether it is whole.
+A file is a safetensors file with one tensor, `tokens`: those of all documents, one after the other. Its metadata tell what
+they are, and whoever opens it knows at once whether it is whole.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,10 +20,12 @@ import numpy as np
 
 from regard.data.batch import TextBatch, text_batch
 from regard.data.batches import generator
+from regard.data.mapped import ArrayWriter, map_arrays
 from regard.errors import RegardError
-from regard.files import JSON, read_footer, write_footer, writing
+from regard.files import writing
 
-_MAGIC = b"regard tokens 1\n"
+_TOKENS = "tokens"  # the tensor
+_OLD = b"regard tokens 1\n"  # ends a file of Regard 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,9 +43,9 @@ class TokenStream:
     @classmethod
     def open(cls, path: str | Path) -> TokenStream:
         """A stream that `write_stream` wrote, mapped read-only."""
-        about = _about(Path(path))
-        ids = np.memmap(path, dtype=about["dtype"], mode="r", shape=(about["count"],))
-        return cls(ids, about["vocabulary"], about["sha256"], about.get("origin", ""))
+        with _errors_of(Path(path)), open(path, "rb") as file:
+            ids, about = _map_old(file) if _is_old(file) else _map_new(file)
+            return cls(ids, int(about["vocabulary"]), about["sha256"], about.get("origin", ""))
 
     def is_intact(self) -> bool:
         """Whether every byte is as it was written (reads the whole stream)."""
@@ -114,39 +119,52 @@ def evaluation_batches(stream: TokenStream, context: int, rows: int, overlap: in
 
 
 def _write(file: IO[bytes], sequences: Iterable[Sequence[int]], vocabulary: int, origin: str) -> None:
-    """Write the tokens, then the footer that tells of them."""
-    dtype = np.dtype("<u2" if vocabulary <= 2**16 else "<u4")
-    digest, count = hashlib.sha256(), 0
+    writer = ArrayWriter(file, _TOKENS, "<u2" if vocabulary <= 2**16 else "<u4")
     for sequence in sequences:
         ids = np.asarray(sequence, dtype=np.int64)
         if len(ids) and not 0 <= ids.min() <= ids.max() < vocabulary:
             raise RegardError(f"a token {ids.min()} or {ids.max()} is outside the vocabulary of {vocabulary:,}")
-        data = ids.astype(dtype).tobytes()
-        digest.update(data)
-        file.write(data)
-        count += len(ids)
-    if not count:
+        writer.write(ids)
+    if not writer.count:
         raise RegardError("there are no tokens to write", "give more text")
-    about: dict[str, JSON] = {
-        "dtype": dtype.str,
-        "count": count,
-        "vocabulary": vocabulary,
-        "sha256": digest.hexdigest(),
-    }
-    write_footer(file, about | ({"origin": origin} if origin else {}), _MAGIC)
+    writer.finish({"vocabulary": str(vocabulary)} | ({"origin": origin} if origin else {}))
 
 
-def _about(path: Path) -> dict[str, Any]:
-    """Read the footer of a stream's file; an error if the file is not whole."""
+def _map_new(file: IO[bytes]) -> tuple[np.ndarray, dict[str, Any]]:
+    arrays, about = map_arrays(file)
+    if list(arrays) != [_TOKENS] or arrays[_TOKENS].ndim != 1:
+        raise ValueError("its tensors are others")
+    return arrays[_TOKENS], about
+
+
+@contextlib.contextmanager
+def _errors_of(path: Path) -> Iterator[None]:
     try:
-        with open(path, "rb") as file:
-            about, start = read_footer(file, _MAGIC)
-            if about["count"] * np.dtype(about["dtype"]).itemsize != start:
-                raise ValueError(f"{about['count']:,} tokens should be there and {start:,} bytes are")
-            return about
+        yield
     except OSError as error:
         raise RegardError(f"cannot read {path}: {error.strerror or error}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise RegardError(
             f"{path} is not a whole file of tokens ({error})", "delete it, to have it made again"
         ) from error
+
+
+# --- Files of Regard 0.1: tokens from the first byte on, then a line of JSON about them, its length in 8 bytes, and `_OLD`
+
+
+def _is_old(file: IO[bytes]) -> bool:
+    file.seek(max(0, file.seek(0, os.SEEK_END) - len(_OLD)))
+    return file.read() == _OLD
+
+
+def _map_old(file: IO[bytes]) -> tuple[np.ndarray, dict[str, Any]]:
+    tail = file.seek(0, os.SEEK_END) - len(_OLD) - 8
+    file.seek(max(0, tail))
+    start = tail - int.from_bytes(file.read(8), "little")
+    if start < 0:
+        raise ValueError("its end is damaged")
+    file.seek(start)
+    about = json.loads(file.read(tail - start))
+    if about["count"] * np.dtype(about["dtype"]).itemsize != start:
+        raise ValueError(f"{about['count']:,} tokens should be there and {start:,} bytes are")
+    return np.memmap(file, dtype=about["dtype"], mode="r", shape=(about["count"],)), about

@@ -16,6 +16,7 @@ from regard.models.config import KINDS_OF
 from regard.models.presets import PRESETS
 from regard.tasks.config import RunConfig
 from regard.tasks.configure import run_config
+from regard.tasks.table import family_of
 
 # How pydantic's bounds are said, in this order.
 WORDS = {"Gt": "over", "Ge": "from", "Lt": "under", "Le": "to"}
@@ -170,7 +171,7 @@ def _size(task: str, name: str, kind: str) -> PresetSize:
     words = 0 if config.tokens is None else config.tokens.size
     data = config.data
     seen = PictureFormat(size=data.size or SEEN, fit=data.fit) if isinstance(data, SeenConfig) else None
-    vocabulary = (words, words) if task == "translate" else (words,) if words else ()
+    vocabulary = (words, words) if family_of(task) == "translate" else (words,) if words else ()
     with torch.device("cpu" if seen else "meta"):  # networks that see try their shapes on a picture as they are built
         model = build(config.task, config.model, vocabulary, labels=LABELS, pictures=seen)
     found = config.model.model_dump()

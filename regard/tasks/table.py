@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from regard.tasks.answer.config import AnswerConfig
 from regard.tasks.caption.config import CaptionConfig
 from regard.tasks.classify.config import ClassifyConfig, of_pictures
@@ -9,7 +11,7 @@ from regard.tasks.classify_pictures.config import ClassifyPicturesConfig
 from regard.tasks.fill.config import FillConfig
 from regard.tasks.generate.config import GenerateConfig
 from regard.tasks.rules import ANSWER, CAPTION, CLASSIFY, FILL, GENERATE, PICTURES, SIZES, TRANSLATE
-from regard.tasks.task import Task
+from regard.tasks.task import Task, imported
 from regard.tasks.translate.config import TranslateConfig
 
 _TASKS = (
@@ -19,6 +21,7 @@ _TASKS = (
         recipe="regard.tasks.translate.recipe:prepare_translate",
         predictor="regard.tasks.translate.predictor:Translator",
         subject="regard.tasks.translate.recipe:TranslateSubject",
+        texts="regard.tasks.material:PAIRS",
         data="pairs.tsv (or: regard demo)",
         test="test.tsv",
         data_options=("source", "target"),
@@ -36,6 +39,8 @@ _TASKS = (
         subject="regard.tasks.generate.recipe:GenerateSubject",
         rules=GENERATE,
         sizes=SIZES["generate"],
+        texts="regard.tasks.material:STREAM",
+        comparison="regard.tasks.comparison:LANGUAGE",
         data="book.txt",
         test="test.txt",
         data_options=("text",),
@@ -52,6 +57,8 @@ _TASKS = (
         subject="regard.tasks.fill.recipe:FillSubject",
         rules=FILL,
         sizes=SIZES["fill"],
+        texts="regard.tasks.material:RUNNING",
+        comparison="regard.tasks.comparison:LANGUAGE",
         data="book.txt",
         test="test.txt",
         data_options=("text",),
@@ -66,6 +73,8 @@ _TASKS = (
         predictor="regard.tasks.classify.predictor:TextClassifier",
         subject="regard.tasks.classify.recipe:ClassifySubject",
         rules=CLASSIFY,
+        texts="regard.tasks.material:LABELLED",
+        comparison="regard.tasks.comparison:TEXTS",
         try_it='regard classify -m {model} "a text"   or: regard look -m {model} "a text"',
         data="texts.tsv",
         test="test.tsv",
@@ -84,6 +93,7 @@ _TASKS = (
         predictor="regard.tasks.classify_pictures.predictor:PictureLabeller",
         subject="regard.tasks.classify_pictures.recipe:ClassifyPicturesSubject",
         rules=PICTURES,
+        comparison="regard.tasks.comparison:PICTURES",
         try_it="regard classify -m {model} photo.jpg   or: regard look -m {model} photo.jpg",
         data="folder",
         test="test-folder",
@@ -97,6 +107,7 @@ _TASKS = (
         predictor="regard.tasks.caption.predictor:Captioner",
         subject="regard.tasks.caption.recipe:CaptionSubject",
         rules=CAPTION,
+        comparison="regard.tasks.comparison:CAPTIONS",
         try_it="regard caption -m {model} photo.jpg -o words.png",
         data="captions.jsonl",
         test="test.jsonl",
@@ -109,6 +120,7 @@ _TASKS = (
         predictor="regard.tasks.answer.predictor:QuestionAnswerer",
         subject="regard.tasks.answer.recipe:AnswerSubject",
         rules=ANSWER,
+        comparison="regard.tasks.comparison:ANSWERS",
         try_it='regard answer -m {model} photo.jpg "a question?" --attention',
         data="questions.jsonl",
         test="test.jsonl",
@@ -117,3 +129,15 @@ _TASKS = (
     ),
 )
 TASKS: dict[str, Task] = {task.name: task for task in _TASKS}
+
+
+def family_of(task: str) -> str:
+    """The task of ours by whose rules models of a task are treated; one that nobody knows is its own."""
+    return TASKS[task].family if task in TASKS else task
+
+
+def part_of(task: str, field: str) -> Any:
+    """A part of a task's record, imported: its own, else that of the task that it is like."""
+    record = TASKS[task]
+    own = getattr(record, field)
+    return imported(getattr(TASKS.get(record.family, record), field) if own is None else own)

@@ -19,6 +19,8 @@ from regard.tasks.rules import Rule, Sizes
 if TYPE_CHECKING:
     from regard.bundle import Bundle
     from regard.predictor import Predictor
+    from regard.tasks.comparison import Comparison
+    from regard.tasks.material import TextSource
     from regard.tasks.recipe import Prepare
     from regard.tasks.subject import Subject
 
@@ -32,6 +34,8 @@ class Task:
     recipe: str | Prepare  # data -> batches, model, validation and the figure that selects
     predictor: str | Callable[[Bundle], Predictor]  # what `regard.load` makes of a bundle
     subject: str | type[Subject]  # synthetic batches, for `regard verify`
+    texts: str | TextSource | None = None  # texts that heads are looked at on, if it reads any
+    comparison: str | Comparison | None = None  # how its models are compared; translations have a report of their own
     try_it: str = ""  # what to type first of all with the model in {model}, where that is more than the example
     data: str = "FILE"  # what to type to train one
     test: str = "FILE"  # what to type to score it
@@ -43,12 +47,12 @@ class Task:
     has_labels: bool = False  # whether its models are built for a number of labels
     rules: tuple[Rule, ...] = ()  # what a timed run chooses where the person says nothing
     sizes: Mapping[str, Sizes] = field(default_factory=dict)  # of its kinds of models, to choose from
-    like: str = ""  # the task of ours that it resembles: it has its kinds of models, and is compared and scored as it
+    like: str = ""  # the task of ours that it resembles: it has its kinds of models, and what else it does not say
     meant: Callable[[Tables], str] | None = None  # which task a configuration of this one really means
 
     @property
     def family(self) -> str:
-        """The task of ours by whose rules it is compared, scored and looked into."""
+        """The task of ours by whose rules it is scored, and compared and looked into if it has none of its own."""
         return self.like or self.name
 
     @property

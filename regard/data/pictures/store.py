@@ -1,34 +1,36 @@
 """Pictures decoded and fitted once, kept in a memory-mapped file: whoever asks again has them at once.
 
-A file holds the pictures one after the other, then a line of JSON that tells what they are, then how long that line is:
-whoever opens it knows at once whether it is whole.
+A file is a safetensors file with two tensors: `pictures`, and `left_out`, which is JSON of those that could not be read.
+Whoever opens it knows at once whether it is whole; one that is not, or is of an older form, is made anew.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import math
+import json
 import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
+from regard.data.mapped import ArrayWriter, map_arrays
 from regard.data.pictures.captions import LeftOut
 from regard.data.pictures.config import PictureFormat
 from regard.data.pictures.decode import PictureError, border_colour, fit_picture, read_picture
 from regard.data.pictures.sets import PictureSet
 from regard.errors import RegardError
-from regard.files import read_footer, write_footer, writing
+from regard.files import writing
 
 OnProgress = Callable[[int, int], None]  # (pictures done, pictures in all)
 
-_MAGIC = b"regard pictures 1\n"
+_RULES = b"regard pictures 1\n"  # how pictures are decoded and fitted; another number, and all stores are made anew
+_PICTURES, _LEFT_OUT = "pictures", "left_out"  # the tensors
 _EVERY = 64  # progress is told after as many pictures
 _CHUNK = 1024  # pictures hashed at once
 _DAY = 86_400.0  # seconds; a half-written file that old has no writer any more
@@ -103,7 +105,7 @@ def _key(pictures: PictureSet, picture_format: PictureFormat) -> str:
     """A SHA-256 over all that the bytes of a store depend on: where, how large and how old each file is, and the format."""
     border = border_colour(picture_format) if picture_format.fit == "pad" else None
     shape = (picture_format.size, picture_format.channels)
-    digest = hashlib.sha256(repr((_MAGIC, *shape, picture_format.fit, picture_format.resample, border)).encode())
+    digest = hashlib.sha256(repr((_RULES, *shape, picture_format.fit, picture_format.resample, border)).encode())
     if pictures.arrays is not None:
         digest.update(_array_hash(pictures.arrays).encode())
     for path in pictures.paths:
@@ -130,8 +132,9 @@ def _open(path: Path, pictures: PictureSet, shape: tuple[int, ...]) -> PictureSt
     """The store in a file, mapped; None if there is no file, or if it is not whole."""
     try:
         with open(path, "rb") as file:
-            about = _about(file, shape)
-            mapped = np.asarray(np.memmap(file, dtype=np.uint8, mode="r", shape=tuple(about["shape"])))
+            arrays, about = map_arrays(file)
+            mapped = _fitting(arrays[_PICTURES], shape)
+            left_out, digest = json.loads(arrays[_LEFT_OUT].tobytes()), about["sha256"]
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -140,19 +143,17 @@ def _open(path: Path, pictures: PictureSet, shape: tuple[int, ...]) -> PictureSt
         ) from error
     except (ValueError, KeyError, TypeError):
         return None
-    left_out = about["left_out"]
     kept = np.setdiff1d(np.arange(len(pictures)), np.array([index for index, _ in left_out], dtype=np.int64))
     notes = (_note(pictures, left_out),) if left_out else ()
     named = tuple((_name(pictures, index), reason) for index, reason in left_out)
-    return PictureStore(mapped, kept, notes, about["sha256"], (*pictures.left_out, *named), pictures.paths)
+    return PictureStore(mapped, kept, notes, digest, (*pictures.left_out, *named), pictures.paths)
 
 
-def _about(file: IO[bytes], shape: tuple[int, ...]) -> dict[str, Any]:
-    """Read the footer of a store's file; a ValueError if the file is not whole."""
-    about, start = read_footer(file, _MAGIC)
-    if about["shape"][1:] != list(shape) or math.prod(about["shape"]) != start:
-        raise ValueError(f"{about['shape']} should be there and {start:,} bytes are")
-    return about
+def _fitting(pictures: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The pictures as a plain array, if they have this shape; a ValueError if not."""
+    if pictures.dtype != np.uint8 or pictures.shape[1:] != shape:
+        raise ValueError(f"pictures {pictures.shape[1:]} and not {shape}")
+    return np.asarray(pictures)
 
 
 def _mended(pictures: PictureSet, store: PictureStore) -> bool:
@@ -193,22 +194,19 @@ def _build(path: Path, pictures: PictureSet, picture_format: PictureFormat, prog
 
 
 def _write(file: IO[bytes], pictures: PictureSet, picture_format: PictureFormat, progress: OnProgress | None) -> None:
-    """Write the pictures, one in memory at a time, then the footer that tells of them."""
-    digest, left_out = hashlib.sha256(), list[tuple[int, str]]()
+    """Write the pictures, one in memory at a time, and which were left out."""
+    left_out = list[tuple[int, str]]()
+    writer = ArrayWriter(file, _PICTURES, "u1", (picture_format.size, picture_format.size, picture_format.channels))
     for index in _counted(range(len(pictures)), progress):
         try:
             picture = _picture(pictures, index, picture_format.channels)
         except PictureError as error:
             left_out.append((index, error.reason))
             continue
-        data = fit_picture(picture, picture_format).tobytes()
-        digest.update(data)
-        file.write(data)
-    kept = len(pictures) - len(left_out)
-    if not kept:
+        writer.write(fit_picture(picture, picture_format))
+    if not writer.count:
         raise RegardError("none of the pictures can be read", _note(pictures, left_out))
-    shape = [kept, picture_format.size, picture_format.size, picture_format.channels]
-    write_footer(file, {"shape": shape, "sha256": digest.hexdigest(), "left_out": left_out}, _MAGIC)
+    writer.finish({}, {_LEFT_OUT: json.dumps(left_out).encode()})
 
 
 def _counted(indices: range, progress: OnProgress | None) -> Iterator[int]:

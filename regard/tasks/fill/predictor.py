@@ -89,7 +89,7 @@ class Filler(TextPredictor):
         self.longest = int(self.config.model.max_length)  # type: ignore[union-attr]
 
     @torch.inference_mode()
-    def fill(self, text: str, top: int = 5) -> Filled:
+    def fill(self, text: str, top: int = 5, cancel: Cancel | None = None) -> Filled:
         """Guess what stands at every [MASK] of a text; each gap is one token, guessed with the others still open."""
         self.check_head()
         mask, whole = self.tokenizer.specials.mask, self.tokenizer.encode_gaps(text)
@@ -102,6 +102,7 @@ class Filler(TextPredictor):
                 f"a gap lies beyond the {self.longest} tokens that this model reads (the text has {len(whole) + 2}); "
                 "shorten the text"
             )
+        check_cancel(cancel)
         vectors = self._vectors([ids]).vectors[0, gaps]  # (gaps, D)
         scores = self.model.gaps(vectors)[:, : self.tokenizer.size]
         scores[:, sorted(self.tokenizer.specials.all)] = -torch.inf
@@ -137,9 +138,11 @@ class Filler(TextPredictor):
         found /= np.maximum(lengths, 1e-12)
         return found
 
-    def text_vectors(self, texts: Sequence[str], pooling: Literal["cls", "mean"] | None = None) -> list[TextVector]:
+    def text_vectors(
+        self, texts: Sequence[str], pooling: Literal["cls", "mean"] | None = None, cancel: Cancel | None = None
+    ) -> list[TextVector]:
         """`vectors`, each with its text."""
-        return [TextVector(*each) for each in zip(texts, self.vectors(texts, pooling), strict=True)]
+        return [TextVector(*each) for each in zip(texts, self.vectors(texts, pooling, cancel), strict=True)]
 
     def read(self, text: str, second: str | None = None) -> Reading:
         """Read a text, with its gaps if it has any, as far as the model reads."""
