@@ -237,6 +237,18 @@ def test_a_finished_run_is_made_longer_from_before_its_fall(tmp_path: Path) -> N
     assert second.metrics["loss"] <= first.metrics["loss"]
 
 
+def test_a_run_is_repeated_exactly_on_a_machine_of_another_speed(tmp_path: Path) -> None:
+    first = slow_job(tmp_path / "first", timed(), PACES["on and off"])
+    outcome = run(first)
+    again = slow_job(tmp_path / "again", timed(), lambda spent: 3.0)
+    again.folder.mkdir()
+    (again.folder / SCHEDULE).write_bytes((first.folder / SCHEDULE).read_bytes())
+    repeated = run(again)
+    assert (repeated.reason, repeated.progress.step) == (outcome.reason, outcome.progress.step)
+    assert RunLog(again.folder).rows() == RunLog(first.folder).rows()
+    assert (again.folder / SCHEDULE).read_bytes() == (first.folder / SCHEDULE).read_bytes()
+
+
 def test_the_best_of_the_first_time_stays_if_more_time_makes_it_worse(tmp_path: Path) -> None:
     job = slow_job(tmp_path / "run", timed(), score=lambda look: 1.0)
     first = run(job)

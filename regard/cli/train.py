@@ -124,6 +124,9 @@ def train(
     resume: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Go on with a run; --budget, --steps and --max-time lengthen it.")
     ] = None,
+    repeat: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Train again as this run did, to the same end.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a model from your own data.
@@ -132,9 +135,12 @@ def train(
     """
     changes = given(steps=steps, max_time=max_time)
     columns = given(text=text, label=label, pair=pair, source=source, target=target)
-    if resume is not None:
-        fixed = given(WHAT=what, data=data, valid=valid, languages=languages, model=model, preset=preset)
-        fixed |= given(**{"from": origin}, seed=seed, out=out) | columns
+    fixed = given(WHAT=what, data=data, valid=valid, languages=languages, model=model, preset=preset)
+    fixed |= given(**{"from": origin}, seed=seed) | columns
+    if repeat is not None:
+        result = do_again(repeat, fixed | given(**changes, budget=budget, set=settings, resume=resume), out, device)
+    elif resume is not None:
+        fixed |= given(out=out)
         more = given(budget=_budget(budget, steps, max_time))
         result = go_on(resume, fixed, {**changes, **more, **_train_settings(settings or [])}, device)
     else:
@@ -202,6 +208,21 @@ def go_on(folder: Path, fixed: dict[str, object], changes: Tables, device: str) 
 
     device = choose_device(device)
     return watch(lambda: resume_run(folder, device=device, show=show_run(), **changes), folder)
+
+
+def do_again(origin: Path, fixed: dict[str, object], out: Path | None, device: str) -> RunResult:
+    """Train as a run did, in a folder of its own."""
+    if fixed:
+        names = ", ".join(name if name.isupper() else f"--{name.replace('_', '-')}" for name in fixed)
+        raise UsageError(f"a run is repeated as it was: leave out {names}")
+    check_device(device)
+    task = read_run(origin)["config"]["task"]  # a wrong name is told before torch is imported
+    folder = out or new_run(str(task).partition("-")[0])
+    say(f"run: {folder}")
+    from regard.tasks.run import repeat_run
+
+    on = choose_device(device)
+    return watch(lambda: repeat_run(origin, folder=folder, device=on, show=show_run()), folder)
 
 
 def watch(work: Callable[[], RunResult], folder: Path) -> RunResult:

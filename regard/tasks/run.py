@@ -11,7 +11,7 @@ from regard.brief import brief
 from regard.bundle import Made
 from regard.config import Tables, check
 from regard.errors import Advice, Option, RegardError, UsageError
-from regard.files import alone_in, is_bare, write_json
+from regard.files import alone_in, is_bare, read_json, write_json
 from regard.runs import CONFIG, check_free, data_root_of, new_run, read_run
 from regard.tasks.choose import Chooser
 from regard.tasks.config import RunConfig
@@ -27,6 +27,7 @@ from regard.training.history import RunLog
 from regard.training.loop import BEFORE_FALL, Outcome, train
 from regard.training.show import BothListeners, Show
 from regard.training.state import has_checkpoint, progress_in
+from regard.training.timetable import SCHEDULE
 
 DATA = ("train", "valid", "test")  # the keys of a data table that name files
 
@@ -97,6 +98,25 @@ def begin_run(
     """Train from the start in a folder that `make_place` gave, where only examples are kept so far."""
     data_root, listeners = find_data_root(config, data_root), _listeners(show, on_event)
     return _run(config, place, data_root, resume=False, device=device, show=listeners, chooser=chooser)
+
+
+def repeat_run(
+    origin: str | Path,
+    *,
+    folder: str | Path | None = None,
+    device: str = "cpu",
+    show: Show | None = None,
+    on_event: OnEvent | None = None,
+) -> RunResult:
+    """Train again as a run did: its configuration, and what its clock decided, so that the clock is not asked."""
+    values = read_run(origin)
+    config, data_root = check_run(values["config"], f"{origin}"), data_root_of(values)
+    if data_root is not None:
+        config = _anchored(config, Path(origin), data_root)
+    place = make_place(config.task, folder)
+    if (Path(origin) / SCHEDULE).exists():
+        write_json(place / SCHEDULE, read_json(Path(origin) / SCHEDULE))
+    return _run(config, place, data_root, resume=False, device=device, show=_listeners(show, on_event))
 
 
 def resume_run(
@@ -224,7 +244,7 @@ def _run(
 def leave_nothing(folder: Path) -> None:
     """Remove what a run wrote that could not start; its folder held nothing before (`make_place`)."""
     shutil.rmtree(folder / TOKENS, ignore_errors=True)
-    for name in (*STREAMS, *FILES.values()):
+    for name in (*STREAMS, *FILES.values(), SCHEDULE):
         (folder / name).unlink(missing_ok=True)
     (folder / CONFIG).unlink(missing_ok=True)
     if is_bare(folder):

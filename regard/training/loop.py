@@ -76,7 +76,7 @@ class Job:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     probe: Callable[[nn.Module, int], None] | None = None  # keep where the model looks, at this step
     unit: str = "tokens"  # what the loss is a mean over, as a person calls it: "tokens", "texts"
-    clock: Callable[[], float] = time.monotonic
+    clock: Callable[[], float] = field(default=lambda: time.monotonic())
     asked: float | None = None  # what the clock said when the run was asked for; None: when the loop begins
 
 
@@ -146,6 +146,7 @@ class Trainer:
         self.progress.prepared = 0.0 if self.job.asked is None else self.job.clock() - self.job.asked
         if self.timetable is not None:
             self.timetable.start(self.progress.prepared)
+            self.timetable.restore(0, self.progress.prepared, self.progress.prepared)  # of a run that is repeated
         self.checkpoint()
 
     def validation_is_due(self) -> bool:
@@ -202,7 +203,10 @@ class Trainer:
     def go_before_fall(self) -> None:
         """There is more time: go on from where the rate had not fallen yet. The best weights stay the best so far."""
         before = self.job.folder / BEFORE_FALL
-        if self.timetable is None or not has_checkpoint(before):
+        if self.timetable is None:
+            return
+        if not has_checkpoint(before):
+            self.timetable.forget_end(self.progress.step)
             return
         ended = self.progress
         load_checkpoint(before, self.learner, self.job.fingerprint)
@@ -378,6 +382,8 @@ class Trainer:
             self.log.write({"kind": "average", "step": progress.step, **found.metrics, **_choice_row(choice)})
             self.emit_validation(name, found, choice)
         progress.finished = reason
+        if self.timetable is not None:
+            self.timetable.finish(progress.step, reason)
         self.checkpoint()
         return self.end(reason)
 

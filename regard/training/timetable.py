@@ -41,7 +41,7 @@ class Decision:
     """What the clock decided after `step` updates."""
 
     step: int
-    what: Literal["warmup", "validate", "fall"]
+    what: Literal["warmup", "validate", "fall", "end"]
     end: int = 0  # last update of the warm-up, or of the fall
     rate: float = 1.0  # share of the peak rate from which the rate falls
     seconds: float = 0.0  # that a validation took
@@ -101,11 +101,15 @@ class Timetable:
     def is_over(self, step: int, spent: float) -> bool:
         if self.replaying(step):
             return False
+        if self._ended(step) is not None:
+            return True
         return (self.end is not None and step >= self.end) or self._time_left(spent) <= 0
 
     @property
     def reason(self) -> str:
         """Why it is over: the time is up, or the validations or the passes over the data were enough before."""
+        if self.written and (ended := self._ended(self.written[-1].step)) is not None:
+            return ended.why
         first = next((each for each in self.decisions if each.what == "fall"), None)
         return {COUNTED: "steps", IDLE: "patience"}.get("" if first is None else first.why, "time")
 
@@ -115,7 +119,7 @@ class Timetable:
         """An update is done, which took so many seconds: see whether anything is to be decided."""
         self.pace.add(seconds)
         if self.replaying(step - 1):
-            again = [each for each in self.written if each.step == step and each.what != "validate"]
+            again = [each for each in self.written if each.step == step and each.what in ("warmup", "fall")]
             self.decisions += [each for each in again if each.why != IDLE]
             self._checked = spent
         elif self.pace.count < FIRST and self._time_left(spent) > 0:
@@ -142,6 +146,11 @@ class Timetable:
         elif idle and not self.replaying(step):
             most = max(1, round(step * self.config.fall / max(1e-9, 1 - self.config.fall)))
             self._fall(step, min(most, self.updates_left(spent)), IDLE)
+
+    def finish(self, step: int, reason: str) -> None:
+        """The run is over: whoever repeats it does not ask the clock at all."""
+        if self._last("end") is None:
+            self.decide(Decision(step, "end", why=reason))
 
     def decide(self, decision: Decision) -> None:
         self.decisions.append(decision)
@@ -206,13 +215,21 @@ class Timetable:
         self.decisions, self.written = [each for each in self.decisions if each.step <= step], []
         self._write(self.decisions)
 
+    def forget_end(self, step: int) -> None:
+        """The run goes on, for a longer time."""
+        self.decisions = [each for each in self.decisions if each.what != "end"]
+        self.forget(step)
+
     def forget_fall(self, step: int) -> None:
         """The rate does not fall any more: the run goes on from `step`, before the fall, for a longer time."""
         self.decisions = [each for each in self.decisions if each.step <= step and each.what != "fall"]
-        self.forget(step)
+        self.forget_end(step)
 
     def _write(self, decisions: list[Decision]) -> None:
         write_json(self.path, {"decisions": [asdict(each) for each in decisions]})
+
+    def _ended(self, step: int) -> Decision | None:
+        return next((each for each in self.written if each.what == "end" and each.step == step), None)
 
     def _last(self, what: str) -> Decision | None:
         return next((each for each in reversed(self.decisions) if each.what == what), None)
