@@ -68,7 +68,7 @@ class Timetable:
     def start(self, spent: float) -> None:
         """The first update comes next."""
         self.began = self._looked = self._checked = spent
-        if self.budget - spent < ENDING + 1:
+        if self._time_left(spent) < 0.1 * self.budget:
             needed = 10 * math.ceil(3 * (spent + ENDING) / 10)
             raise RegardError(
                 f"{duration(self.budget)} is too short: to get ready took {duration(spent)} of it",

@@ -1,0 +1,192 @@
+"""The grid of small experiments behind the rules of `regard/tasks/rules.py`: one setting changed at a time.
+
+    python benchmarks/recipes.py FOLDER translate-5000 --out docs/results/recipes.json
+
+FOLDER holds the data as the groups below name it. Every experiment has one thread and as many seconds of the processor's
+time as it says, so that other programs beside it change nothing; two may run side by side. What is in the file is not run
+again. Groups: `--list`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.config import Tables, merge
+from regard.tasks.configure import run_config
+from regard.tasks.recipe import prepare
+from regard.training.history import RunLog
+from regard.training.loop import Outcome, train
+from regard.training.show import Show
+
+KEPT = ("step", "loss", "bleu", "bleu4", "accuracy", "exact", "bits_per_byte")  # of a validation
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A run with some settings, under a budget of the processor's seconds."""
+
+    group: str
+    name: str
+    task: str
+    seconds: float
+    settings: Tables = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        return f"{self.group}/{self.name}"
+
+
+def varied(base: Experiment, changes: dict[str, Tables]) -> list[Experiment]:
+    """The base, and it with each of the changes."""
+    several = [replace(base, name=name, settings=merge(base.settings, over)) for name, over in changes.items()]
+    return [base, *several]
+
+
+TIMED: Tables = {"schedule": "wsd", "steps": 10_000_000, "average": 0, "patience": 0}
+
+
+def translation(pairs: int, seconds: float, over: Tables) -> Experiment:
+    data = {"train": [f"m{pairs}.en", f"m{pairs}.de"], "valid": ["val.en", "val.de"], "languages": ["en", "de"]}
+    train = {**TIMED, "optimiser": "muon", "lr": 1e-2, "warmup": 50, "batch_tokens": 1536, "select": "loss"}
+    settings: Tables = {"data": data, "probes": 0, "train": train, "tokens": {"size": 4000}, "model": {"dropout": 0.3}}
+    return Experiment(f"translate-{pairs}", "base", "translate", seconds, merge(settings, over))
+
+
+def language(seconds: float, over: Tables) -> Experiment:
+    data = {"train": ["tinyshakespeare/input.txt"], "context": 64}
+    train = {**TIMED, "batch_tokens": 1024}
+    settings: Tables = {"data": data, "probes": 0, "samples": 0, "train": train, "tokens": {"size": 1024}}
+    return Experiment(f"shakespeare-{seconds:g}s", "base", "generate", seconds, merge(settings, over))
+
+
+def labelled(name: str, data: Tables, seconds: float) -> Experiment:
+    train = {**TIMED, "lr": 4e-3, "batch_tokens": 1024}
+    tokens = {"kind": "word", "size": 20_000, "lowercase": True}
+    model = {"kind": "additive", "dropout": 0.5}
+    settings: Tables = {"data": data, "probes": 0, "train": train, "tokens": tokens, "model": model}
+    return Experiment(name, "base", "classify", seconds, settings)
+
+
+LABELLED_CHANGES: dict[str, Tables] = {
+    "ten passes": {"train": {"epochs": 10}},
+    "bpe of 8,000": {"tokens": {"kind": "bpe", "size": 8000}},
+    "muon": {"train": {"optimiser": "muon"}},
+    "every word": {"tokens": {"min_count": 1}},
+    "decay 0.1": {"train": {"weight_decay": 0.1}},
+}
+
+EXPERIMENTS = [
+    *varied(
+        translation(5000, 320, {}),
+        {
+            "linear": {"train": {"fall": 1.0}},
+            "fall 0.7": {"train": {"fall": 0.7}},
+            "rate 0.005": {"train": {"lr": 5e-3}},
+            "rate 0.02": {"train": {"lr": 2e-2}},
+            "adam": {"train": {"optimiser": "adam", "lr": 2e-3}},
+            "dropout 0.1": {"model": {"dropout": 0.1}},
+            "dropout 0.2": {"model": {"dropout": 0.2}},
+            "dropout 0.4": {"model": {"dropout": 0.4}},
+            "hidden tokens 0.1": {"model": {"token_dropout": 0.1}},
+            "vocabulary 2,000": {"tokens": {"size": 2000}},
+            "vocabulary 8,000": {"tokens": {"size": 8000}},
+            "batches of 768": {"train": {"batch_tokens": 768}},
+            "batches of 3,072": {"train": {"batch_tokens": 3072}},
+            "decay 0.1": {"train": {"weight_decay": 0.1}},
+            "two layers": {"model": {"encoder_layers": 2, "decoder_layers": 2}},
+            "rotary": {"model": {"positions": "rotary"}},
+            "smoothing 0": {"train": {"smoothing": 0.0}},
+            "smoothing 0.2": {"train": {"smoothing": 0.2}},
+        },
+    ),
+    *varied(
+        translation(1000, 320, {"tokens": {"size": 2000}}),
+        {
+            "dropout 0.4": {"model": {"dropout": 0.4}},
+            "vocabulary 1,000": {"tokens": {"size": 1000}},
+            "vocabulary 4,000": {"tokens": {"size": 4000}},
+        },
+    ),
+    *varied(
+        translation(29000, 600, {"tokens": {"size": 8000}, "model": {"dropout": 0.1}, "train": {"batch_tokens": 2048}}),
+        {
+            "dropout 0.2": {"model": {"dropout": 0.2}},
+            "width 192": {"model": {"width": 192, "feed_forward": 512}},
+            "vocabulary 4,000": {"tokens": {"size": 4000}},
+            "batches of 4,096": {"train": {"batch_tokens": 4096}},
+        },
+    ),
+    *varied(
+        language(100, {}),
+        {
+            "characters": {"tokens": {"kind": "character"}},
+            "bpe of 512": {"tokens": {"size": 512}},
+            "bpe of 2,048": {"tokens": {"size": 2048}},
+            "dropout 0.1": {"model": {"dropout": 0.1}},
+            "batches of 2,048": {"train": {"batch_tokens": 2048}},
+        },
+    ),
+    *varied(labelled("sst2", {"train": ["sst2/train.tsv"], "valid": ["sst2/dev.tsv"]}, 50), LABELLED_CHANGES),
+    *varied(labelled("trec", {"train": ["trec.train.tsv"]}, 50), LABELLED_CHANGES),
+]
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", nargs="?", type=Path, metavar="FOLDER")
+    parser.add_argument("groups", nargs="*", metavar="GROUP")
+    parser.add_argument("--out", type=Path, default=Path("recipes.json"))
+    parser.add_argument("--list", action="store_true", help="say which groups there are")
+    parser.add_argument("--tiny", action="store_true", help="one experiment of two seconds on built-in dates")
+    arguments = parser.parse_args(words)
+    groups = list(dict.fromkeys(each.group for each in EXPERIMENTS))
+    if arguments.tiny:
+        settings: Tables = {"train": {**TIMED, "batch_tokens": 256}, "data": {"builtin_size": 300}, "preset": "demo"}
+        print(json.dumps(measure(Experiment("tiny", "base", "translate", 2.0, settings), Path.cwd())))
+        return
+    if arguments.list or arguments.folder is None or not set(arguments.groups) <= set(groups):
+        print("groups:", ", ".join(groups))
+        return
+    torch.set_num_threads(1)
+    for each in EXPERIMENTS:
+        found = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
+        if each.key not in found and (not arguments.groups or each.group in arguments.groups):
+            row = measure(each, arguments.folder)
+            found = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
+            arguments.out.write_text(json.dumps({**found, each.key: row}, indent=1) + "\n")
+            print(each.key, json.dumps(row["best"]), flush=True)
+
+
+def measure(experiment: Experiment, data: Path) -> dict[str, Any]:
+    """Train, by the processor's clock; the best validation and all of them."""
+    folder = Path(tempfile.mkdtemp())
+    try:
+        settings = merge(experiment.settings, {"train": {"budget": experiment.seconds}})
+        config = run_config(experiment.task, settings)
+        prepared = prepare(config, folder, data_root=data, resume=False)
+        outcome: Outcome = train(replace(prepared.job, clock=time.process_time), Show())
+        rows = [row for row in RunLog(folder).rows() if row["kind"] == "valid"]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return {
+        "seconds": experiment.seconds,
+        "steps": outcome.progress.step,
+        "parameters": sum(parameter.numel() for parameter in prepared.job.model.parameters()),
+        "best": {name: value for name, value in outcome.metrics.items() if name in KEPT},
+        "validations": [{name: row[name] for name in KEPT if name in row} for row in rows],
+    }
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
