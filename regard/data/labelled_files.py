@@ -102,7 +102,7 @@ def read_file(
 
 def _read_file(path: Path, keys: Keys, known: Collection[str], notes: list[str] | None) -> list[Labelled]:
     if suffix_of(path) in FORMATS:
-        wanted = _wanted(keys)
+        wanted = wanted_columns(keys)
         table = read_table(path, wanted, "data.text, data.label and data.second", keys.encoding, values=known)
         columns = find_columns(table, keys, known)
         if notes is not None:
@@ -148,7 +148,8 @@ def _refuse_pictures(folder: Path, texts: int) -> None:
 # --- Which column is which
 
 
-def _wanted(keys: Keys) -> tuple[Wanted, Wanted, Wanted]:
+def wanted_columns(keys: Keys) -> tuple[Wanted, Wanted, Wanted]:
+    """The columns of text, label and second text, by the names that a person gave or that mean them."""
     seconds = tuple(dict.fromkeys(name for names in SECOND_NAMES.values() for name in names))
     return (
         Wanted("text", Option("text"), None if keys.text == "text" else keys.text, TEXT_NAMES),
@@ -159,7 +160,7 @@ def _wanted(keys: Keys) -> tuple[Wanted, Wanted, Wanted]:
 
 def find_columns(table: Table, keys: Keys, known: Collection[str] = frozenset()) -> Columns:
     """Text, label and second text: as asked, by known names, in the usual order, or the label by its few values."""
-    wanted_text, wanted_label, wanted_second = _wanted(keys)
+    wanted_text, wanted_label, wanted_second = wanted_columns(keys)
     if not table.width:
         return Columns(0, 1)  # nothing but blank lines
     text, label = place_of(table, wanted_text), place_of(table, wanted_label)

@@ -203,10 +203,10 @@ def _table(
     notes: list[str] | None,
     bad: Bad | None,
 ) -> list[Pair]:
-    source, target = _wanted(fields, languages)
+    source, target = wanted_columns(fields, languages)
     lines: Bad | None = None if bad is None else {}
     table = read_table(path, (source, target), "data.fields", titles=LANGUAGES, bad=lines)
-    first, second, guessed = _columns(table if bad is None else _whole_rows(table), source, target)
+    first, second, guessed = find_columns(table if bad is None else _whole_rows(table), source, target)
     if notes is not None and guessed:
         columns = f"source is {table.kind} {table.called(first)}, target is {table.kind} {table.called(second)}"
         otherwise = ("; say otherwise with ", Option("source"), " and ", Option("target"), ")")
@@ -237,7 +237,8 @@ def _whole_rows(table: Table) -> Table:
     return replace(table, rows=rows) if any(row for _, row in rows) else table
 
 
-def _wanted(fields: tuple[str, str], languages: tuple[str, str] | None) -> tuple[Wanted, Wanted]:
+def wanted_columns(fields: tuple[str, str], languages: tuple[str, str] | None) -> tuple[Wanted, Wanted]:
+    """The columns that pairs are looked for in, by the names that a person gave or that mean them."""
     codes = [(code.casefold(),) for code in languages] if languages else [(), ()]
     asked = [None if field == usual else field for field, usual in zip(fields, FIELDS, strict=True)]
     return (
@@ -246,7 +247,7 @@ def _wanted(fields: tuple[str, str], languages: tuple[str, str] | None) -> tuple
     )
 
 
-def _columns(table: Table, source: Wanted, target: Wanted) -> tuple[int, int, str]:
+def find_columns(table: Table, source: Wanted, target: Wanted) -> tuple[int, int, str]:
     """The places of source and target, and what was guessed of them: as asked, by name, else in their order."""
     first, second = place_of(table, source), place_of(table, target)
     if not table.width:

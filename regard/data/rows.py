@@ -126,7 +126,19 @@ def read_table(
     if (kind := suffix_of(path)) in (".jsonl", ".json"):
         return _json_table(path, wanted, see, bad)
     delimiter, found = _csv(path, encoding) if kind == ".csv" else ("\t", tsv_rows(path, encoding, bad))
-    rows = list(found)
+    return table_of(path, list(found), delimiter, wanted, values=values, titles=titles)
+
+
+def table_of(
+    path: Path,
+    rows: list[tuple[int, list[str]]],
+    delimiter: str,
+    wanted: Sequence[Wanted],
+    *,
+    values: Collection[str] = frozenset(),
+    titles: Collection[str] = frozenset(),
+) -> Table:
+    """A table of cells that were read already: a first row that names the columns is taken from them."""
     full = [cells for _, cells in rows if any(cell.strip() for cell in cells)]
     names: tuple[str, ...] = ()
     if full and (names_columns(full[0], full[1:], wanted, values) or _are_titles(full[0], full[1:], titles)):
@@ -154,7 +166,7 @@ def _csv(path: Path, encoding: str) -> tuple[str, Iterator[tuple[int, list[str]]
     """The delimiter of a CSV file, and its rows."""
     with opened(path) as file:
         text = read_text(path, file.read(), encoding)
-    delimiter = _delimiter(text)
+    delimiter = delimiter_of(text)
     return delimiter, _split(path, text, delimiter)
 
 
@@ -168,7 +180,7 @@ def _split(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[st
         raise RegardError(f"{path}, line {reader.line_num}: {error}; it is not valid CSV") from error
 
 
-def _delimiter(text: str) -> str:
+def delimiter_of(text: str) -> str:
     """The delimiter that divides the first rows into equally many cells, more than one; a comma is tried first.
 
     Spreadsheets write semicolons where the comma is in numbers, and some say so in a first line such as "sep=;".
