@@ -112,3 +112,10 @@ def test_sides_that_are_empty_or_endless_are_left_out_of_learning() -> None:
     assert Model1([*pairs, *odd], 2).t("t1", "s1") == Model1(pairs, 2).t("t1", "s1")
     with pytest.raises(RegardError, match="pairs of 1 to 100 words on each side, and there are none"):
         Model1(odd)
+
+
+def test_the_likelihood_of_a_word_is_the_mean_over_the_words_it_may_come_from() -> None:
+    model = Model1(split(TOY), 3)
+    found = model.likelihoods(["das", "buch"], ["the", "book", "nowhere"])
+    wanted = [(model.t(f, None) + model.t(f, "das") + model.t(f, "buch")) / 3 for f in ("the", "book", "nowhere")]
+    assert found.tolist() == pytest.approx(wanted) and found[2] == 0.0

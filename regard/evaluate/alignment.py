@@ -71,6 +71,10 @@ class Model1:
         kept = (found_t > 0) & (found_t >= table[:, 0])
         return [int(place) if keep else None for place, keep in zip(found, kept, strict=True)]
 
+    def likelihoods(self, e: Words, f: Words) -> np.ndarray:
+        """p(f_j | e), the mean of t(f_j | e_i) over the words of e and the empty one, of each word of f: (m,)."""
+        return self._table(e, f).mean(axis=1)
+
     def _codes(self, e: Words, f: Words) -> np.ndarray:
         """A number for each meeting of a word of f with one of e, the empty one first: (m, l + 1); -1 for unknown words."""
         columns = np.array([EMPTY, *(self._e.get(word, -1) for word in e)])

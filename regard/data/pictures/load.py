@@ -17,14 +17,7 @@ from regard.data.builtin.scenes import scenes
 from regard.data.pictures.captions import read_captions, read_questions
 from regard.data.pictures.config import CaptionsConfig, PictureFormat, PicturesConfig, QuestionsConfig, SeenConfig
 from regard.data.pictures.decode import PictureError, read_picture
-from regard.data.pictures.sets import (
-    PictureSet,
-    read_idx,
-    read_idx_folder,
-    read_picture_folder,
-    read_rows_bin,
-    read_rows_png,
-)
+from regard.data.pictures.sets import PictureSet, read_picture_set
 from regard.data.pictures.store import OnProgress, PictureStore, open_store
 from regard.errors import RegardError, UsageError
 
@@ -78,21 +71,7 @@ def read_pictures(names: Sequence[str], data_root: Path | None, size: int = 1000
     """A set of labelled pictures by its name or names."""
     if names[0].startswith(GLYPHS):
         return _drawn(names[0], size)
-    places = [find_file(name, data_root) for name in names]
-    first = places[0]
-    if first.is_dir():
-        return read_idx_folder(first) if any(first.glob("*-idx3-ubyte*")) else read_picture_folder(first)
-    if len(places) == 2 and "ubyte" in first.name:
-        return read_idx(*places)
-    if len(places) == 2 and first.suffix == ".png":
-        return read_rows_png(places[0], places[1])
-    if first.suffix == ".bin":
-        return read_rows_bin(*places)
-    raise UsageError(
-        f"{names[0]} is no set of pictures",
-        "name a folder with a class a folder, two idx files (pictures, labels), "
-        "CIFAR's .bin files, or a .png of rows and its labels as .json",
-    )
+    return read_picture_set([find_file(name, data_root) for name in names])
 
 
 def _drawn(name: str, size: int) -> PictureSet:

@@ -27,6 +27,7 @@ __all__ = [
     "read_idx",
     "read_idx_folder",
     "read_picture_folder",
+    "read_picture_set",
     "read_questions",
     "read_rows_bin",
     "read_rows_png",
@@ -61,6 +62,24 @@ class PictureSet:
 
     def __len__(self) -> int:
         return len(self.paths) if self.arrays is None else len(self.arrays)
+
+
+def read_picture_set(places: Sequence[Path]) -> PictureSet:
+    """Labelled pictures by the form of what is named: a folder, idx files, CIFAR's rows."""
+    first = places[0]
+    if first.is_dir():
+        return read_idx_folder(first) if any(first.glob("*-idx3-ubyte*")) else read_picture_folder(first)
+    if len(places) == 2 and "ubyte" in first.name:
+        return read_idx(*places)
+    if len(places) == 2 and first.suffix == ".png":
+        return read_rows_png(places[0], places[1])
+    if first.suffix == ".bin":
+        return read_rows_bin(*places)
+    raise UsageError(
+        f"{first} is no set of pictures",
+        "name a folder with a class a folder, two idx files (pictures, labels), "
+        "CIFAR's .bin files, or a .png of rows and its labels as .json",
+    )
 
 
 def read_picture_folder(folder: str | Path) -> PictureSet:
