@@ -30,6 +30,7 @@ ORDER = [
     {"decode"},
     {"bundle", "runs"},
     {"evaluate"},
+    {"check"},
     {"training"},
     {"look"},
     {"predictor"},

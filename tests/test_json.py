@@ -70,6 +70,9 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
         save_bundle(folder / task, bundle)
     Image.fromarray(np.arange(48 * 40 * 3, dtype=np.uint8).reshape(48, 40, 3)).save(folder / "photo.png")
     (folder / "pairs.tsv").write_text("two dogs\tsgod owt\n")
+    rows = [f"dog number {number}\t{number} rebmun god\n" for number in range(60)]
+    (folder / "check.tsv").write_text("".join([*rows, rows[0]]))
+    (folder / "valid.tsv").write_text("dog number one hundred\tderdnuh eno rebmun god\n")
     return folder
 
 
@@ -83,6 +86,7 @@ WORDS = {
     "caption": ["caption", "photo.png", "-m", "caption"],
     "answer": ["answer", "photo.png", "is there a ring ?", "-m", "answer"],
     "score": ["score", "translate", "pairs.tsv"],
+    "data-check": ["data", "check", "check.tsv", "--valid", "valid.tsv"],
 }
 
 

@@ -25,7 +25,6 @@ FEW = 5  # examples of a label from which on a model may learn it
 LARGE = 20  # times as many as another label has
 LONG = 400  # words of a text from which on its end is not read: 256 tokens are
 LONG_LINE = 2000  # words of a line of plain text
-TEXT = 0.5  # share of letters among what is not white space, for a line to be text
 REPEATED_WORDS = 5  # lines of fewer words come again without harm
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -33,7 +33,6 @@ SCORED = 50_000  # pairs that Model 1 scores at most, in blocks from all over th
 BLOCK = 1000
 CHUNK = 5000  # rows whose letters are looked at together
 COPIED_WORDS = 3  # shorter ones are names and numbers, which are the same in both languages
-Told = Callable[[str], None]
 
 
 def check_pairs(
@@ -266,7 +265,8 @@ class _Scored:
         where = f"in {starts} stretch{'es' * (starts != 1)}"
         return [
             Draft("shifted", ordered, f"pairs {where} have slipped: the lines beside them fit better",
-                  "look for a line too many or too few just before, in one of the files", notes=notes, severity="error", ranked=True),
+                  "look for a line too many or too few just before, in one of the files",
+                  notes=notes, severity="error", ranked=True),
             Draft("misaligned", low, "pairs have sides that do not seem to belong together",
                   "look at some: they may be free translations, or the wrong ones", 0.003, 0.05,
                   total=self.count, notes=scores, ranked=True),

@@ -190,6 +190,8 @@ def _lines(path: Path) -> Iterator[tuple[int, str, str]]:
     with opened(path) as file:
         for number, line in enumerate(decode_lines(file, str(path), bad=bad), start=1):
             error = bad.pop(number, None)
+            if error is not None and number == 1 and "utf-16" in error.hint:  # not a line is wrong, but all of the file
+                raise error
             yield number, line, "" if error is None else error.wrong.partition(": ")[2] or error.wrong
     if not number:
         raise RegardError(f"{path} is empty", "it should hold one sentence or pair a line")

@@ -84,7 +84,6 @@ class Scan:
     sample: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)  # rows and their texts
     values: Counter[str] = field(default_factory=Counter)  # of the last part, where it is a label
     labels: array = field(default_factory=lambda: array("L"))  # the number of each row's label
-    hit: array = field(default_factory=lambda: array("L"))  # of each row of training, how many grams are held out
 
     def __len__(self) -> int:
         return len(self.lines)

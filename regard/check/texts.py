@@ -15,7 +15,9 @@ MOJIBAKE, REPLACED, CONTROL, HTML, DECOMPOSED, EMPTY, WORDLESS, ENDLESS = (1 << 
 _SECOND = "\u0080-\u00bf\u0152\u0153\u0160\u0161\u0178\u017d\u017e\u0192\u02c6\u02dc\u2020-\u2022\u2030\u20ac\u2122"
 _MOJIBAKE = re.compile(f"[ÃÐÑ][{_SECOND}\u2013-\u201e\u2039\u203a]|[ÂÄÅÎÏÙØ][{_SECOND}]|â[\u0080\u20ac]")
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-_TAGS = "a b br body center code div em font h[1-6] hr href html i img li ol p pre script span strong style sub sup table td tr u ul"
+_TAGS = """
+a b br body center code div em font h[1-6] hr html i img li ol p pre script span strong style sub sup table td tr u ul
+"""
 _HTML = re.compile(
     rf"</?(?:{'|'.join(_TAGS.split())})(?:\s[^<>]{{0,200}})?/?>"
     r"|&(?:amp|lt|gt|quot|apos|nbsp|#\d{1,6}|#x[0-9a-f]{1,6});|(?<![\w&])(?:#39|#36|quot|amp);",
@@ -41,7 +43,6 @@ SCRIPTS = (
 )
 _SCRIPTS = tuple(re.compile(f"[{letters}]") for _, letters in SCRIPTS)
 PATTERNS = {MOJIBAKE: _MOJIBAKE, REPLACED: re.compile("\ufffd"), CONTROL: _CONTROL, HTML: _HTML}  # to show where
-_ASCII_LETTER = re.compile("[A-Za-z]")
 NO_SCRIPT = len(SCRIPTS)
 
 
@@ -73,7 +74,7 @@ def flags_of(text: str, words: int, longest: int) -> int:
 def script_of(text: str) -> int:
     """The script that most letters of a text have, by its place in SCRIPTS; NO_SCRIPT of one without letters."""
     if text.isascii() or max(text) < "\u0250":
-        return 0 if text.isascii() is False or _ASCII_LETTER.search(text) else NO_SCRIPT
+        return 0 if _SCRIPTS[0].search(text) else NO_SCRIPT
     counts = [len(script.findall(text)) for script in _SCRIPTS]
     return counts.index(max(counts)) if any(counts) else NO_SCRIPT
 

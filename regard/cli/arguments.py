@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 from regard.errors import Named, Option, Setting, Verb
 
-FILE_OPTIONS = ("--data", "--valid", "--on")  # each takes one file of pairs or two parallel ones
+FILE_OPTIONS = ("--data", "--valid", "--test", "--on")  # each takes one file of pairs or two parallel ones
 NUMBER_OPTIONS = ("--join",)  # each takes any number of numbers
 PLUGIN = "--plugin"
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 GROUPS = {
     "Train": {
         "demo": "demo:demo",
+        "data": "data:data",
         "train": "train:train",
         "config": "config:config",
         "runs": "runs:runs",
