@@ -88,8 +88,8 @@ def damaged(pairs: Sequence[Pair], seed: int = 1) -> tuple[list[Pair], dict[str,
         targets = [rows[row][1] for row in range(start, start + STRETCH)]
         for row, target in zip(range(start, start + STRETCH), targets[1:] + targets[:1], strict=True):
             rows[row] = (rows[row][0], target)
-        found["shifted"] |= set(range(start, start + STRETCH - 1))
-        ends.add(start + STRETCH - 1)  # it got the first target of its stretch, and only does not belong
+        found["shifted"] |= set(range(start + 1, start + STRETCH))  # each finds its target a line above
+        ends.add(start)  # the target of the first went to the last, far away
         free -= set(range(start - 1, start + STRETCH + 1))
     for kind, share in SHARES.items():
         if kind != "shifted":

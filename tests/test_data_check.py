@@ -159,6 +159,14 @@ def test_columns_that_look_alike_say_nothing_of_swapped_sides(tmp_path: Path) ->
     assert "swapped" not in kinds(report) and any("look alike" in note for note in report.notes)
 
 
+def test_a_file_that_slipped_from_its_first_line_on(tmp_path: Path) -> None:
+    rows = sentences(500)
+    slipped = [(source, rows[number - 1][1]) for number, (source, _) in enumerate(rows)]
+    shifted = found(check_data([tsv(tmp_path / "pairs.tsv", slipped)]), "shifted")
+    assert shifted.count == 500 and shifted.severity == "error"
+    assert shifted.examples[0].note == "the target stands 1 line below its source"
+
+
 def test_parallel_files_of_different_length(tmp_path: Path) -> None:
     rows = sentences(400)
     (tmp_path / "a.en").write_text("".join(source + "\n" for source, _ in rows))
@@ -347,6 +355,8 @@ def test_no_line_is_wider_than_the_terminal(width: int, tmp_path: Path) -> None:
 
 def test_the_check_does_not_import_torch(tmp_path: Path) -> None:
     path = tsv(tmp_path / "pairs.tsv", sentences(60))
-    program = f"import sys; from regard.cli.main import run; run(['data', 'check', {path!r}]); print('torch' in sys.modules)"
+    program = (
+        f"import sys; from regard.cli.main import run; run(['data', 'check', {path!r}]); print('torch' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.endswith("False\n"), done.stdout + done.stderr

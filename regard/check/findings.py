@@ -135,7 +135,7 @@ def broken_texts(scan: Scan, unit: str) -> list[Draft]:
 def _mixed(scan: Scan, unit: str, readable: np.ndarray) -> list[Draft]:
     """Texts whose letters are decomposed (e + ´), where others have them composed (é)."""
     rows = scan.flagged(DECOMPOSED)
-    what = f"{unit} are not in Unicode's normal form C, as others are: é is written in two ways"
+    what = f"{unit} are not in Unicode's normal form C, as others are, so that é is written in two ways"
     advice = "normalise all: unicodedata.normalize('NFC', text)"
     return [Draft("unnormalised", rows, what, advice)] if 0 < len(rows) < int(readable.sum()) else []
 
@@ -200,6 +200,6 @@ def leakage(train: Scan, other: Scan, unit: str, grams: Grams, least_words: int 
         Draft("leak-alike", np.flatnonzero(alike),
               f"{unit} of {other.name} are in training but for case and punctuation{part}", advice, 0.002, 0.1),
         Draft("leak-near", np.flatnonzero(near),
-              f"{unit} of {other.name} are nearly in training: half of their runs of eight words are{part}",
+              f"{unit} of {other.name} are nearly in training, with half of their runs of eight words{part}",
               advice, 0.01, 0.2),
     ]  # fmt: skip

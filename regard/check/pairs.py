@@ -31,6 +31,7 @@ ODD = 7.0  # robust standard deviations of the ratio of lengths
 TWICE = 0.7  # and its logarithm must be off by so much: about twice as long
 SCORED = 50_000  # pairs that Model 1 scores at most, in blocks from all over the file
 BLOCK = 1000
+FIRST = 1500  # rows that tell whether all of a file has slipped
 CHUNK = 5000  # rows whose letters are looked at together
 COPIED_WORDS = 3  # shorter ones are names and numbers, which are the same in both languages
 
@@ -93,9 +94,9 @@ def _copied(found: Scan) -> Draft:
         same & found.readable() & (np.asarray(source.scripts) != NO_SCRIPT)
     )  # numbers stay as they are
     if len(rows) > 0.5 * len(found):
-        what, advice = "pairs are copies: both sides say the same", "if copying is not the task, the columns are wrong"
+        what, advice = "pairs are copies, with both sides the same", "if copying is not the task, the columns are wrong"
         return Draft("copied", rows, what, advice, severity="warning")
-    what = f"pairs have the same words on both sides ({COPIED_WORDS} or more): not translated"
+    what = f"pairs have the same words on both sides ({COPIED_WORDS} or more), as if not translated"
     return Draft("copied", rows, what, "delete them: a model learns to copy from them", 0.001, 0.1)
 
 
@@ -163,8 +164,8 @@ class _Judged:
         same = np.flatnonzero(one_language(looks) & ~self.misplaced)
         self.misplaced[turned] = self.misplaced[same] = True
         return [
-            Draft("swapped", turned, f"pairs have their sides swapped: {source.name} where {target.name} should be",
-                  "swap them back; a letters' model of the two columns tells them", 0.0, 0.01),
+            Draft("swapped", turned, f"pairs have their sides swapped, {source.name} where {target.name} should be",
+                  "swap them back: by their letters, each side looks like the other column", 0.0, 0.01),
             Draft("one-language", same, f"pairs have both sides in one language, {source.name} or {target.name}",
                   "look whether one side was never translated", 0.001, 0.05),
         ]  # fmt: skip
@@ -179,6 +180,8 @@ class _Judged:
         belonging = Belonging([pair for _, pair in sample], folds[[row for row, _ in sample]])
         some = sample[: 2 * LEAST_PAIRS] if len(sample) < 4000 else sample[:2000]
         scale = belonging.scale([pair for _, pair in some], [int(folds[row]) for row, _ in some])
+        if not scale.apart and (whole := self._whole_shift()) is not None:
+            return [whole]
         if not scale.apart:
             notes.append("whether the sides belong together cannot be told: their words do not foresee each other")
             return []
@@ -190,6 +193,22 @@ class _Judged:
                 f"{BLOCK:,}, by a model of {belonging.learned:,}"
             )
         return scored.drafts()
+
+    def _whole_shift(self) -> Draft | None:
+        """All lines have slipped, if the words of neighbours foresee each other and those of a line do not."""
+        chunk = next(_chunks(self.found.rows, FIRST), (0, []))[1]
+        words = [(words_of(source), words_of(target)) for source, target in chunk]
+        for by in OFFSETS:
+            near = range(max(0, -by), len(words) - max(0, by))
+            pairs = [(words[row][0], words[row + by][1]) for row in near]
+            folds = np.arange(len(pairs))
+            if len(pairs) >= LEAST_PAIRS and Belonging(pairs, folds).scale(pairs, folds.tolist()).apart:
+                notes = {0: f"the {self.found.columns[1].name} stands {_way(by)} its {self.found.columns[0].name}"}
+                what = "pairs have slipped, from the first line on, and fit the lines beside them better"
+                advice = "look for a line too many or too few at the start of one of the files"
+                rows = np.arange(len(self.found))
+                return Draft("shifted", rows, what, advice, notes=notes, severity="error", ranked=True)
+        return None
 
 
 class _Scored:
@@ -253,8 +272,7 @@ class _Scored:
         for start, end, by in sorted(self.shifted):
             inside[start:end] = True
             first, last = self.found.lines[start], self.found.lines[end - 1]
-            way = f"{abs(by)} line{'s' * (abs(by) > 1)} {'below' if by > 0 else 'above'}"
-            notes[start] = f"lines {first:,} to {last:,}: the {target.name} stands {way} its {source.name}"
+            notes[start] = f"lines {first:,} to {last:,}: the {target.name} stands {_way(by)} its {source.name}"
         starts = len({start for start, _, _ in self.shifted})
         slipped = np.flatnonzero(inside)
         ordered = np.array([*notes, *(row for row in slipped if int(row) not in notes)], dtype=np.int64)
@@ -264,13 +282,17 @@ class _Scored:
         scores = {row: f"score {self.scores[row]:.1f}, as a rule {self.scale.good:.1f}" for row in low[:1000].tolist()}
         where = f"in {starts} stretch{'es' * (starts != 1)}"
         return [
-            Draft("shifted", ordered, f"pairs {where} have slipped: the lines beside them fit better",
+            Draft("shifted", ordered, f"pairs {where} have slipped, and fit the lines beside them better",
                   "look for a line too many or too few just before, in one of the files",
                   notes=notes, severity="error", ranked=True),
             Draft("misaligned", low, "pairs have sides that do not seem to belong together",
                   "look at some: they may be free translations, or the wrong ones", 0.003, 0.05,
                   total=self.count, notes=scores, ranked=True),
         ]  # fmt: skip
+
+
+def _way(by: int) -> str:
+    return f"{abs(by)} line{'s' * (abs(by) > 1)} {'below' if by > 0 else 'above'}"
 
 
 def _chunks(rows: Rows, size: int = CHUNK) -> Iterator[tuple[int, list[tuple[str, ...]]]]:
