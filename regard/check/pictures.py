@@ -124,7 +124,7 @@ def _unreadable(seen: Seen, examples: int) -> list[Finding]:
 
 
 def _of_pictures(seen: Seen, examples: int) -> list[Finding]:
-    """What cannot be read, what comes twice, in one class or in several, and what is too small."""
+    """Pictures that cannot be read, that come twice, in one class or in several, or that are too small."""
     first: dict[bytes, int] = {}
     twice, torn = {}, {}
     for row, key in enumerate(seen.hashes):

@@ -1,4 +1,4 @@
-"""What a check found, as data: findings by how much they matter, sizes, and what covers what. Who shows it is elsewhere."""
+"""The report of a check, as data: findings by how much they matter, sizes, and what covers what. Who shows it is elsewhere."""
 
 from __future__ import annotations
 

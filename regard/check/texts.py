@@ -1,4 +1,4 @@
-"""What can be wrong with a single text: broken encodings, control characters, markup, an unusual script."""
+"""Faults of a single text: broken encodings, control characters, markup, an unusual script."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def words_of(text: str) -> list[str]:
 
 
 def flags_of(text: str, words: int, longest: int) -> int:
-    """What is wrong with a text, as bits. `words` is how many it has; more than `longest` characters are no sentence."""
+    """The flags of a text. `words` is how many it has; more than `longest` characters are no sentence."""
     if not text.strip():
         return EMPTY
     found = 0 if words else WORDLESS
