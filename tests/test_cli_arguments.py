@@ -363,7 +363,7 @@ def test_keys_are_listed_with_default_range_and_sentence(capsys: pytest.CaptureF
         found["train.lr"]["default"] == GenerateConfig.defaults["train"]["lr"]
         and found["train.lr"]["range"] == "number over 0"
     )
-    assert found["train.schedule"]["range"] == "noam, inverse_sqrt, cosine, linear, constant"
+    assert found["train.schedule"]["range"] == "noam, inverse_sqrt, cosine, linear, constant, wsd"
     assert found["tokens.joint"]["range"] == "true or false" and found["model.kind"]["range"].startswith("llama, gpt1")
     leaves = flat(run_config("generate").dump())
     assert {key for key in leaves if key.split(".")[-1] != "kind"} <= found.keys() <= leaves
