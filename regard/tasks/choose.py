@@ -46,6 +46,14 @@ class Chooser:
         chose = with_choices(config, [choice for choice in found if choice.setting != KIND])
         return with_values(chose, {"train": {"budget": self.budget}})
 
+    def at_most(self, config: RunConfig, setting: str, value: int, most: int | None, why: str) -> RunConfig:
+        """The configuration with a setting lowered to what the model allows, unless the person asked for it."""
+        if most is None or value <= most or setting in self.asked:
+            return config
+        self.choices = [each for each in self.choices if each.setting != setting]
+        self.choices.append(Choice(setting, most, why))
+        return with_choices(config, self.choices[-1:])
+
     def _of_kind(self, config: RunConfig, kind: str) -> RunConfig:
         """The configuration with another kind of model, which keeps what the person asked for."""
         given = {name: value for name, value in config.model.model_dump().items() if f"model.{name}" in self.asked}

@@ -73,6 +73,12 @@ class Setup:
             return config
         return self.chooser.by_rules(config, TASKS[config.task].rules, facts)
 
+    def choose_context(self, config: RunConfig, context: int) -> RunConfig:
+        """The configuration with windows no longer than the model reads."""
+        if self.chooser is None:
+            return config
+        return self.chooser.at_most(config, "data.context", context, config.model.longest, "the model reads no more")
+
     def choose_size(self, config: RunConfig, make: Callable[[RunConfig], tuple[nn.Module, Source]]) -> RunConfig:
         """The configuration with the largest model that learns enough in the time; `make` gives it and its batches."""
         sizes = TASKS[config.task].sizes.get(config.model.kind)

@@ -231,7 +231,12 @@ def _run(
         if chooser is not None:
             show(Chosen(tuple(chooser.choices)))
         show(Prepared(folder, parameters, job.config.steps, prepared.notes))
-        outcome = train(job, show, resume=resume, longer=longer)
+        try:
+            outcome = train(job, show, resume=resume, longer=longer)
+        except RegardError:
+            if not began and not has_checkpoint(folder / "checkpoints"):  # the time was gone before it could begin
+                leave_nothing(folder)
+            raise
         if outcome.reason != "interrupted":
             from regard.look.figures.curves import (
                 training_curves,  # Matplotlib takes a second that the start does not have

@@ -142,11 +142,11 @@ class Trainer:
 
     def begin(self) -> None:
         """Keep what there is before the first update."""
-        self.probe()
         self.progress.prepared = 0.0 if self.job.asked is None else self.job.clock() - self.job.asked
         if self.timetable is not None:
             self.timetable.start(self.progress.prepared)
             self.timetable.restore(0, self.progress.prepared, self.progress.prepared)  # of a run that is repeated
+        self.probe()
         self.checkpoint()
 
     def validation_is_due(self) -> bool:

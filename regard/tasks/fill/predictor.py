@@ -142,7 +142,8 @@ class Filler(TextPredictor):
         self, texts: Sequence[str], pooling: Literal["cls", "mean"] | None = None, cancel: Cancel | None = None
     ) -> list[TextVector]:
         """`vectors`, each with its text."""
-        return [TextVector(*each) for each in zip(texts, self.vectors(texts, pooling, cancel), strict=True)]
+        found = self.vectors(texts, pooling) if cancel is None else self.vectors(texts, pooling, cancel)
+        return [TextVector(*each) for each in zip(texts, found, strict=True)]
 
     def read(self, text: str, second: str | None = None) -> Reading:
         """Read a text, with its gaps if it has any, as far as the model reads."""

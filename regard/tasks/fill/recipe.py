@@ -48,6 +48,8 @@ def prepare_fill(config: RunConfig, setup: Setup) -> PreparedRun:
     assert isinstance(config, FillConfig) and isinstance(config.model, BertConfig)
     train, valid, notes = load_texts(config.data, setup.data_root)
     config = setup.choose(config, **text_facts(train))
+    assert isinstance(config, FillConfig)
+    config = setup.choose_context(config, config.data.context)
     assert isinstance(config, FillConfig) and isinstance(config.model, BertConfig)
     if config.data.context > config.model.max_length:
         raise UsageError(

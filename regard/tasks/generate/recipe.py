@@ -47,6 +47,8 @@ def prepare_generate(config: RunConfig, setup: Setup) -> PreparedRun:
     train, valid, notes = load_texts(config.data, setup.data_root)
     config = setup.choose(config, **text_facts(train))
     assert isinstance(config, GenerateConfig)
+    config = setup.choose_context(config, config.data.context)
+    assert isinstance(config, GenerateConfig)
     setup.note(config)
     tokenizer = setup.tokenizer(config, train)
     parts = zip(STREAMS, (train, valid), strict=True)
