@@ -93,6 +93,7 @@ _TASKS = (
         predictor="regard.tasks.classify_pictures.predictor:PictureLabeller",
         subject="regard.tasks.classify_pictures.recipe:ClassifyPicturesSubject",
         rules=PICTURES,
+        sizes=SIZES["classify-pictures"],
         comparison="regard.tasks.comparison:PICTURES",
         try_it="regard classify -m {model} photo.jpg   or: regard look -m {model} photo.jpg",
         data="folder",

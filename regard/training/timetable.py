@@ -30,7 +30,7 @@ CLOCKED, COUNTED, IDLE = (
 )  # why it falls
 FIRST = 4  # updates after which the pace is known well enough to tell how long the warm-up may be
 WARMING = 0.1  # most of the updates that may be a warm-up
-LOOKS, COSTLY = 12, 12.0  # validations of a run; and the least time between two, as a multiple of what one takes
+LOOKS, COSTLY = 16, 12.0  # validations of a run; and the least time between two, as a multiple of what one takes
 REACTS = 0.03  # of the time: how far back the pace is measured
 AMISS = 0.03  # of the fall: an end that is farther off than this is corrected
 ENDING = 2.0  # seconds for what comes after the last validation: bundles, a drawing of the curves

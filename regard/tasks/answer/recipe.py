@@ -45,7 +45,7 @@ def prepare_answer(config: RunConfig, setup: Setup) -> PreparedRun:
     train, valid, picture_format, notes = load_questions(
         config.data, setup.data_root, counting(setup.emit, "reading pictures")
     )
-    config = setup.choose(config, examples=len(train.rows), length=picture_format.size)
+    config = setup.choose(config, examples=len(train.rows), size=picture_format.size)
     assert isinstance(config, AnswerConfig) and isinstance(config.model, AnswererConfig)
     setup.note(config)
     tokenizer = setup.tokenizer(config, train.questions)

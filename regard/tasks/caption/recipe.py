@@ -52,7 +52,8 @@ def prepare_caption(config: RunConfig, setup: Setup) -> PreparedRun:
     train, valid, picture_format, notes = load_captions(
         config.data, setup.data_root, counting(setup.emit, "reading pictures")
     )
-    config = setup.choose(config, examples=len(train.rows), length=picture_format.size)
+    words = {word for each in train.captions for text in each for word in text.lower().split()}
+    config = setup.choose(config, examples=len(train.rows), size=picture_format.size, words=len(words))
     assert isinstance(config, CaptionConfig)
     assert isinstance(config.model, Captioning)
     setup.note(config)

@@ -15,7 +15,7 @@ from regard.data.batch import (
 )
 from regard.data.pictures.batches import PictureBatches
 from regard.data.pictures.config import PictureFormat
-from regard.data.pictures.load import PicturePart, load_pictures
+from regard.data.pictures.load import LabelledPictures, PicturePart, load_pictures
 from regard.evaluate.classification import f1_error, score_labels, top_k_accuracy
 from regard.tasks.classify_pictures.config import ClassifyPicturesConfig
 from regard.tasks.config import RunConfig
@@ -38,22 +38,13 @@ def prepare_classify_pictures(config: RunConfig, setup: Setup) -> PreparedRun:
     """Read the pictures, build the model. Nothing is trained yet."""
     assert isinstance(config, ClassifyPicturesConfig)
     sets = load_pictures(config.data, setup.data_root, counting(setup.emit, "reading pictures"))
-    config = setup.choose(config, examples=len(sets.train.rows), labels=len(sets.names), length=sets.format.size)
-    assert isinstance(config, ClassifyPicturesConfig)
+    config = _chosen(config, setup, sets)
     setup.note(config)
     model = setup.build(config, labels=len(sets.names), pictures=sets.format)
     counts = np.bincount(sets.train.labels, minlength=len(sets.names)).tolist()
     model.class_weights = class_weights(config.train.class_weights, sets.names, counts)  # type: ignore[assignment]
     about = BundleConfig(task="classify-pictures", labels=sets.names, pictures=sets.format, model=config.model)
-    train = PictureBatches(
-        sets.train.store,
-        sets.train.labels,
-        sets.train.rows,
-        sets.format,
-        config.train.batch_pictures,
-        config.train.seed,
-        config.data.augment,
-    )
+    train = _batches(config, sets)
     data: Fingerprint = {
         "the training data": [sets.train.store.sha256, len(sets.train.rows)],
         "the labels": list(sets.names),
@@ -66,6 +57,25 @@ def prepare_classify_pictures(config: RunConfig, setup: Setup) -> PreparedRun:
     told = (*sets.notes, *uneven_notes(sets.names, counts, "pictures", config.train.class_weights))
     sizes = f"{len(sets.train.rows):,} training and {len(sets.valid.rows):,} validation pictures of {shape}"
     return PreparedRun(job, (*told, f"{sizes}, {len(sets.names)} labels"))
+
+
+def _chosen(config: ClassifyPicturesConfig, setup: Setup, sets: LabelledPictures) -> ClassifyPicturesConfig:
+    facts = {"labels": len(sets.names), "size": sets.format.size, "channels": sets.format.channels}
+    found = setup.choose(config, examples=len(sets.train.rows), **facts)
+
+    def make(candidate: RunConfig) -> tuple[nn.Module, PictureBatches]:
+        assert isinstance(candidate, ClassifyPicturesConfig)
+        return setup.build(candidate, labels=len(sets.names), pictures=sets.format), _batches(candidate, sets)
+
+    found = setup.choose_size(found, make)
+    assert isinstance(found, ClassifyPicturesConfig)
+    return found
+
+
+def _batches(config: ClassifyPicturesConfig, sets: LabelledPictures) -> PictureBatches:
+    part, train = sets.train, config.train
+    augment = config.data.augment
+    return PictureBatches(part.store, part.labels, part.rows, sets.format, train.batch_pictures, train.seed, augment)
 
 
 def validation(

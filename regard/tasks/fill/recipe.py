@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import pad
 
 from regard.bundle import Bundle, BundleConfig
@@ -57,12 +57,12 @@ def prepare_fill(config: RunConfig, setup: Setup) -> PreparedRun:
         )
     setup.note(config)
     tokenizer = setup.tokenizer(config, train, mask=True)
-    config = _sized(config, setup, tokenizer, train)
+    setup.emit(Working("encoding the texts"))
+    batches = _batches(config, tokenizer, train, config.train.seed)
+    config = _sized(config, setup, tokenizer, batches)
     setup.note(config)
     about = BundleConfig(task="fill", tokens=config.tokens, vocabulary=(tokenizer.size,), model=config.model)
     bundle = Bundle(about, setup.build(config, (tokenizer.size,)), TokenizerPair(tokenizer, tokenizer), {})
-    setup.emit(Working("encoding the texts"))
-    batches = _batches(config, tokenizer, train, config.train.seed)
     held = _batches(config, tokenizer, valid, seed=0)
     job = setup.job(
         config,
@@ -80,12 +80,8 @@ def prepare_fill(config: RunConfig, setup: Setup) -> PreparedRun:
     return PreparedRun(job, (*notes, counts))
 
 
-def _sized(config: FillConfig, setup: Setup, tokenizer: TextTokenizer, train: list[str]) -> FillConfig:
-    def make(candidate: RunConfig) -> tuple[nn.Module, MaskedBatches]:
-        assert isinstance(candidate, FillConfig)
-        return setup.build(candidate, (tokenizer.size,)), _batches(candidate, tokenizer, train, candidate.train.seed)
-
-    found = setup.choose_size(config, make)
+def _sized(config: FillConfig, setup: Setup, tokenizer: TextTokenizer, batches: MaskedBatches) -> FillConfig:
+    found = setup.choose_size(config, lambda candidate: (setup.build(candidate, (tokenizer.size,)), batches))
     assert isinstance(found, FillConfig)
     return found
 
