@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from regard.inspect.walk import walk
     from regard.models.attention import add_kernel
     from regard.models.table import add_kind
-    from regard.tasks import load, train
+    from regard.tasks import load, train, tune
     from regard.tasks.recipe import add_task
     from regard.tasks.task import Task
 
@@ -46,6 +46,7 @@ __all__ = [
     "load",
     "record",
     "train",
+    "tune",
     "walk",
 ]
 
@@ -57,6 +58,7 @@ _HOME = {
     "add_task": "regard.tasks.recipe",
     "load": "regard.tasks",
     "train": "regard.tasks",
+    "tune": "regard.tasks",
     "record": "regard.attention",
     "attend": "regard.attention",
     "faithfulness": "regard.inspect.faithfulness",

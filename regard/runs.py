@@ -81,7 +81,7 @@ def newest(task: str, root: Path = RUNS) -> Run | None:
 
 
 def bundle_folder(path: str | Path) -> Path:
-    """The bundle that a person means: a bundle's folder, or a run's folder (its best bundle)."""
+    """The bundle that a person means: a bundle's folder, or a run's (its best bundle), or a search's (of its best run)."""
     path = Path(path)
     if not path.exists():
         raise UsageError(
@@ -92,6 +92,8 @@ def bundle_folder(path: str | Path) -> Path:
     best = standing_folder(path / "best")
     if (best / "config.json").exists():
         return best
+    if (best / CONFIG).exists():
+        return bundle_folder(best)
     if (path / CONFIG).exists():
         raise RegardError(f"the run {path} has no bundle yet", Advice("go on with: ", _resume(path)))
     if not (path / "config.json").exists():

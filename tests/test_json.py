@@ -24,7 +24,7 @@ PAGE = (Path(regard.__file__).parent.parent / "docs" / "json.md").read_text(enco
 EXAMPLES: dict[str, Any] = {
     name: json.loads(text) for name, text in re.findall(r"```json ([a-z-]+)\n(.*?)```", PAGE, flags=re.DOTALL)
 }
-MAPPINGS = {"layers"}  # whose keys are names of the model's own parts
+MAPPINGS = {"layers", "settings", "metrics"}  # whose keys are names of a model's parts, of settings, of metrics
 
 
 def kind(value: Any, key: str = "") -> Any:
@@ -91,7 +91,14 @@ WORDS = {
 
 
 def test_the_page_has_an_example_for_each_verb() -> None:
-    assert EXAMPLES.keys() == {*WORDS, "error", "attention", "picture-attention", "piece"}
+    assert EXAMPLES.keys() == {
+        *WORDS,
+        "error",
+        "attention",
+        "picture-attention",
+        "piece",
+        "tune",
+    }  # of the last: test_tune.py
 
 
 @pytest.mark.parametrize("name", WORDS)

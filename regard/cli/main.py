@@ -38,6 +38,7 @@ GROUPS = {
         "demo": "demo:demo",
         "data": "data:data",
         "train": "train:train",
+        "tune": "tune:tune",
         "config": "config:config",
         "runs": "runs:runs",
     },

@@ -146,7 +146,7 @@ def train(
     else:
         if what is None:
             raise UsageError("name a task or a configuration: regard train translate --data pairs.tsv")
-        tables = _data(data, valid, languages) | (column_settings(task_named(what), **columns) if columns else {})
+        tables = data_tables(data, valid, languages) | (column_settings(task_named(what), **columns) if columns else {})
         over = given(preset=preset, train=given(**changes, seed=seed), data=tables, start=origin)
         over |= given(model=None if model is None else {"kind": model})
         config, data_root = run_config(what, over, settings, say), data_folder(what) or Path.cwd()
@@ -291,7 +291,7 @@ def _test_set(result: RunResult) -> str:
     return f"{name.removesuffix('/train')}/test" if built_in else TASKS[result.task].test
 
 
-def _data(data: list[str] | None, valid: list[str] | None, languages: str | None) -> dict[str, object]:
+def data_tables(data: list[str] | None, valid: list[str] | None, languages: str | None) -> dict[str, object]:
     codes = None if languages is None else [code.strip() for code in languages.split(",")]
     if codes is not None and (len(codes) != 2 or not all(codes)):
         raise UsageError(f"--languages {languages}: name two codes with a comma between them, as --languages en,de")

@@ -49,6 +49,26 @@ class LengthLine:
 
 
 @dataclass(frozen=True)
+class TrialPoint:
+    """A run of a search: which option of a setting it had, its score (NaN: it failed), its rung, whether it is the best."""
+
+    place: int
+    score: float
+    rung: int
+    best: bool = False
+
+
+@dataclass(frozen=True)
+class SettingPanel:
+    """One setting of a search: its options as they read, which of them the rules chose, and the runs."""
+
+    name: str
+    options: Sequence[str]
+    own: int
+    points: Sequence[TrialPoint]
+
+
+@dataclass(frozen=True)
 class Costs:
     """One kind of attention: seconds and bytes at each length, and the length from which on it beats exact attention."""
 

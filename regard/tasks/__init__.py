@@ -1,4 +1,4 @@
-"""Tasks: what a person wants done. `load` and `train` are the Python side of the command line."""
+"""Tasks: what a person wants done. `load`, `train` and `tune` are the Python side of the command line."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from regard.tasks.generate.predictor import Generator
     from regard.tasks.run import RunResult
     from regard.tasks.translate.predictor import Translator
+    from regard.tasks.tuned import TuneResult
     from regard.training.events import Event
     from regard.training.show import Show
 
@@ -106,15 +107,15 @@ def train(
         raise UsageError("budget says how long to train; leave out steps and max_time")
     table: Tables = {**data} if isinstance(data, Mapping) else {} if data is None else {"train": data}
     table |= {} if valid is None else {"valid": valid}
-    given = {part: list(table[part]) for part in FILES if part in table and is_examples(table[part])}
+    given = _examples(table)
+    _check_names(train, tables)
     over = _over(tables, preset, {"steps": steps, "max_time": max_time}, table)
     config, asked = run_config(what, over), asked_settings(what, over)
     span = time_of(asked, None if budget is None else _seconds(budget))
     examples = {part: rows_of(config.task, value) for part, value in given.items()}
     place, data_root = make_place(config.task, folder), data_folder(what)
     if examples:
-        names = {part: (keep(place, part, rows),) for part, rows in examples.items()}
-        config = config.model_copy(update={"data": config.data.model_copy(update=names)})
+        config = _with_examples(config, {part: keep(place, part, rows) for part, rows in examples.items()})
     show = show or (Show() if quiet else make_show())
     if span is not None and "train.schedule" in asked:
         config, span = _planned(config, span, data_root, place, device, show), None
@@ -122,9 +123,65 @@ def train(
     return begin_run(config, place, data_root=data_root, device=device, show=show, on_event=on_event, chooser=chooser)
 
 
+def tune(
+    what: str = "translate",
+    data: Data | None = None,
+    *,
+    valid: Data | None = None,
+    preset: str | None = None,
+    budget: str | float = "30m",
+    trials: int | None = None,
+    folder: str | Path | None = None,
+    resume: str | Path | None = None,
+    device: str = "cpu",
+    quiet: bool = False,
+    **tables: Any,
+) -> TuneResult:
+    """Search for good settings as the command line does: `regard.tune("classify", data="texts.tsv", budget="20m")`.
+
+    The learning rate, dropout and size are varied around what `regard.train` would choose, but for those that are given;
+    data and `tables` are as for `regard.train`. `result.best` is the best run, `regard.load(result)` its model. An interrupted
+    search gives what there is so far; `resume=FOLDER` goes on with it.
+    """
+    began = time.monotonic()
+    from regard.tasks import tuning
+    from regard.tasks.tuned import train_words
+    from regard.tasks.tuning_show import make_trial_show
+    from regard.training.show import Show
+
+    show = Show() if quiet else make_trial_show()
+    if resume is not None:
+        return tuning.go_on(Path(resume), device, show, asked_at=began)
+    table: Tables = {**data} if isinstance(data, Mapping) else {} if data is None else {"train": data}
+    table |= {} if valid is None else {"valid": valid}
+    given = _examples(table)
+    _check_names(tune, tables)
+    over = _over(tables, preset, {}, table)
+    config, asked = run_config(what, over), asked_settings(what, over)
+    examples = {part: rows_of(config.task, value) for part, value in given.items()}
+    place = tuning.make_place(folder)
+    if examples:
+        names = {part: keep(place, part, rows) for part, rows in examples.items()}
+        config, over["data"] = _with_examples(config, names), {**over["data"], **names}
+    count = tuning.DEFAULT_TRIALS if trials is None else trials
+    words, span = train_words(what, over), _seconds(budget)
+    request = tuning.Request(config, asked, words, data_folder(what), span, count, device)
+    return tuning.tune(request, place, show, asked_at=began)
+
+
+def _examples(table: Tables) -> Tables:
+    """The examples that were given in the place of files."""
+    return {part: list(table[part]) for part in FILES if part in table and is_examples(table[part])}
+
+
+def _with_examples(config: RunConfig, names: Mapping[str, str]) -> RunConfig:
+    """The configuration with the files in which its examples are kept."""
+    data = config.data.model_copy(update={part: (name,) for part, name in names.items()})
+    return config.model_copy(update={"data": data})
+
+
 def _over(tables: Tables, preset: str | None, bounds: Tables, data: Tables) -> Tables:
     """The arguments as tables of a configuration; examples under the name of the file that they will be."""
-    _check_names(tables)
     over: Tables = {**tables, **({} if preset is None else {"preset": preset})}
     if isinstance(over.get("model"), str):
         over["model"] = {"kind": over["model"]}
@@ -136,15 +193,17 @@ def _over(tables: Tables, preset: str | None, bounds: Tables, data: Tables) -> T
     return over
 
 
-def _check_names(tables: Mapping[str, object]) -> None:
-    """An argument that is neither one of `train` nor a table of a configuration."""
-    asked = [name for name in signature(train).parameters if name not in ("show", "tables")]
+def _check_names(function: Callable[..., object], tables: Mapping[str, object]) -> None:
+    """Refuse an argument that is neither one of the function nor a table of a configuration."""
+    asked = [name for name in signature(function).parameters if name not in ("show", "tables")]
     fields = (each for task in TASKS.values() for each in task.config.model_fields.items())
     known = {*asked, *(field.alias or name for name, field in fields)}
     for name in tables:
         if name not in known:
             meant = {"out": "folder", "output": "folder", "epochs": "steps"}.get(name)
-            raise UsageError(f"regard.train: no {name}", f"say {meant}" if meant else nearest(name, known))
+            raise UsageError(
+                f"regard.{function.__name__}: no {name}", f"say {meant}" if meant else nearest(name, known)
+            )
 
 
 def _names(part: str, data: object) -> object:
@@ -173,4 +232,4 @@ def _planned(config: RunConfig, span: float, data_root: Path | None, place: Path
         raise
 
 
-__all__ = ["RunConfig", "load", "run_config", "train"]
+__all__ = ["RunConfig", "load", "run_config", "train", "tune"]

@@ -1,4 +1,4 @@
-"""Several models in one figure: scores by source length, learning over time, loss beyond the length of training."""
+"""Several models in one figure: scores by length, learning over time, loss beyond the length of training, trials."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from regard.errors import RegardError
 from regard.files import write_bytes
-from regard.look.comparison import Bars, Column, Curve, LengthLine
+from regard.look.comparison import Bars, Column, Curve, LengthLine, SettingPanel
 from regard.look.figures.sheet import DPI, QUIET, TEXT, legend, render, shown_name, style, tidy
 
 SHORT = 2.0  # minutes; below, an axis counts seconds
@@ -174,3 +174,51 @@ def _double(axes: Axes, times: Sequence[float]) -> None:
     axes.xaxis.set_major_locator(FixedLocator(list(times)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}×")
+
+
+def draw_trials(panels: Sequence[SettingPanel], metric: str, rungs: Sequence[str]) -> Figure:
+    """The score of each run of a search against each setting: a colour for each rung, a ring around the best.
+
+    Failed runs are crosses on the lower edge. A dotted line stands where the rules had chosen.
+    """
+    if not panels:
+        raise RegardError("nothing to draw: the search varied no setting")
+    longest = [[max(map(len, label.split(", "))) for label in panel.options] for panel in panels]
+    widths = [max(2.2, 0.5 + sum(0.35 + 0.06 * length for length in lengths)) for lengths in longest]
+    figure = _figure(max(6.4, 0.8 + sum(widths)), 3.6)
+    row = figure.subplots(1, len(panels), squeeze=False, sharey=True, width_ratios=widths)[0]
+    for axes, panel in zip(row, panels, strict=True):
+        for rung, name in enumerate(rungs):
+            _draw_rung(axes, panel, rung, len(rungs), name)
+        axes.axvline(
+            panel.own, color=QUIET, linewidth=0.9, linestyle=(0, (1, 3)), zorder=1, label="as the rules choose"
+        )
+        tidy(axes)
+        axes.set_xticks(range(len(panel.options)), [label.replace(", ", "\n") for label in panel.options])
+        axes.set_xlim(-0.6, len(panel.options) - 0.4)
+        axes.set_xlabel(panel.name)
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=6))
+    row[0].set_ylabel(f"validation {metric}")
+    legend(figure, row[0])
+    return figure
+
+
+def _draw_rung(axes: Axes, panel: SettingPanel, rung: int, rungs: int, name: str) -> None:
+    """The runs of a rung; those with equal settings stand a little beside each other."""
+    look, points = style(rung), [point for point in panel.points if point.rung == rung]
+    shift, ended = _shift(rung, rungs), [point for point in points if np.isfinite(point.score)]
+    axes.plot(
+        [point.place + shift for point in ended], [point.score for point in ended], linestyle="", markersize=6,
+        markeredgecolor="white", markeredgewidth=0.6, label=shown_name(name), zorder=3, **look,
+    )  # fmt: skip
+    for point in points:
+        if not np.isfinite(point.score):
+            axes.plot(
+                point.place + shift, 0.02, marker="x", markersize=6, color=look["color"],
+                transform=axes.get_xaxis_transform(), linestyle="", clip_on=False,
+            )  # fmt: skip
+        elif point.best:
+            axes.plot(
+                point.place + shift, point.score, marker="o", markersize=11, markerfacecolor="none",
+                markeredgecolor=TEXT, markeredgewidth=1.2, linestyle="", zorder=4, label="best",
+            )  # fmt: skip
