@@ -163,7 +163,7 @@ def make_search(trials: int = 9, budget: float = 362.0) -> Search:
     space = dimensions(config, {}, frozenset())
     found = [Trial(place, settings) for place, settings in enumerate(draw(space, trials, 7))]
     plan = rungs(budget - ENDING, trials)
-    return Search(config.dump(), ["classify"], None, budget, 7, 0.5, space, plan, found)
+    return Search(config.dump(), ["classify"], None, budget, 7, 0.5, 0.1, space, plan, found)
 
 
 def quality(config: RunConfig) -> float:
@@ -363,7 +363,19 @@ def test_a_search_for_real(tmp_path: Path, capsys: pytest.CaptureFixture[str], m
 
 
 def test_in_python_from_examples(tmp_path: Path) -> None:
-    """A search of so short a time is refused, and leaves nothing behind."""
+    """Two trials, of whose time three passes over the data take little."""
+    folder = tmp_path / "search"
+    result = regard.tune(
+        "classify", ROWS, budget="3m", trials=2, folder=folder, quiet=True, train={"epochs": 3}, tokens={"kind": "word"}
+    )
+    assert result.finished and result.best is not None and result.best.folder == folder / "best"
+    assert [len(each.runs) for each in result.trials] == [2, 1]
+    assert result.best.outcome.metrics in [run.metrics for run in result.trials[0].runs]
+    assert regard.load(result).config.labels == ("no", "yes")
+    assert f"--data {folder / 'data.jsonl'}" in result.command() and "tokens.kind=word" in result.command()
+
+
+def test_a_search_that_cannot_begin_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(RegardError, match="3 s are too short"):
         regard.tune("classify", data=ROWS, budget=3, folder=tmp_path / "search", quiet=True)
     assert not (tmp_path / "search").exists()

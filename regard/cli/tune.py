@@ -137,7 +137,8 @@ def go_on(folder: Path, fixed: dict[str, object], device: str) -> TuneResult:
         names = ", ".join(name if name.isupper() else f"--{name}" for name in fixed)
         raise UsageError(f"a search goes on as it began: leave out {names}, or start a new one without --resume")
     if not (folder / "tune.json").exists():
-        raise UsageError(f"{folder} is not a search: it has no tune.json")
+        again = f"regard tune ... -o {folder}"
+        raise UsageError(f"{folder} is not a search; if it was stopped before its first trial, start it again: {again}")
     from regard.tasks import tuning
     from regard.tasks.tuning_show import make_trial_show
 
@@ -160,19 +161,19 @@ def print_trials(result: TuneResult) -> None:
     """A row for each trial: its settings, how far it came, its score there, and the time of all its runs."""
     search = result.search
     scores = list(dict.fromkeys((search.select, "loss")))
-    columns = ("rank", "trial", *(each.name for each in search.space), "rung", *scores, "seconds", "")
+    columns = ("rank", "trial", *(each.name for each in search.space), "rung", *scores, "steps", "seconds", "")
     rows = []
     for rank, trial in enumerate(result.trials, start=1):
         run = trial.last
         cells = [str(rank), str(trial.number), *(each.label(trial.settings) for each in search.space)]
         if run is None:
-            rows.append([*cells, "", *("" for _ in scores), "", ""])
+            rows.append([*cells, *("" for _ in (*scores, "rung", "steps", "seconds", "error"))])
             continue
         told = [number(name, run.metrics[name]) if name in run.metrics else "" for name in scores]
         seconds = f"{sum(each.seconds for each in trial.runs):.0f}"
         about = f"failed: {run.error}" if run.error else "as the rules choose" if trial.number == 0 else ""
-        rows.append([*cells, f"{run.rung + 1}", *told, seconds, about])
-    print_table(columns, rows, right=("rank", "trial", "rung", *scores, "seconds"), fold=("",), stack=True)
+        rows.append([*cells, f"{run.rung + 1}", *told, f"{run.steps:,}", seconds, about])
+    print_table(columns, rows, right=("rank", "trial", "rung", *scores, "steps", "seconds"), fold=("",), stack=True)
 
 
 def print_best(result: TuneResult) -> None:
@@ -186,7 +187,8 @@ def print_best(result: TuneResult) -> None:
         scores = (number(search.select, float(str(beside[name]))) for name in ("best", "rules"))
         span = duration(float(str(beside["budget"])))
         rows.append(("differs", differences(result)))
-        rows.append(("and so", "{} {} instead of {} after {} each".format(search.select, *scores, span)))
+        gain = "{} {} instead of {} after {} each".format(search.select, *scores, span)
+        rows.append(("and so", f"{gain} ({beside['best_steps']:,} and {beside['rules_steps']:,} steps)"))
     rows += [("again", result.command()), ("picture", str(result.picture))]
     rows.append(("try it", TASKS[search.task].first_try.format(model=best.folder)))
     rows.append(("took", f"{search.spent:,.0f} s of {search.budget:,.0f} s"))

@@ -34,6 +34,7 @@ class Search:
     budget: float
     seed: int
     preparing: float  # seconds in which the data was prepared
+    validating: float  # seconds of a validation
     space: list[Dimension]
     plan: list[Rung]
     trials: list[Trial]
@@ -67,7 +68,10 @@ class Search:
     def read(cls, folder: Path) -> Search:
         """The search in a folder."""
         if not (folder / STATE).exists():
-            raise UsageError(f"{folder} is not a search: it has no {STATE}", Advice("start one with ", Verb("tune")))
+            hint = Advice(
+                "if it was stopped before its first trial, start it again: ", Verb("tune", f"... -o {folder}")
+            )
+            raise UsageError(f"{folder} is not a search: it has no {STATE}", hint)
         values = read_json(folder / STATE)["search"]
         space = [Dimension(each["name"], tuple(each["options"]), each["own"]) for each in values["space"]]
         plan = [Rung(**each) for each in values["plan"]]
@@ -146,7 +150,8 @@ class TuneResult:
             if best and rules and best.metrics and rules.metrics:
                 select = self.search.select
                 scores = {"best": best.metrics[select], "rules": rules.metrics[select]}
-                return {"rung": rung, "budget": best.budget, "metric": select, **scores}
+                steps = {"best_steps": best.steps, "rules_steps": rules.steps}
+                return {"rung": rung, "budget": best.budget, "metric": select, **scores, **steps}
         return None
 
     def data(self) -> dict[str, object]:

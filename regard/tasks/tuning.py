@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import torch
+
 from regard.config import Tables, merge
 from regard.errors import Advice, Option, RegardError, UsageError, Verb
 from regard.files import alone_in, write_bytes
 from regard.runs import CONFIG, check_free, new_run, read_run
-from regard.tasks.choose import Chooser, with_values
+from regard.tasks.choose import Chooser, seconds_of_an_update, with_values
 from regard.tasks.config import RunConfig
 from regard.tasks.configure import check_run
 from regard.tasks.halving import (
@@ -38,7 +40,7 @@ from regard.tasks.table import TASKS
 from regard.tasks.tuned import BEST, STATE, Search, TuneResult, panels, rung_names
 from regard.tasks.tuning_show import TrialShow
 from regard.training.events import Event, Working
-from regard.training.loop import BEFORE_FALL, Outcome
+from regard.training.loop import BEFORE_FALL, Job, Outcome
 from regard.training.show import Show, number
 from regard.training.state import has_checkpoint, progress_in
 from regard.training.stopwatch import duration
@@ -46,7 +48,8 @@ from regard.training.stopwatch import duration
 CHOOSING = "choosing"  # folder in which the data is prepared once to let the rules choose
 DEFAULT_TRIALS, DEFAULT_TIME = 9, 30 * 60.0
 ENDING = 2.0  # seconds for what comes after the last run: the picture
-LEAST, PREPARING = 4.0, 0.5  # seconds that a trial must have to learn, and the most of it that may go into preparing
+LEAST, AROUND = 4.0, 0.5  # seconds that a trial must have for updates, and the most of it that may go into the rest
+WARMING = 5.0  # most seconds for updates before the first trial
 NOT_KEPT = (BEFORE_FALL, "last", "snapshots")  # of runs that are not of the last rung, to save room
 
 Clock = Callable[[], float]
@@ -78,9 +81,10 @@ class Request:
 def begin(request: Request, folder: Path, emit: Show, clock: Clock, asked_at: float) -> Search:
     """Let the rules choose for the last and longest run, then plan the trials around their choice."""
     data_root = find_data_root(request.config, request.data_root)
-    config, preparing = _by_rules(request, folder, data_root, emit, clock)
+    config, preparing, validating = _by_rules(request, folder, data_root, emit, clock)
     left = request.budget - (clock() - asked_at) - ENDING
-    least = max(preparing + LEAST, preparing / PREPARING)
+    around = preparing + validating
+    least = max(around + LEAST, around / AROUND)
     space = dimensions(config, TASKS[config.task].sizes, request.asked)
     settings = draw(space, request.trials, config.train.seed)
     trials = fitting_trials(left, len(settings), least)
@@ -99,6 +103,7 @@ def begin(request: Request, folder: Path, emit: Show, clock: Clock, asked_at: fl
         request.budget,
         config.train.seed,
         round(preparing, 3),
+        round(validating, 3),
         space,
         rungs(left, trials),
         [Trial(place, each) for place, each in enumerate(settings[:trials])],
@@ -107,8 +112,10 @@ def begin(request: Request, folder: Path, emit: Show, clock: Clock, asked_at: fl
     )
 
 
-def _by_rules(request: Request, folder: Path, data_root: Path, emit: Show, clock: Clock) -> tuple[RunConfig, float]:
-    """The configuration that the rules choose for a run of the last rung, and the seconds that preparing the data takes."""
+def _by_rules(
+    request: Request, folder: Path, data_root: Path, emit: Show, clock: Clock
+) -> tuple[RunConfig, float, float]:
+    """The configuration that the rules choose for a run of the last rung; the seconds that it takes to prepare and validate."""
     place, began = folder / CHOOSING, clock()
     ended: list[float] = []
 
@@ -121,7 +128,7 @@ def _by_rules(request: Request, folder: Path, data_root: Path, emit: Show, clock
     place.mkdir(parents=True)
     chooser = Chooser(request.asked, request.budget / 2, began, clock)
     try:
-        prepare(
+        prepared = prepare(
             request.config,
             place,
             data_root=data_root,
@@ -130,11 +137,31 @@ def _by_rules(request: Request, folder: Path, data_root: Path, emit: Show, clock
             emit=listen,
             chooser=chooser,
         )
+        ended.append(clock())
         values = read_run(place)["config"] if (place / CONFIG).exists() else request.config.dump()
+        validating = _warm_up(prepared.measured(), emit, clock)
     finally:
         shutil.rmtree(place, ignore_errors=True)
     timed = merge(values, {"train": {"schedule": "wsd", "budget": request.budget / 2}})
-    return check_run(timed, "the search"), [*ended, clock()][0] - began
+    return check_run(timed, "the search"), ended[0] - began, validating
+
+
+def _warm_up(job: Job, emit: Show, clock: Clock) -> float:
+    """Pay for what only the first run of a process pays: imports, first updates; the seconds that a validation takes."""
+    import regard.look.figures.curves  # noqa: F401
+
+    emit(Working("validating"))
+    began = clock()
+    with contextlib.suppress(RegardError, RuntimeError):  # such a model fails as a trial, and is told there
+        seconds_of_an_update(job.model, job.batches, job.config, WARMING)
+        if job.probe is not None:
+            job.model.eval()
+            job.probe(job.model, 0)
+        began = clock()
+        job.model.eval()
+        with torch.no_grad():
+            job.validate(job.model)
+    return clock() - began
 
 
 def _too_short(budget: float, spent: float, least: float) -> RegardError:
