@@ -140,6 +140,9 @@ def test_the_better_ones_go_on() -> None:
     assert [each.number for each in ranked(trials, "accuracy")] == [1, 2, 0, 3, 4]
     best = best_run(trials, "accuracy")
     assert best is not None and best[0].number == 1
+    trials[1].runs.append(TrialRun(1, "y", 30.0, 3.0, error="the loss is nan"))  # later on: what it had still counts
+    best = best_run(trials, "accuracy")
+    assert best is not None and best[1].rung == 0 and ranked(trials, "accuracy")[0].number == 1
 
 
 def test_a_bleu_that_is_chance_leaves_the_choice_to_the_loss() -> None:

@@ -164,15 +164,14 @@ def print_trials(result: TuneResult) -> None:
     columns = ("rank", "trial", *(each.name for each in search.space), "rung", *scores, "steps", "seconds", "")
     rows = []
     for rank, trial in enumerate(result.trials, start=1):
-        run = trial.last
+        run = trial.ended
         cells = [str(rank), str(trial.number), *(each.label(trial.settings) for each in search.space)]
-        if run is None:
-            rows.append([*cells, *("" for _ in (*scores, "rung", "steps", "seconds", "error"))])
-            continue
-        told = [number(name, run.metrics[name]) if name in run.metrics else "" for name in scores]
-        seconds = f"{sum(each.seconds for each in trial.runs):.0f}"
-        about = f"failed: {run.error}" if run.error else "as the rules choose" if trial.number == 0 else ""
-        rows.append([*cells, f"{run.rung + 1}", *told, f"{run.steps:,}", seconds, about])
+        metrics = {} if run is None else run.metrics
+        cells += ["" if run is None else str(run.rung + 1)]
+        cells += [number(name, metrics[name]) if name in metrics else "" for name in scores]
+        cells += ["" if run is None else f"{run.steps:,}", f"{sum(each.seconds for each in trial.runs):.0f}"]
+        about = ["as the rules choose"] if trial.number == 0 else []
+        rows.append([*cells, "; ".join([*about, *([f"failed: {trial.error}"] if trial.error else [])])])
     print_table(columns, rows, right=("rank", "trial", "rung", *scores, "steps", "seconds"), fold=("",), stack=True)
 
 

@@ -207,8 +207,14 @@ class Trial:
         return next((run for run in self.runs if run.rung == rung), None)
 
     @property
-    def last(self) -> TrialRun | None:
-        return self.runs[-1] if self.runs else None
+    def ended(self) -> TrialRun | None:
+        """Its last run that did not fail."""
+        return next((run for run in reversed(self.runs) if not run.error), None)
+
+    @property
+    def error(self) -> str:
+        """Why its last run failed; empty if it did not."""
+        return self.runs[-1].error if self.runs else ""
 
 
 def merit(metrics: Mapping[str, float], select: str) -> tuple[float, float]:
@@ -225,13 +231,11 @@ def better_first(trials: Sequence[Trial], rung: int, select: str) -> list[Trial]
 
 
 def ranked(trials: Sequence[Trial], select: str) -> list[Trial]:
-    """All trials, those that came further first, then by their score there; failed ones last in their rung."""
+    """All trials, those that came further first, then by their score there; those that only failed come last."""
 
     def key(trial: Trial) -> tuple[float, ...]:
-        run = trial.last
-        if run is None:
-            return (-1.0,)
-        return (run.rung, not run.error, *merit({} if run.error else run.metrics, select))
+        run = trial.ended
+        return (-1.0, len(trial.runs)) if run is None else (run.rung, *merit(run.metrics, select))
 
     return sorted(trials, key=key, reverse=True)
 
