@@ -36,9 +36,9 @@ from regard.tasks.halving import (
     rung_seconds,
     rungs,
 )
-from regard.tasks.table import TASKS
-from regard.tasks.tuned import STATE, Search, TuneResult, panels, train_words
-from regard.tasks.tuning import ENDING, Interrupted, Searcher, TrainTrial, end
+from regard.tasks.rules import Sizes
+from regard.tasks.tuned import STATE, Search, TuneResult, keep_best, panels, train_words
+from regard.tasks.tuning import ENDING, Interrupted, Searcher, TrainTrial
 from regard.training.loop import Outcome
 from regard.training.state import TrainingProgress
 
@@ -92,36 +92,44 @@ def test_equal_seeds_draw_equal_trials_and_none_twice() -> None:
     assert any(draw([LR, DROPOUT], 6, seed) != first for seed in range(6, 9))
 
 
-def space_of(what: str, over: Tables, assignments: list[str] | None = None) -> dict[str, Dimension]:
-    config, asked = run_config(what, over, assignments), asked_settings(what, over, assignments)
-    return {each.name: each for each in dimensions(config, TASKS[config.task].sizes, asked)}
-
-
 def values(dimension: Dimension) -> list[object]:
     return [next(iter(option.values())) for option in dimension.options]
 
 
 def test_the_space_lies_around_what_the_rules_choose() -> None:
-    found = space_of("classify", {"model": {"kind": "additive", "dropout": 0.3}, "train": {"lr": 0.006}})
-    assert found.keys() == {"size"}  # what is set stays
     config = run_config("classify", {"model": {"kind": "additive", "dropout": 0.2}, "train": {"lr": 0.006}})
     lr, dropout, size = dimensions(config, {}, frozenset())
     assert values(lr) == [0.002, 0.003, 0.006, 0.012, 0.018] and lr.own == 2
     assert values(dropout) == [0.0, 0.1, 0.2, 0.3, 0.5] and dropout.own == 2
     assert [option["model.width"] for option in size.options] == [64, 128] and size.own == 1
     assert size.label(size.options[0]) == "width 64, hidden 64"
+    fixed = dimensions(config, {}, frozenset({"train.lr", "model.dropout"}))
+    assert [each.name for each in fixed] == ["size"]  # what is set stays
 
 
 def test_a_preset_or_a_set_width_fixes_the_size() -> None:
-    assert "size" in space_of("translate", {}, None)
-    assert "size" not in space_of("translate", {"preset": "tiny"})
-    assert "size" not in space_of("translate", {}, ["model.width=128"])
+    own = run_config("translate", {}).dump()["model"]
+    rows = [{"width": own["width"] // 2}, {"width": own["width"]}, {"width": 2 * own["width"]}, {"width": 1000}]
+    sizes = {"transformer": Sizes(100, tuple(rows), "")}
+
+    def size_of(over: Tables, assignments: list[str]) -> Dimension | None:
+        config, asked = run_config("translate", over, assignments), asked_settings("translate", over, assignments)
+        return next((each for each in dimensions(config, sizes, asked) if each.name == "size"), None)
+
+    free = size_of({}, [])
+    assert free is not None and values(free) == [own["width"] // 2, own["width"], 2 * own["width"]] and free.own == 1
+    assert size_of({"preset": "tiny"}, []) is None
+    assert size_of({}, [f"model.width={own['width']}"]) is None
 
 
-def test_pictures_vary_how_far_they_are_moved() -> None:
-    found = space_of("classify", {"data": {"train": ["builtin/glyphs"]}}, ["data.augment.flip=true"])
-    assert found["data.augment.crop"].options[found["data.augment.crop"].own]["data.augment.crop"] in (0, 1, 2, 3)
-    assert {"train.lr", "size"} <= found.keys()
+def test_pictures_vary_how_far_they_are_moved_and_their_channels() -> None:
+    over: Tables = {"data": {"train": ["builtin/glyphs"]}, "model": {"kind": "convnet"}}
+    config = run_config("classify", over, ["data.augment.crop=3", "model.channels=[5, 7]"])
+    sizes = {"convnet": Sizes(100, ({"channels": (3, 5)}, {"channels": (5, 7)}), "")}  # configurations have lists
+    found = {each.name: each for each in dimensions(config, sizes, frozenset())}
+    assert values(found["data.augment.crop"]) == [0, 3, 6] and "train.lr" in found
+    assert [found["size"].label(option) for option in found["size"].options] == ["3-5", "5-7"]
+    assert found["size"].own == 1
 
 
 # --- Who goes on
@@ -250,7 +258,7 @@ def test_a_killed_search_ends_as_one_that_was_not(tmp_path: Path, stop: int, kin
         each.data() for t in whole.trials for each in t.runs
     ]
     assert len(ran) == 13 - (stop - 1)  # what had ended is not done again
-    end(tmp_path / "killed", found), end(tmp_path / "whole", whole)
+    keep_best(tmp_path / "killed", found), keep_best(tmp_path / "whole", whole)
     mine, theirs = (TuneResult(tmp_path, each).data() for each in (found, whole))
     assert mine == theirs
 
@@ -264,7 +272,7 @@ def test_a_trial_that_fails_is_a_row(tmp_path: Path) -> None:
             raise RegardError("the loss is nan", "lower train.lr") if count == 1 else RuntimeError("not enough\nmemory")
 
     search = searched(tmp_path, make_search(), clock, fake(clock, at=fail))
-    end(tmp_path, search)
+    keep_best(tmp_path, search)
     assert [search.trials[place].runs[0].error for place in (0, 1)] == [
         "the loss is nan; lower train.lr",
         "not enough memory",
@@ -293,7 +301,7 @@ def test_where_all_fail_the_first_reason_is_told(tmp_path: Path) -> None:
 
     search = searched(tmp_path, make_search(), clock, fake(clock, at=fail))
     with pytest.raises(RegardError, match="no trial came to its end: reason 1"):
-        end(tmp_path, search)
+        keep_best(tmp_path, search)
 
 
 def test_the_best_beside_the_rules(tmp_path: Path) -> None:

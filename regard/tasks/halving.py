@@ -117,7 +117,7 @@ def _dropouts(model: Tables) -> Dimension | None:
 def _sizes(config: RunConfig, sizes: Mapping[str, Sizes], asked: frozenset[str]) -> Dimension | None:
     """The size that the rules chose, one smaller and one larger; None where the person or a model to start from says it."""
     kind, model = config.model.kind, config.dump()["model"]
-    rows = list(sizes[kind].rows) if kind in sizes else preset_sizes(config.model)
+    rows = [_plain_row(row) for row in sizes[kind].rows] if kind in sizes else preset_sizes(config.model)
     place = next((at for at, row in enumerate(rows) if all(model.get(name) == row[name] for name in row)), None)
     fixed = (
         config.start is not None or "preset" in asked or any(f"model.{name}" in asked for row in rows for name in row)
@@ -134,12 +134,12 @@ def preset_sizes(model: ModelConfig) -> list[Tables]:
     known = [PRESETS[name][model.kind] for name in LADDER if model.kind in PRESETS[name]]
     names = dict.fromkeys(name for each in known for name in each if name != "dropout")
     usual = {name: type(model).model_fields[name].default for name in names}
-    rows = [{name: _plain(each.get(name, usual[name])) for name in names} for each in known]
-    return rows if names else []
+    return [_plain_row({name: each.get(name, usual[name]) for name in names}) for each in known] if names else []
 
 
-def _plain(value: object) -> object:
-    return list(value) if isinstance(value, tuple) else value  # as a dumped configuration has it
+def _plain_row(row: Tables) -> Tables:
+    """A size as a dumped configuration has it: with lists in the place of tuples."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in row.items()}
 
 
 def _crops(data: Tables) -> Dimension | None:

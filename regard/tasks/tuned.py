@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import shlex
@@ -11,8 +12,8 @@ from pathlib import Path
 
 from regard.brief import brief
 from regard.config import Tables
-from regard.errors import Advice, UsageError, Verb
-from regard.files import finite, read_json, write_json
+from regard.errors import Advice, RegardError, UsageError, Verb
+from regard.files import finite, read_json, write_bytes, write_json
 from regard.look.comparison import SettingPanel, TrialPoint
 from regard.tasks.halving import Dimension, Rung, Trial, TrialRun, best_run, better_first, ranked
 from regard.tasks.run import RunResult
@@ -131,6 +132,15 @@ class TuneResult:
     def picture(self) -> Path:
         return self.folder / PICTURE
 
+    def draw(self) -> None:
+        """Draw the scores against the settings, as tune.png."""
+        from regard.look.figures.comparison import draw_trials  # Matplotlib takes a second that the start does not have
+        from regard.look.figures.sheet import render
+
+        if self.search.space:
+            figure = draw_trials(panels(self.search), self.search.select, rung_names(self.search))
+            write_bytes(self.picture, render(figure, "png"))
+
     def command(self) -> str:
         """What to type to train the best again."""
         found = best_run(self.search.trials, self.search.select)
@@ -189,8 +199,22 @@ def assignment(name: str, value: object) -> str:
     return f"{name}={value if isinstance(value, str) else json.dumps(value)}"
 
 
+def keep_best(folder: Path, search: Search) -> None:
+    """Keep the best run as `best`."""
+    found = best_run(search.trials, search.select)
+    if found is None:
+        errors = [run.error for trial in search.trials for run in trial.runs if run.error]
+        raise RegardError(f"no trial came to its end: {errors[0] if errors else 'none was trained'}")
+    place = folder / BEST
+    if not place.exists():  # else it was killed behind this line
+        (folder / found[1].folder).rename(place)
+    with contextlib.suppress(OSError):
+        (folder / found[1].folder).parent.rmdir()  # if nothing else of the trial is left
+    search.best = found[1].folder
+
+
 def panels(search: Search) -> list[SettingPanel]:
-    """What each setting did, as data to draw: a point for each run."""
+    """The score of each run against each setting, as data to draw."""
     best = best_run(search.trials, search.select)
     found = []
     for dimension in search.space:

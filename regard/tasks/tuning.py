@@ -18,7 +18,7 @@ import torch
 
 from regard.config import Tables, merge
 from regard.errors import Advice, Option, RegardError, UsageError, Verb
-from regard.files import alone_in, write_bytes
+from regard.files import alone_in
 from regard.runs import CONFIG, check_free, new_run, read_run
 from regard.tasks.choose import Chooser, seconds_of_an_update, with_values
 from regard.tasks.config import RunConfig
@@ -37,7 +37,7 @@ from regard.tasks.halving import (
 from regard.tasks.recipe import prepare
 from regard.tasks.run import find_data_root, leave_nothing, resume_run, start_run
 from regard.tasks.table import TASKS
-from regard.tasks.tuned import BEST, STATE, Search, TuneResult, panels, rung_names
+from regard.tasks.tuned import STATE, Search, TuneResult, keep_best
 from regard.tasks.tuning_show import TrialShow
 from regard.training.events import Event, Working
 from regard.training.loop import BEFORE_FALL, Job, Outcome
@@ -307,20 +307,6 @@ def _result(rung: int, place: str, budget: float, seconds: float, outcome: Outco
     return TrialRun(rung, place, budget, round(seconds, 3), prepared, progress.step, dict(outcome.metrics))
 
 
-def end(folder: Path, search: Search) -> None:
-    """Keep the best run as `best`."""
-    found = best_run(search.trials, search.select)
-    if found is None:
-        errors = [run.error for trial in search.trials for run in trial.runs if run.error]
-        raise RegardError(f"no trial came to its end: {errors[0] if errors else 'none was trained'}")
-    place = folder / BEST
-    if not place.exists():  # else it was killed behind this line
-        (folder / found[1].folder).rename(place)
-    with contextlib.suppress(OSError):
-        (folder / found[1].folder).parent.rmdir()  # if nothing else of the trial is left
-    search.best = found[1].folder
-
-
 # --- The whole
 
 
@@ -384,9 +370,9 @@ def _go(
         searcher.run()
     except (Interrupted, KeyboardInterrupt):
         return TuneResult(folder, search)
-    end(folder, search)
+    keep_best(folder, search)
     searcher.write()
-    _draw(TuneResult(folder, search))
+    TuneResult(folder, search).draw()
     searcher.write()
     return TuneResult(folder, search)
 
@@ -415,12 +401,3 @@ def _names(values: Tables, before: str = "") -> Iterator[str]:
         yield before + name
         if isinstance(value, dict):
             yield from _names(value, f"{before}{name}.")
-
-
-def _draw(result: TuneResult) -> None:
-    from regard.look.figures.comparison import draw_trials  # Matplotlib takes a second that the start does not have
-    from regard.look.figures.sheet import render
-
-    search = result.search
-    if search.space:
-        write_bytes(result.picture, render(draw_trials(panels(search), search.select, rung_names(search)), "png"))
