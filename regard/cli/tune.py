@@ -180,19 +180,25 @@ def print_best(result: TuneResult) -> None:
     assert best is not None
     rows = [("best", f"{best.folder} ({search.select} {number(search.select, best.outcome.metrics[search.select])})")]
     beside = result.against_rules()
-    if beside is None:
-        rows.append(("differs", "the best is what the rules choose"))
-    else:
-        scores = (number(search.select, float(str(beside[name]))) for name in ("best", "rules"))
-        span = duration(float(str(beside["budget"])))
-        rows.append(("differs", differences(result)))
-        gain = "{} {} instead of {} after {} each".format(search.select, *scores, span)
-        rows.append(("and so", f"{gain} ({beside['best_steps']:,} and {beside['rules_steps']:,} steps)"))
+    rows.append(("differs", differences(result) or "the best is what the rules choose"))
+    if beside is not None:
+        rows.append(("and so", gain(beside)))
     rows += [("again", result.command()), ("picture", str(result.picture))]
     rows.append(("try it", TASKS[search.task].first_try.format(model=best.folder)))
     rows.append(("took", f"{search.spent:,.0f} s of {search.budget:,.0f} s"))
     console.print()
     print_table(("", " "), rows, fold=(" ",))
+
+
+def gain(beside: dict[str, object]) -> str:
+    """The score of the best trial beside that of the rules, and the loss, which decides where scores are alike."""
+    name, span = str(beside["metric"]), duration(float(str(beside["budget"])))
+    told = []
+    for which in ("best", "rules"):
+        score, loss = (float(str(beside[key])) for key in (which, f"{which}_loss"))
+        about = "" if name == "loss" else f"loss {number('loss', loss)}, "
+        told.append(f"{name} {number(name, score)} ({about}{beside[f'{which}_steps']:,} steps)")
+    return f"{' instead of '.join(told)} after {span} each"
 
 
 def differences(result: TuneResult) -> str:

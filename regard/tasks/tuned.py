@@ -160,8 +160,9 @@ class TuneResult:
             if best and rules and best.metrics and rules.metrics:
                 select = self.search.select
                 scores = {"best": best.metrics[select], "rules": rules.metrics[select]}
+                losses = {"best_loss": best.metrics["loss"], "rules_loss": rules.metrics["loss"]}
                 steps = {"best_steps": best.steps, "rules_steps": rules.steps}
-                return {"rung": rung, "budget": best.budget, "metric": select, **scores, **steps}
+                return {"rung": rung, "budget": best.budget, "metric": select, **scores, **losses, **steps}
         return None
 
     def data(self) -> dict[str, object]:
