@@ -10,7 +10,7 @@ from regard.check.labelled import check_labelled, check_plain
 from regard.check.pairs import check_pairs
 from regard.check.pictures import caption_rows, check_captions, check_pictures, pictures_of
 from regard.check.reading import Rows, builtin_rows, columns_of, labelled_rows, pair_rows, plain_rows
-from regard.check.report import Report
+from regard.check.report import CHECKED, Report
 from regard.check.scan import OnProgress
 from regard.config import find_file
 from regard.data.labelled_files import LABEL_NAMES, Keys
@@ -22,7 +22,6 @@ from regard.data.pictures.sets import CaptionSet, PictureSet, QuestionSet, read_
 from regard.data.rows import FORMATS, few_values, words_of
 from regard.errors import Advice, Option, UsageError, nearest
 
-TASKS = ("translate", "classify", "generate", "fill", "classify-pictures", "caption", "answer")
 BUILTIN = {
     "dates": "translate", "copy": "translate", "recall": "translate", "addition": "translate", "names": "classify",
     "listops": "classify", "python": "generate", "glyphs": "classify-pictures",
@@ -57,8 +56,8 @@ def check_data(
     asked = asked or Asked()
     if not files:
         raise UsageError("there is nothing to check", "name files, or built-in data such as builtin/dates")
-    if asked.task is not None and asked.task not in TASKS:
-        raise UsageError(f"no check for data to {asked.task}", nearest(asked.task, TASKS))
+    if asked.task is not None and asked.task not in CHECKED:
+        raise UsageError(f"no check for data to {asked.task}", nearest(asked.task, CHECKED))
     task, why = (asked.task, "") if asked.task else guess_task(files, asked, data_root)
     if task == "classify" and are_pictures([str(_place(name, data_root)) for name in files]):
         task = "classify-pictures"

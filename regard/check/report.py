@@ -14,6 +14,16 @@ Severity = Literal["error", "warning", "fine"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "fine")
 NO_ROWS = np.empty(0, dtype=np.int64)
 
+CHECKED = (
+    "translate",
+    "classify",
+    "generate",
+    "fill",
+    "classify-pictures",
+    "caption",
+    "answer",
+)  # tasks whose data is known
+
 
 @dataclass(frozen=True)
 class Example:

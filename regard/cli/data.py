@@ -10,8 +10,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from regard.check.data import TASKS, Asked, check_data
-from regard.check.report import Coverage, Example, Finding, PartSize, Report, SetSize, Severity
+from regard.check.report import CHECKED, Coverage, Example, Finding, PartSize, Report, SetSize, Severity
 from regard.cli.arguments import SeveralValues, as_typed
 from regard.cli.options import (
     AsJson,
@@ -54,7 +53,7 @@ def check(
     ],
     task: Annotated[
         str | None,
-        typer.Option(metavar="TASK", help=f"{', '.join(TASKS)}.", show_default="by the form and columns of the file"),
+        typer.Option(metavar="TASK", help=f"{', '.join(CHECKED)}.", show_default="by the form and columns of the file"),
     ] = None,
     valid: Annotated[list[str] | None, typer.Option(metavar="FILE...", help="Validation data, to find leaks.")] = None,
     test: Annotated[list[str] | None, typer.Option(metavar="FILE...", help="Test data, to find leaks.")] = None,
@@ -71,8 +70,10 @@ def check(
 
     Exits 0 if nothing is an error, 1 if something should be mended before training (as linters do), 2 on wrong use.
     """
-    if task in TASKS:
+    if task in CHECKED:
         column_settings(str(task), text=text, label=label, pair=pair, source=source, target=target)
+    from regard.check.data import Asked, check_data  # which brings all readers of data
+
     asked = Asked(
         task,
         text or "text",

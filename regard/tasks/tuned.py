@@ -142,7 +142,7 @@ class TuneResult:
             write_bytes(self.picture, render(figure, "png"))
 
     def command(self) -> str:
-        """What to type to train the best again."""
+        """The command that trains the best again."""
         found = best_run(self.search.trials, self.search.select)
         if found is None:
             return ""

@@ -39,7 +39,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Chosen:
-    """What the person left open, and what was chosen from the data, the machine and the time."""
+    """Settings that the person left open, chosen from the data, the machine and the time."""
 
     choices: tuple[Choice, ...]
 

@@ -38,7 +38,7 @@ ENDING = 2.0  # seconds for what comes after the last validation: bundles, a dra
 
 @dataclass(frozen=True)
 class Decision:
-    """What the clock decided after `step` updates."""
+    """A decision of the clock, made after `step` updates."""
 
     step: int
     what: Literal["warmup", "validate", "fall", "end"]
@@ -211,7 +211,7 @@ class Timetable:
         self.began, self._looked, self._checked = began, spent, spent
 
     def forget(self, step: int) -> None:
-        """What was decided after `step` does not hold any more: the run goes another way from there."""
+        """Drop what was decided after `step`: the run goes another way from there."""
         self.decisions, self.written = [each for each in self.decisions if each.step <= step], []
         self._write(self.decisions)
 

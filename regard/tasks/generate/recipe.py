@@ -91,7 +91,7 @@ def _sized(config: GenerateConfig, setup: Setup, tokenizer: TextTokenizer, strea
 
 
 def text_facts(texts: Sequence[str]) -> dict[str, float]:
-    """What a recipe is chosen by: how many documents and characters there are."""
+    """Count documents and characters, by which the rules choose."""
     return {"examples": len(texts), "characters": sum(map(len, texts))}
 
 
