@@ -23,7 +23,6 @@ from regard.cli.options import (
 )
 from regard.cli.output import print_json, printable, progress, results
 from regard.errors import UsageError, spelled
-from regard.look.labels import visible_title
 
 MARKS: dict[Severity, tuple[str, str]] = {"error": ("✗", "bold red"), "warning": ("!", "yellow"), "fine": ("·", "dim")}
 LABELS_SHOWN = 8  # of many labels
@@ -202,4 +201,6 @@ def _rooms(wanted: Sequence[int], width: int) -> list[int]:
 
 def _seen(text: str) -> str:
     """A text in one line, with characters that a terminal would obey made visible; not more than a screen of it."""
+    from regard.look.labels import visible_title  # which brings all that can be shown
+
     return visible_title(printable(text[:500])) if text.strip() else ""
