@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
@@ -145,6 +146,7 @@ class Setup:
             save=saver(self.folder, bundle, made_by(config, self.device)),
             fingerprint={**fingerprint, "the model": config.model},
             device=torch.device(self.device),
+            clock=time.monotonic if self.chooser is None else self.chooser.clock,
             asked=None if self.chooser is None else self.chooser.asked_at,
             probe=probe,
             unit=unit,
