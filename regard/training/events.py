@@ -103,6 +103,27 @@ class Validated:
 
 
 @dataclass(frozen=True)
+class Expected:
+    """A validation metric at the end of a run: an interval that holds in about 8 of 10 runs, and what more time would give."""
+
+    metric: str
+    now: float
+    low: float
+    high: float
+    gain: float  # that a longer run would have over the middle of the interval; positive is better
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What to expect of a run, after a validation: its metrics at the end, and in a run that is longer by `more`."""
+
+    step: int
+    share: float  # of its updates that are done
+    expected: tuple[Expected, ...]  # the metric that selects, then the loss
+    more: str  # as "20 min more", "twice the steps"
+
+
+@dataclass(frozen=True)
 class Checkpoint:
     """All that was learned so far is on disk."""
 
@@ -121,7 +142,7 @@ class End:
     metrics: Mapping[str, float]  # theirs
 
 
-Event = Note | Working | Chosen | Prepared | Forecast | Progress | Validated | Checkpoint | End
+Event = Note | Working | Chosen | Prepared | Forecast | Progress | Validated | Outlook | Checkpoint | End
 OnEvent = Callable[[Event], object]
 
 

@@ -24,6 +24,7 @@ from regard.training.events import Checkpoint, End, Note, OnEvent, Validated, Wo
 from regard.training.guard import ADVICE, check_update, locate, stop_requests
 from regard.training.history import CLOCK, RunLog
 from regard.training.optimiser import autocast, clip_gradient, learning_rate, make_optimiser, set_rate
+from regard.training.outlook import FALLING, look_ahead, outlook_row
 from regard.training.show import Show
 from regard.training.state import (
     Fingerprint,
@@ -173,6 +174,7 @@ class Trainer:
         """Validate, and keep all that was learned so far."""
         began = self.job.clock()
         self.validate()
+        self.look_ahead()
         idle = bool(self.config.patience) and self.progress.waited >= self.config.patience
         if self.timetable is not None and self.timetable.end is None:
             self.timetable.perhaps_idle(self.progress.step, self.spent_in_all(), idle)
@@ -330,8 +332,24 @@ class Trainer:
         else:
             progress.waited += 1
         progress.validated = progress.step
-        self.log.write({"kind": "valid", "step": progress.step, **found.metrics, **_choice_row(choice)})
+        self.log.write(
+            {"kind": "valid", "step": progress.step, **found.metrics, **_choice_row(choice), **_error_row(found)}
+        )
         self.emit_validation(f"step {progress.step}", found, choice)
+
+    def look_ahead(self) -> None:
+        """Tell what to expect of the end, if the schedule says when that is."""
+        step, config = self.progress.step, self.config
+        if self.timetable is not None:
+            end, rate = self.timetable.foresee_end(step, self.spent_in_all()), self.timetable.share(step)
+        elif config.schedule in FALLING and self.most_steps == config.steps:
+            end, rate = config.steps, learning_rate(step, config, self.job.width) / config.lr
+        else:
+            return
+        found = look_ahead(self.log.rows(), config, step / end, rate)
+        if found is not None:
+            self.log.write(outlook_row(found))
+            self.emit(found)
 
     def emit_validation(self, weights: str, found: Validation, choice: Selection) -> None:
         best, spent = (choice.better, choice.by, choice.why), self.spent()
@@ -463,6 +481,11 @@ def _means(interval: Mapping[str, float]) -> dict[str, float]:
 def _choice_row(choice: Selection) -> dict[str, object]:
     """A choice as columns of the log: whether these weights are the best so far, and by which metric."""
     return {"best": choice.better, "by": choice.by, **({"why": choice.why} if choice.why else {})}
+
+
+def _error_row(found: Validation) -> dict[str, object]:
+    """The standard errors of scores, where they have any, as a column of the log."""
+    return {"errors": found.errors} if found.errors else {}
 
 
 def train(job: Job, show: Show, resume: bool = False, longer: bool = False) -> Outcome:

@@ -42,7 +42,7 @@ class Decision:
 
     step: int
     what: Literal["warmup", "validate", "fall", "end"]
-    end: int = 0  # last update of the warm-up, or of the fall
+    end: int = 0  # last update of the warm-up, or of the fall; of the run, as a validation foresees it
     rate: float = 1.0  # share of the peak rate from which the rate falls
     seconds: float = 0.0  # that a validation took
     why: str = ""
@@ -63,6 +63,7 @@ class Timetable:
         self.began = 0.0  # when the first update began
         self.pace = Pace(REACTS * self.budget)
         self.looking = 0.0  # seconds that a validation takes
+        self._foreseen = 0  # last update of the run, as it was foreseen at the last validation
         self._looked = self._checked = 0.0  # when it last validated, and last compared its plan with the clock
 
     def start(self, spent: float) -> None:
@@ -136,7 +137,7 @@ class Timetable:
         """A validation is done, which took so many seconds with all that is saved."""
         self.looking = max(seconds, 0.7 * self.looking)
         self._looked = spent
-        self.decide(Decision(step, "validate", seconds=round(seconds, 3)))
+        self.decide(Decision(step, "validate", self._foreseen, seconds=round(seconds, 3)))
 
     def perhaps_idle(self, step: int, spent: float, idle: bool) -> None:
         """Where validations no longer get better the fall begins: as long, beside the updates before it, as ever."""
@@ -185,6 +186,13 @@ class Timetable:
         after_next = left - max(0.0, often - (spent - self._looked))
         validations = max(0, math.ceil(after_next / often - 0.5))
         return max(1, round((left - validations * self.looking) / self.pace.seconds))
+
+    def foresee_end(self, step: int, spent: float) -> int:
+        """The last update, as far as one can tell at a validation: as it was told before, if the run goes on from a stop."""
+        before = (each.end for each in self.written if each.step == step and each.what == "validate")
+        found = min(step + self.updates_left(spent), self.most_steps) if self.end is None else self.end
+        self._foreseen = max(step, next(before, 0) or found)
+        return self._foreseen
 
     def _often(self) -> float:
         """Seconds between two validations."""

@@ -19,6 +19,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 from regard.errors import RegardError
 from regard.files import write_bytes
 from regard.look.figures.sheet import DPI, TEXT, render, tidy
+from regard.training.outlook import half_way
 
 Row = Mapping[str, Any]
 
@@ -99,6 +100,7 @@ def _draw_loss(axes: Axes, log: Sequence[Row]) -> None:
     if len(steps):
         axes.plot(steps, losses, color=VALIDATION, linewidth=1.6, marker="o", markersize=3.5, label="validation")
         _mark(axes, marked(log, "loss", more_is_better=False), VALIDATION, digits=2)
+    _foretell(axes, log, "loss", VALIDATION)
     axes.set_ylabel("loss")
     axes.legend(frameon=False, fontsize=9, labelcolor=TEXT, loc="upper right")
 
@@ -110,6 +112,7 @@ def _draw_scores(axes: Axes, log: Sequence[Row]) -> None:
         name, more_is_better, color = SCORES[key]
         axes.plot(steps, values, color=color, linewidth=1.6, marker="o", markersize=3.5, label=name)
         _mark(axes, marked(log, key, more_is_better), color, digits=1, below=key != highest)
+        _foretell(axes, log, key, color)
     axes.margins(y=0.16)
     names = [SCORES[key][0] for key in present]
     axes.set_ylabel(names[0] if len(names) == 1 else "score")
@@ -124,6 +127,7 @@ def _draw_measure(axes: Axes, log: Sequence[Row], key: str) -> None:
     axes.plot(steps, values, color=OTHER, linewidth=1.6, marker="o", markersize=3.5)
     if more_is_better is not None:
         _mark(axes, marked(log, key, more_is_better), OTHER, digits=3)
+    _foretell(axes, log, key, OTHER)
     axes.margins(y=0.16)
     axes.set_ylabel(name)
 
@@ -175,6 +179,20 @@ def _mark(axes: Axes, point: tuple[float, float] | None, color: str, *, digits: 
     axes.annotate(
         number, point, xytext=place, textcoords="offset points", ha="center", va=side, fontsize=9, color=color
     )
+
+
+def _foretell(axes: Axes, log: Sequence[Row], key: str, color: str) -> None:
+    """A light wedge from the validation about half way to the interval that was foretold from there for the end."""
+    row = half_way(log)
+    if row is None or key not in row["expected"]:
+        return
+    steps, values = series(log, "valid", key)
+    start = values[steps == row["step"]]
+    if not len(start) or not np.isfinite(start[0]):
+        return
+    (low, high), end = row["expected"][key], row["step"] / row["share"]
+    axes.fill_between([row["step"], end], [start[0], low], [start[0], high], color=color, alpha=0.13, linewidth=0)
+    axes.plot([end, end], [low, high], color=color, alpha=0.45, linewidth=2.5, solid_capstyle="butt")
 
 
 @dataclass(frozen=True)
