@@ -28,6 +28,7 @@ from regard.training.loop import BEFORE_FALL, Outcome, train
 from regard.training.show import BothListeners, Show
 from regard.training.state import has_checkpoint, progress_in
 from regard.training.timetable import SCHEDULE
+from regard.training.verdict import Verdict, verdict_on
 
 DATA = ("train", "valid", "test")  # the keys of a data table that name files
 
@@ -54,6 +55,13 @@ class RunResult:
     @property
     def curves(self) -> Path:
         return self.folder / "curves.png"
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the model is of use, and what to do next, by the log of the run."""
+        config, outcome = check_run(read_run(self.folder)["config"], f"{self.folder}"), self.outcome
+        rows, fresh = RunLog(self.folder).rows(), config.start is None
+        return verdict_on(rows, config.train, outcome.metrics, outcome.progress.first_loss, fresh)
 
     def load(self, device: str = "cpu") -> Any:
         """The trained model, ready to use: a Translator, Generator, Filler or TextClassifier."""

@@ -1,0 +1,139 @@
+"""A verdict on a run that has ended: whether its model is of use, why it ended, and what to do next. No torch here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from regard.training.config import TrainConfig
+from regard.training.outlook import SCORES, gain_of_longer, half_way, longer_by, more_of, points_of
+from regard.training.show import number, range_of
+from regard.training.validation import FLOORS
+
+Row = Mapping[str, Any]
+State = Literal["not yet useful", "still learning fast", "overfitting", "good"]
+
+GUESSED = 0.75  # of the first loss: about what is left for whoever only knows how frequent each token is
+CHANCE = 0.95  # of the first loss of a classifier: about what is left for whoever answers by chance
+OVERFIT, AFTER = 1.02, 2  # times the lowest validation loss at the end, and fewest validations since that
+FAST = {"loss": 0.03, "score": 1.0}  # a gain by more time that is worth it: a share of the loss, points of a score
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a run."""
+
+    state: State
+    why: str
+    metric: str
+    value: float
+    gain: float  # of the metric, that `more` would give; positive is better
+    more: str  # as "20 min more"
+    learning: bool  # whether more time is the thing to give it
+    forecast: tuple[float, float] | None = None  # of the metric at the end, half way
+
+    def data(self) -> dict[str, Any]:
+        return {
+            "state": self.state,
+            "why": self.why,
+            "metric": self.metric,
+            "value": self.value,
+            "more": self.more,
+            "gain": self.gain,
+            "forecast": None if self.forecast is None else list(self.forecast),
+        }
+
+    def __str__(self) -> str:
+        return f"{self.state}: {self.why}"
+
+    @property
+    def came(self) -> str:
+        """The forecast beside what came: "21.0 to 24.0, came 22.8"; empty if there was none."""
+        if self.forecast is None:
+            return ""
+        return f"{self.metric} {range_of(self.metric, *self.forecast)}; came {number(self.metric, self.value)}"
+
+
+def verdict_on(
+    rows: Sequence[Row],
+    config: TrainConfig,
+    metrics: Mapping[str, float],
+    first_loss: float | None = None,
+    fresh: bool = True,
+) -> Verdict:
+    """The verdict on a run that ended with these metrics of its best weights, from its log.
+
+    `first_loss` is that of its first update; it tells something only of a model that began with `fresh` weights.
+    """
+    metric = config.select if config.select in (*SCORES, *FAST) else "loss"
+    value, points = metrics[metric], points_of(rows, metric)
+    gain = gain_of_longer(points, metric, value, longer_by(config)) if len(points) > 2 else 0.0
+    fast = gain >= (FAST["loss"] * value if metric == "loss" else FAST["score"])
+    since = overfitting_since(rows)
+    told = f"{metric} {number(metric, value)}"
+    ending = f"{more_of(config)} would give about {number(metric, gain)} {metric}"
+    useless = not_useful(metrics, _errors(rows), first_loss if fresh else None)
+    state: State
+    if useless:
+        state, why = "not yet useful", useless
+    elif since is not None:
+        lowest, last = min(value for _, value in points_of(rows, "loss")), points_of(rows, "loss")[-1][1]
+        state, why = "overfitting", f"since step {since:,} the validation loss rose, from {lowest:.3f} to {last:.3f}"
+    elif fast:
+        state, why = "still learning fast", f"{told}, and {ending} more"
+    else:
+        state, why = "good", f"{told}; {ending} more at most"
+    learning = (fast or bool(useless and gain > 0)) and since is None
+    return Verdict(state, why, metric, value, gain, more_of(config), learning, _forecast(rows, metric))
+
+
+def not_useful(metrics: Mapping[str, float], errors: Mapping[str, float], first_loss: float | None) -> str:
+    """Why a model with these validation metrics is of no use yet; empty if it is of use."""
+    for name, floor in FLOORS.items():
+        if metrics.get(name, floor) < floor:
+            return f"{name} {metrics[name]:.1f} is below {floor:g}, where matches are chance"
+    if metrics.get("exact") == 0:
+        return "not one answer is exact"
+    if "accuracy" in metrics:
+        return _by_chance(metrics, errors.get("accuracy", 0.0), first_loss)
+    if first_loss is not None and metrics["loss"] > GUESSED * first_loss and not FLOORS.keys() & metrics.keys():
+        return f"loss {metrics['loss']:.3f} is near that of guessing by how frequent tokens are ({first_loss:.3f} at first)"
+    return ""
+
+
+def _by_chance(metrics: Mapping[str, float], error: float, first_loss: float | None) -> str:
+    accuracy, majority = metrics["accuracy"], metrics.get("majority")
+    if majority is not None:
+        near = accuracy <= majority + 2 * error
+        return (
+            f"accuracy {accuracy:.1f} is that of always giving the most frequent label ({majority:.1f})" if near else ""
+        )
+    if first_loss is not None and metrics["loss"] > CHANCE * first_loss:
+        return f"accuracy {accuracy:.1f}, with a loss like that of guessing ({first_loss:.3f} at first)"
+    return ""
+
+
+def overfitting_since(rows: Sequence[Row]) -> int | None:
+    """The step of the lowest validation loss, if it has risen clearly since then."""
+    points = points_of(rows, "loss")
+    if len(points) <= AFTER:
+        return None
+    lowest = min(range(len(points)), key=lambda index: points[index][1])
+    later = [value for _, value in points[lowest + 1 :]]
+    rose = len(later) >= AFTER and later[-1] > OVERFIT * points[lowest][1]
+    return int(points[lowest][0]) if rose else None
+
+
+def _errors(rows: Sequence[Row]) -> Mapping[str, float]:
+    """The standard errors of the last validation that has some."""
+    return next((row["errors"] for row in reversed(rows) if row.get("kind") == "valid" and "errors" in row), {})
+
+
+def _forecast(rows: Sequence[Row], metric: str) -> tuple[float, float] | None:
+    """The interval that was foretold for the end about half way."""
+    row = half_way(rows)
+    if row is None or metric not in row["expected"]:
+        return None
+    low, high = row["expected"][metric]
+    return float(low), float(high)
