@@ -30,15 +30,18 @@ from regard.errors import RegardError, UsageError
 from regard.files import is_bare, is_taken
 from regard.runs import check_free, new_run, read_run
 from regard.tasks.config import RunConfig
-from regard.tasks.configure import asked_settings, data_folder, run_config, task_named, time_of
+from regard.tasks.configure import asked_settings, check_run, data_folder, run_config, task_named, time_of
 from regard.tasks.table import TASKS
 from regard.training.config import seconds
 from regard.training.history import read_progress
-from regard.training.show import metrics_line
-from regard.training.stopwatch import duration
+from regard.training.outlook import more_seconds
+from regard.training.show import metrics_line, number
+from regard.training.stopwatch import duration, roughly
 
 if TYPE_CHECKING:
+    from regard.tasks.rehearse import Rehearsal
     from regard.tasks.run import RunResult
+    from regard.training.verdict import Verdict
 
 REASONS = {
     "steps": "all steps done",
@@ -127,6 +130,9 @@ def train(
     repeat: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Train again as this run did, to the same end.")
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be chosen, and what to expect; leaves nothing.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a model from your own data.
@@ -137,6 +143,8 @@ def train(
     columns = given(text=text, label=label, pair=pair, source=source, target=target)
     fixed = given(WHAT=what, data=data, valid=valid, languages=languages, model=model, preset=preset)
     fixed |= given(**{"from": origin}, seed=seed) | columns
+    if dry_run and (repeat or resume) is not None:
+        raise UsageError("a run that goes on or is repeated is chosen already: leave out --dry-run")
     if repeat is not None:
         result = do_again(repeat, fixed | given(**changes, budget=budget, set=settings, resume=resume), out, device)
     elif resume is not None:
@@ -153,6 +161,9 @@ def train(
         asked = asked_settings(what, over, settings)
         span = time_of(asked, _budget(budget, steps, max_time))
         check_start(config, data_root, out, device)
+        if dry_run:
+            print_rehearsal(rehearse(config, data_root, device, span, asked), as_json)
+            return
         result = start(config, data_root, out, device, span, asked)
     if as_json:
         print_json(summary(result))
@@ -193,6 +204,33 @@ def start(
         return run.start_run(planned, data_root=data_root, folder=folder, device=on, show=show_run(), chooser=chooser)
 
     return watch(work, folder)
+
+
+def rehearse(config: RunConfig, data_root: Path, device: str, span: float | None, asked: frozenset[str]) -> Rehearsal:
+    """Do all that comes before the first update of a run, and measure how fast it would learn."""
+    from regard.tasks import rehearse as rehearsal
+
+    return rehearsal.rehearse(config, data_root, choose_device(device), span, asked, show_run(), BEGAN)
+
+
+def print_rehearsal(found: Rehearsal, as_json: bool) -> None:
+    if as_json:
+        print_json(found.data())
+        return
+    speed = f"{found.update:.2g} s an update, {found.validation:.2g} s a validation"
+    passes = f"{found.passes:,.0f}" if found.passes >= 10 else f"{found.passes:.2g}"
+    rows = [
+        *(("data", note) for note in found.notes),
+        *((each.setting, f"{each.value}" + (f" ({each.why})" if each.why else "")) for each in found.choices),
+        ("parameters", f"{found.parameters:,}"),
+        ("speed", speed),
+        ("updates", f"about {found.steps:,} in {roughly(found.seconds)}: {passes} passes over the data"),
+        (
+            "to expect",
+            str(found.expectation or "nothing like it was measured; a run says it from a quarter of its time on"),
+        ),
+    ]
+    print_table(("", " "), rows, fold=(" ",))
 
 
 def go_on(folder: Path, fixed: dict[str, object], changes: Tables, device: str) -> RunResult:
@@ -262,25 +300,50 @@ def summary(result: RunResult) -> dict[str, object]:
         "tokens": outcome.progress.tokens,
         "weights": outcome.chosen,
         "metrics": outcome.metrics,
+        "verdict": result.verdict.data(),
         "bundle": str(result.best),
         "curves": str(result.curves),
     }
 
 
 def print_summary(result: RunResult) -> None:
-    outcome = result.outcome
+    outcome, verdict = result.outcome, result.verdict
     took = f"{outcome.progress.step:,} steps in {duration(outcome.progress.seconds)}"
     rows = [
         ("run", str(result.folder)),
         ("ended", f"{REASONS.get(outcome.reason, outcome.reason)} ({took})"),
         ("weights", outcome.chosen),
         ("metrics", f"{metrics_line(outcome.metrics)} (validation)"),
+        ("verdict", str(verdict)),
+        *([("forecast", f"{verdict.came} (half way)")] if verdict.came else []),
+        ("next", next_step(verdict, result)),
         ("bundle", str(result.best)),
         ("curves", str(result.curves)),
         ("try it", TASKS[result.task].first_try.format(model=result.folder)),
         ("score it", f"regard eval {result.folder} --on {_test_set(result)}"),
     ]
     print_table(("", " "), rows, fold=(" ",))
+
+
+def next_step(verdict: Verdict, result: RunResult) -> str:
+    """The thing to do after such a verdict."""
+    if verdict.learning:
+        train = check_run(read_run(result.folder)["config"], str(result.folder)).train
+        more = f"--steps {2 * train.steps}" if train.budget is None else f"--budget {typed(more_seconds(train.budget))}"
+        gain = f" (about {number(verdict.metric, verdict.gain)} {verdict.metric} better)"
+        return f"regard train --resume {result.folder} {more}{gain}"
+    if verdict.state == "overfitting":
+        return "more data, or more dropout: --set model.dropout=0.3"
+    if verdict.state == "not yet useful":
+        return "more data, or other settings: regard tune"
+    return "nothing; other settings might give a little more: regard tune"
+
+
+def typed(seconds: float) -> str:
+    """A time as a person types it: 45s, 20m, 2h."""
+    if seconds < 120:
+        return f"{seconds:.0f}s"
+    return f"{seconds / 60:g}m" if seconds < 7200 else f"{seconds / 3600:g}h"
 
 
 def _test_set(result: RunResult) -> str:
