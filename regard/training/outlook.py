@@ -4,12 +4,12 @@ While the learning rate stays at its peak, a validation metric gets better about
 the rate falls it gets better once more, by what the noise of large steps had cost (Hägele et al. 2024, section 3). So after a
 share p of the updates, with the rate at a share r of its peak and the slope s = -dz / d log t of the last validations,
 
-    z_end = z_now - m · s · log(1 / p) - d · r
+    z_end = z_now - (m + n · r) · s · log(1 / p) - d · r
 
-where z is the logarithm of a loss, or minus the logit of a score. m, d and the width of the interval are not guessed: they are
-those that held in recorded runs of several tasks (`benchmarks/forecasts.py`, rows in `docs/results/forecasts.json`), the width
-by quantiles of what was left over in units of what was foretold (split conformal prediction, Lei et al. 2018). A metric that no
-longer gets better has no slope, and keeps its best value, that of the weights which are kept.
+where z is the logarithm of a loss, or minus the logit of a score. m, n, d and the width of the interval are not guessed: they
+are those that held in recorded runs of several tasks (`benchmarks/forecasts.py`, rows in `docs/results/forecasts.json`), the
+width by quantiles of what was left over in units of what was foretold (split conformal prediction, Lei et al. 2018). A metric
+that no longer gets better has no slope, and keeps its best value, that of the weights which are kept.
 """
 
 from __future__ import annotations
@@ -43,15 +43,16 @@ class Calibration:
     """The constants of one kind of metric; the interval reaches from `low` to `high`, in units of the change foretold."""
 
     slope: float  # m
+    falling: float  # n
     fall: float  # d
-    noise: float  # how many times the scatter of the validations about their line counts into a unit
     low: float
     high: float
     longer: float  # the gain of a longer run, as a share of what the slope says
 
 
-LOSS = Calibration(slope=0.6, fall=0.05, noise=1.0, low=-0.5, high=0.5, longer=0.6)
-SCORE = Calibration(slope=0.5, fall=0.2, noise=1.0, low=-0.8, high=0.8, longer=0.5)
+LOSS = Calibration(slope=0.3, falling=0.6, fall=0.02, low=-0.71, high=0.43, longer=0.6)
+SCORE = Calibration(slope=0.1, falling=0.4, fall=0.3, low=-2.02, high=0.57, longer=0.5)
+LEAST_UNIT = 0.003  # beside the change and the scatter of the validations about their line
 
 
 @dataclass(frozen=True)
@@ -111,8 +112,8 @@ def interval_at_end(points: Points, metric: str, share: float, rate: float) -> I
     now, best = float(values[-1]), float(values.min())
     if slope <= 0:  # it does not get better any more: the best weights so far are kept
         return _interval(metric, best - 2 * scatter * (1 - share), best, best)
-    change = known.slope * slope * math.log(1 / share) + known.fall * rate
-    unit = change + known.noise * scatter
+    change = (known.slope + known.falling * rate) * slope * math.log(1 / share) + known.fall * rate
+    unit = change + scatter + LEAST_UNIT
     low, middle, high = (min(best, now - change + width * unit) for width in (known.low, 0.0, known.high))
     return _interval(metric, low, middle, high)
 
