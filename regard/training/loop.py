@@ -24,7 +24,7 @@ from regard.training.events import Checkpoint, End, Note, OnEvent, Validated, Wo
 from regard.training.guard import ADVICE, check_update, locate, stop_requests
 from regard.training.history import CLOCK, RunLog
 from regard.training.optimiser import autocast, clip_gradient, learning_rate, make_optimiser, set_rate
-from regard.training.outlook import FALLING, look_ahead, outlook_row
+from regard.training.outlook import SCHEDULES, look_ahead, outlook_row
 from regard.training.show import Show
 from regard.training.state import (
     Fingerprint,
@@ -342,7 +342,7 @@ class Trainer:
         step, config = self.progress.step, self.config
         if self.timetable is not None:
             end, rate = self.timetable.foresee_end(step, self.spent_in_all()), self.timetable.share(step)
-        elif config.schedule in FALLING and self.most_steps == config.steps:
+        elif config.schedule in SCHEDULES and self.most_steps == config.steps:
             end, rate = config.steps, learning_rate(step, config, self.job.width) / config.lr
         else:
             return

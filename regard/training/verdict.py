@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from regard.training.config import TrainConfig
-from regard.training.outlook import SCORES, gain_of_longer, half_way, longer_by, more_of, points_of
+from regard.training.outlook import SCORES, curve_of, gain_of_longer, half_way, longer_by, more_of
 from regard.training.show import number, range_of
 from regard.training.validation import FLOORS
 
@@ -67,8 +68,8 @@ def verdict_on(
     `first_loss` is that of its first update; it tells something only of a model that began with `fresh` weights.
     """
     metric = config.select if config.select in (*SCORES, *FAST) else "loss"
-    value, points = metrics[metric], points_of(rows, metric)
-    gain = gain_of_longer(points, metric, value, longer_by(config)) if len(points) > 2 else 0.0
+    value, curve = metrics[metric], curve_of(rows, metric)
+    gain = 0.0 if curve is None else gain_of_longer(curve, value, longer_by(config))
     fast = gain >= (FAST["loss"] * value if metric == "loss" else FAST["score"])
     since = overfitting_since(rows)
     told = f"{metric} {number(metric, value)}"
@@ -78,8 +79,9 @@ def verdict_on(
     if useless:
         state, why = "not yet useful", useless
     elif since is not None:
-        lowest, last = min(value for _, value in points_of(rows, "loss")), points_of(rows, "loss")[-1][1]
-        state, why = "overfitting", f"since step {since:,} the validation loss rose, from {lowest:.3f} to {last:.3f}"
+        losses = [loss for _, loss in _losses(rows)]
+        rose = f"from {min(losses):.3f} to {losses[-1]:.3f}"
+        state, why = "overfitting", f"since step {since:,} the validation loss rose, {rose}"
     elif fast:
         state, why = "still learning fast", f"{told}, and {ending} more"
     else:
@@ -116,13 +118,19 @@ def _by_chance(metrics: Mapping[str, float], error: float, first_loss: float | N
 
 def overfitting_since(rows: Sequence[Row]) -> int | None:
     """The step of the lowest validation loss, if it has risen clearly since then."""
-    points = points_of(rows, "loss")
+    points = _losses(rows)
     if len(points) <= AFTER:
         return None
     lowest = min(range(len(points)), key=lambda index: points[index][1])
     later = [value for _, value in points[lowest + 1 :]]
     rose = len(later) >= AFTER and later[-1] > OVERFIT * points[lowest][1]
     return int(points[lowest][0]) if rose else None
+
+
+def _losses(rows: Sequence[Row]) -> list[tuple[int, float]]:
+    """Step and loss of each validation whose loss is a number."""
+    found = [(row["step"], row["loss"]) for row in rows if row.get("kind") == "valid"]
+    return [(step, loss) for step, loss in found if loss is not None and math.isfinite(loss)]
 
 
 def _errors(rows: Sequence[Row]) -> Mapping[str, float]:
