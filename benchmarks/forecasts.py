@@ -153,10 +153,11 @@ def check(row: Row, metric: str) -> Checked | None:
 def report(rows: Sequence[Row]) -> dict[str, Any]:
     """Print, and return, how many forecasts held and how wide they were, of each task and in all."""
     found: dict[str, Any] = {}
+    print(f"{len(rows)} runs")
     for kind in ("loss", "score"):
         checked = [check(row, "loss" if kind == "loss" else row["select"]) for row in rows]
         whole = [each for each in checked if each is not None and (kind == "loss" or each.metric in SCORES)]
-        for task in (*dict.fromkeys(each.row["task"] for each in whole), "all"):
+        for task in (*dict.fromkeys(each.row["task"] for each in whole), *(["all"] if whole else [])):
             some = [each for each in whole if task in (each.row["task"], "all")]
             wide = [each.interval.high - each.interval.low for each in some]
             if kind == "loss":

@@ -32,6 +32,12 @@ def test_verdicts_on_losses() -> None:
     assert risen.why == "since step 300 the validation loss rose, from 2.400 to 3.000"
 
 
+def test_of_one_validation_nothing_can_be_told_but_that_it_learns() -> None:
+    found = verdict_on(log_of([3.0]), timed(), {"loss": 3.0}, 8.0)
+    assert (found.state, found.learning, found.gain) == ("still learning fast", True, 0.0)
+    assert "only validation" in found.why
+
+
 def test_an_overfitting_loss_has_risen_clearly_and_for_a_while() -> None:
     assert overfitting_since(log_of([3.0, 2.5, 2.6])) is None
     assert overfitting_since(log_of([3.0, 2.5, 2.51, 2.52])) is None

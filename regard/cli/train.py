@@ -330,8 +330,8 @@ def next_step(verdict: Verdict, result: RunResult) -> str:
     if verdict.learning:
         train = check_run(read_run(result.folder)["config"], str(result.folder)).train
         more = f"--steps {2 * train.steps}" if train.budget is None else f"--budget {typed(more_seconds(train.budget))}"
-        gain = f" (about {number(verdict.metric, verdict.gain)} {verdict.metric} better)"
-        return f"regard train --resume {result.folder} {more}{gain}"
+        better = f" (about {number(verdict.metric, verdict.gain)} {verdict.metric} better)" if verdict.gain else ""
+        return f"regard train --resume {result.folder} {more}{better}"
     if verdict.state == "overfitting":
         return "more data, or more dropout: --set model.dropout=0.3"
     if verdict.state == "not yet useful":

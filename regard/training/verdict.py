@@ -10,7 +10,7 @@ from typing import Any, Literal
 from regard.training.config import TrainConfig
 from regard.training.outlook import SCORES, curve_of, gain_of_longer, half_way, longer_by, more_of
 from regard.training.show import number, range_of
-from regard.training.validation import FLOORS
+from regard.training.validation import FLOORS, LOWER_IS_BETTER
 
 Row = Mapping[str, Any]
 State = Literal["not yet useful", "still learning fast", "overfitting", "good"]
@@ -70,10 +70,11 @@ def verdict_on(
     metric = config.select if config.select in (*SCORES, *FAST) else "loss"
     value, curve = metrics[metric], curve_of(rows, metric)
     gain = 0.0 if curve is None else gain_of_longer(curve, value, longer_by(config))
-    fast = gain >= (FAST["loss"] * value if metric == "loss" else FAST["score"])
+    fast = curve is None or gain >= (FAST["loss"] * value if metric == "loss" else FAST["score"])
     since = overfitting_since(rows)
     told = f"{metric} {number(metric, value)}"
-    ending = f"{more_of(config)} would give about {number(metric, gain)} {metric}"
+    less = f"{metric} less" if metric in LOWER_IS_BETTER else f"{metric} more"
+    more = f"{more_of(config)} would give about {number(metric, gain)} {less}"
     useless = not_useful(metrics, _errors(rows), first_loss if fresh else None)
     state: State
     if useless:
@@ -83,9 +84,10 @@ def verdict_on(
         rose = f"from {min(losses):.3f} to {losses[-1]:.3f}"
         state, why = "overfitting", f"since step {since:,} the validation loss rose, {rose}"
     elif fast:
-        state, why = "still learning fast", f"{told}, and {ending} more"
+        state = "still learning fast"
+        why = f"{told} at its only validation" if curve is None else f"{told}, and {more}"
     else:
-        state, why = "good", f"{told}; {ending} more at most"
+        state, why = "good", f"{told}, and {more}"
     learning = (fast or bool(useless and gain > 0)) and since is None
     return Verdict(state, why, metric, value, gain, more_of(config), learning, _forecast(rows, metric))
 

@@ -192,7 +192,7 @@ def _foretell(axes: Axes, log: Sequence[Row], key: str, color: str) -> None:
         return
     (low, high), end = row["expected"][key], row["step"] / row["share"]
     axes.fill_between([row["step"], end], [start[0], low], [start[0], high], color=color, alpha=0.13, linewidth=0)
-    axes.plot([end, end], [low, high], color=color, alpha=0.45, linewidth=2.5, solid_capstyle="butt")
+    axes.plot([end, end], [low, high], color=color, alpha=0.35, linewidth=2.5, solid_capstyle="butt", zorder=1)
 
 
 @dataclass(frozen=True)
