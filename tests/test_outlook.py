@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.console import Console
+from test_benchmarks import ROOT, loaded
 from test_timetable import killed_at, run, slow_job, timed
 
 from regard.look.figures.curves import draw
@@ -64,6 +66,14 @@ def test_intervals_hold_for_about_8_of_10_made_runs(share: float) -> None:
         widths.append((found.high - found.low) / end)
     assert 130 <= held <= 190
     assert np.median(widths) < 0.25  # one that says something
+
+
+def test_intervals_hold_for_about_8_of_10_recorded_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = json.loads((ROOT / "docs" / "results" / "forecasts.json").read_text(encoding="utf-8"))
+    found = loaded(ROOT / "benchmarks" / "forecasts.py", monkeypatch).report(kept["runs"])
+    assert found == kept["report"]
+    for kind in ("loss all", "score all"):
+        assert 13 / 20 <= found[kind]["held"] / found[kind]["runs"] <= 19 / 20 and found[kind]["runs"] >= 40
 
 
 def test_a_loss_that_rises_is_not_foretold_to_fall() -> None:

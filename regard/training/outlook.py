@@ -171,11 +171,9 @@ def gain_of_longer(curve: Curve, end: float, times: float) -> float:
     The slope of the loss is that of all validations but early ones, unless it has become flatter in the last half of them.
     """
     losses = curve.values if curve.metric in LOSSES else curve.losses
-    counts = [int(np.sum(curve.steps >= since * curve.steps[-1])) for since in LATE]
-    slopes = [slope_of(curve.steps, losses, count)[0] for count in counts if count > 1]
-    if not slopes:
-        return 0.0
-    change = LONGER * max(0.0, min(slopes)) * math.log(times)
+    counts = [max(2, int(np.sum(curve.steps >= since * curve.steps[-1]))) for since in LATE]
+    slope = min(slope_of(curve.steps, losses, count)[0] for count in counts)
+    change = LONGER * max(0.0, slope) * math.log(times)
     if curve.metric in SCORES:
         change *= FOLLOWS * follows_loss(curve)[0]
     return abs(_outer(curve.metric, _inner(curve.metric, end) - change) - end)
