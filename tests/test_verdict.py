@@ -37,7 +37,7 @@ def test_of_one_validation_nothing_can_be_told_but_that_it_learns() -> None:
     assert (found.state, found.learning, found.gain) == ("still learning fast", True, 0.0)
     assert "only validation" in found.why
     far = [{"kind": "valid", "step": 24, "loss": 2.1}, {"kind": "valid", "step": 405, "loss": 0.3}]
-    assert verdict_on(far, timed(), {"loss": 0.3}, 3.0).state == "still learning fast"  # it was called good, by no slope
+    assert verdict_on(far, timed(), {"loss": 0.3}, 3.0).state == "still learning fast"  # not good
 
 
 def test_an_overfitting_loss_has_risen_clearly_and_for_a_while() -> None:

@@ -48,7 +48,7 @@ class Expectation:
 
 
 def expected(task: str, examples: float, minutes: float, table: tuple[Measured, ...] = EXPECTED) -> Expectation | None:
-    """What so many examples of a task gave in so many minutes; None where nothing like it was measured."""
+    """The value to expect of so many examples of a task in so many minutes; None where nothing like it was measured."""
     rows = [(distance(each, examples, minutes), each) for each in table if each.task == task]
     rows.sort(key=lambda row: row[0])
     if not rows or rows[0][0] > FAR:

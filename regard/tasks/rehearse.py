@@ -38,7 +38,7 @@ class AttentiveChooser(Chooser):
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What a run would be like."""
+    """A run as it would be."""
 
     task: str
     choices: tuple[Choice, ...]

@@ -115,7 +115,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Outlook:
-    """What to expect of a run, after a validation: its metrics at the end, and in a run that is longer by `more`."""
+    """The metrics to expect of a run at its end, after a validation, and the gain of one that is longer by `more`."""
 
     step: int
     share: float  # of its updates that are done

@@ -75,7 +75,7 @@ class Interval:
 
 
 def look_ahead(rows: Sequence[Row], config: TrainConfig, share: float, rate: float) -> Outlook | None:
-    """What to expect of a run that has done a `share` of its updates, from its log; `rate` is a share of the peak rate.
+    """Foretell the end of a run that has done a `share` of its updates, from its log; `rate` is a share of the peak rate.
 
     None while there is too little to tell by.
     """
@@ -166,7 +166,7 @@ def follows_loss(curve: Curve) -> tuple[float, float]:
 
 
 def gain_of_longer(curve: Curve, end: float, times: float) -> float:
-    """What a run that is so many `times` as long would gain over `end`; positive is better.
+    """The gain over `end` of a run that is so many `times` as long; positive is better.
 
     The slope of the loss is that of all validations but early ones, unless it has become flatter in the last half of them.
     """

@@ -23,7 +23,7 @@ FAST = {"loss": 0.03, "score": 1.0}  # a gain by more time that is worth it: a s
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a run."""
+    """The state of a run that has ended, and why it is said to be in it."""
 
     state: State
     why: str
