@@ -37,7 +37,7 @@ STEPS = 1200
 def made_curve(draw: np.random.Generator, falls: float = 0.5) -> list[tuple[float, float]]:
     """Validations of a made run: a power of the time, what large steps cost until the rate has fallen, and some noise."""
     floor, height, power = draw.uniform(0.3, 3.0), draw.uniform(2.0, 8.0), draw.uniform(0.25, 0.6)
-    cost, noise = draw.uniform(0.0, 0.09), draw.uniform(0.001, 0.01)  # as of recorded runs
+    cost, noise = draw.uniform(0.0, 0.09), draw.uniform(0.001, 0.01)  # chosen so that about 8 of 10 hold half way
     found = []
     for step in range(100, STEPS + 1, 100):
         rate = min(1.0, (1 - step / STEPS) / falls)
