@@ -57,7 +57,7 @@ class Widths:
 
 
 # m, n, d by the first 36 recorded runs, the widths by 55 (246 validations), 44 of them with a score: Multi30k, SST-2, TREC,
-# Shakespeare and built-in data, 12 to 320 seconds of a core each, with a rate that falls all the time or in the last half of it.
+# Shakespeare and built-in data, 12 to 320 seconds of a core each, the rate falling all the time or in the last half of it.
 SLOPE, FALLING, FALL = 0.5, 0.2, 0.03  # m, n, d
 FOLLOWS, MOST = 0.5, 6.0  # how far a score follows the loss, as a share of how it did so far; and the most of that
 LONGER = (
