@@ -43,7 +43,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("learning_rate", "learningrate", "base_lr", "max_lr", "peak_lr", "eta"), ("train.lr",)),
     **dict.fromkeys(("batch_size", "batchsize", "bs", "max_tokens"), ("train.batch_tokens", "train.batch_pictures")),
     **dict.fromkeys(("per_device_train_batch_size", "train_batch_size"), ("train.batch_tokens", "train.batch_pictures")),
-    **dict.fromkeys(("epochs", "num_epochs", "num_train_epochs", "max_epochs", "n_epochs"), ("train.steps",)),
+    **dict.fromkeys(("epochs", "num_epochs", "num_train_epochs", "max_epochs", "n_epochs"), ("train.epochs",)),
     **dict.fromkeys(("max_steps", "num_steps", "max_iters", "iterations", "train_steps", "updates"), ("train.steps",)),
     **dict.fromkeys(("warmup_steps", "warmup_iters", "num_warmup_steps", "warmup_updates"), ("train.warmup",)),
     **dict.fromkeys(("lr_scheduler", "lr_scheduler_type", "scheduler", "lr_schedule"), ("train.schedule",)),

@@ -279,7 +279,7 @@ def complaint(over: dict[str, Any] | None = None, assignments: list[str] | None 
         ({"train": {"warmupp": 3}}, "translate: no key train.warmupp; did you mean warmup?"),
         ({"train": {"learning_rate": 3}}, "translate: no key train.learning_rate; here it is train.lr"),
         ({"train": {"batch_size": 3}}, "train.batch_size; here it is train.batch_tokens or train.batch_pictures"),
-        ({"train": {"epochs": 3}}, "no key train.epochs; here it is train.steps"),
+        ({"train": {"num_epochs": 3}}, "no key train.num_epochs; here it is train.epochs"),
         ({"learning_rate": 3}, "translate: no key learning_rate; here it is train.lr"),
         ({"model": {"d_model": 3}}, "translate: no key model.d_model; here it is model.width"),
         ({"model": {"n_layers": 3}}, "model.n_layers; here it is model.encoder_layers or model.decoder_layers"),

@@ -50,7 +50,7 @@ def _flat(values: Tables, before: str = "") -> Iterator[str]:
 
 def time_of(asked: frozenset[str], budget: float | None) -> float | None:
     """Seconds that a run has by the clock: those asked for, or the usual ones unless something else says how long it is."""
-    bounded = asked & {"train.steps", "train.max_time", "train.epochs", "train.schedule"}
+    bounded = asked & {"train.steps", "train.max_time", "train.schedule"}
     return DEFAULT_TIME if budget is None and not bounded else budget
 
 
