@@ -36,7 +36,7 @@ from regard.tasks.halving import (
     rung_seconds,
     rungs,
 )
-from regard.tasks.rules import Sizes
+from regard.tasks.rules import Size, Sizes
 from regard.tasks.tuned import STATE, Search, TuneResult, keep_best, panels, train_words
 from regard.tasks.tuning import ENDING, Interrupted, Searcher, TrainTrial
 from regard.training.loop import Outcome
@@ -110,7 +110,7 @@ def test_the_space_lies_around_what_the_rules_choose() -> None:
 def test_a_preset_or_a_set_width_fixes_the_size() -> None:
     own = run_config("translate", {}).dump()["model"]
     rows = [{"width": own["width"] // 2}, {"width": own["width"]}, {"width": 2 * own["width"]}, {"width": 1000}]
-    sizes = {"transformer": Sizes(100, tuple(rows), "")}
+    sizes = {"transformer": Sizes(tuple(Size(100, row) for row in rows), "")}
 
     def size_of(over: Tables, assignments: list[str]) -> Dimension | None:
         config, asked = run_config("translate", over, assignments), asked_settings("translate", over, assignments)
@@ -125,7 +125,8 @@ def test_a_preset_or_a_set_width_fixes_the_size() -> None:
 def test_pictures_vary_how_far_they_are_moved_and_their_channels() -> None:
     over: Tables = {"data": {"train": ["builtin/glyphs"]}, "model": {"kind": "convnet"}}
     config = run_config("classify", over, ["data.augment.crop=3", "model.channels=[5, 7]"])
-    sizes = {"convnet": Sizes(100, ({"channels": (3, 5)}, {"channels": (5, 7)}), "")}  # configurations have lists
+    several = tuple(Size(100, {"channels": channels}) for channels in ((3, 5), (5, 7)))  # configurations have lists
+    sizes = {"convnet": Sizes(several, "")}
     found = {each.name: each for each in dimensions(config, sizes, frozenset())}
     assert values(found["data.augment.crop"]) == [0, 3, 6] and "train.lr" in found
     assert [found["size"].label(option) for option in found["size"].options] == ["3-5", "5-7"]

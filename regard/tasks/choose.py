@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from regard.config import Tables, check, merge
+from regard.errors import UsageError
 from regard.models.presets import preset
 from regard.tasks.config import RunConfig
-from regard.tasks.rules import Rule, Sizes, Value, chosen
+from regard.tasks.rules import TIMED, Rule, Sizes, Value, chosen
 from regard.training.config import TrainConfig
 from regard.training.events import Choice
 from regard.training.loop import Source
@@ -34,17 +35,35 @@ class Chooser:
     def seconds_left(self) -> float:
         return max(1.0, self.budget - (self.clock() - self.asked_at))
 
+    def timed(self, config: RunConfig) -> RunConfig:
+        """The configuration of a run of any task that goes by the clock."""
+        found = chosen(TIMED, {}, config.model.kind, self.asked)
+        self.choices += found
+        chose = {"budget": self.budget} | {each.setting.removeprefix("train."): each.value for each in found}
+        return with_values(config, {"train": chose})
+
     def by_rules(self, config: RunConfig, rules: Sequence[Rule], facts: Mapping[str, float]) -> RunConfig:
         """The configuration with the settings that the rules give for these facts; the kind of model first."""
         facts = {**facts, "seconds": self.seconds_left()}
-        kind = chosen([rule for rule in rules if rule.setting == KIND], facts, config.model.kind, self.asked)
-        if kind and "preset" not in self.asked:
-            config = self._of_kind(config, str(kind[0].value))
+        config = self._kind(config, chosen(rules, facts, config.model.kind, self.asked))
         rest = [rule for rule in rules if rule.setting != KIND]
-        found = [*kind, *chosen(rest, facts, config.model.kind, self.asked)]
+        found = chosen(rest, facts, config.model.kind, self.asked)
         self.choices += found
-        chose = with_choices(config, [choice for choice in found if choice.setting != KIND])
-        return with_values(chose, {"train": {"budget": self.budget}})
+        return with_choices(config, found)
+
+    def _kind(self, config: RunConfig, choices: Sequence[Choice]) -> RunConfig:
+        """The configuration with the kind of model that is chosen, if that has all that the person asked of the model."""
+        choice = next((each for each in choices if each.setting == KIND), None)
+        if choice is None or "preset" in self.asked:
+            return config
+        given = {name: value for name, value in config.model.model_dump().items() if f"model.{name}" in self.asked}
+        values = {**config.dump(), "model": {**preset("tiny", str(choice.value)), **given}}
+        try:
+            found = check(type(config), values, "the recipe")
+        except UsageError:
+            return config
+        self.choices.append(choice)
+        return found
 
     def at_most(self, config: RunConfig, setting: str, value: int, most: int | None, why: str) -> RunConfig:
         """The configuration with a setting lowered to what the model allows, unless the person asked for it."""
@@ -54,32 +73,28 @@ class Chooser:
         self.choices.append(Choice(setting, most, why))
         return with_choices(config, self.choices[-1:])
 
-    def _of_kind(self, config: RunConfig, kind: str) -> RunConfig:
-        """The configuration with another kind of model, which keeps what the person asked for."""
-        given = {name: value for name, value in config.model.model_dump().items() if f"model.{name}" in self.asked}
-        values = {**config.dump(), "model": {**preset("tiny", kind), **given}}
-        return check(type(config), values, "the recipe")
-
     def size(self, config: RunConfig, sizes: Sizes, make: Callable[[RunConfig], tuple[nn.Module, Source]]) -> RunConfig:
         """The largest of the sizes, smallest first, of which enough updates fit into the time; or the smallest.
 
         One that by its number of weights would be far too slow is not measured.
         """
-        if "preset" in self.asked or any(f"model.{name}" in self.asked for size in sizes.rows for name in size):
+        if "preset" in self.asked or any(
+            f"model.{name}" in self.asked for size in sizes.rows for name in size.settings
+        ):
             return config
         best, told, why, each = config, "", "", 0.0  # seconds for a weight
         for size in sizes.rows:
-            candidate = with_values(config, {"model": size})
+            candidate = with_values(config, {"model": size.settings})
             model, batches = make(candidate)
             weights = sum(parameter.numel() for parameter in model.parameters())
-            if each and self.seconds_left() / (each * weights) < 0.8 * sizes.least_updates:
+            if each and self.seconds_left() / (each * weights) < 0.8 * size.least_updates:
                 break
             pace = seconds_of_an_update(model, batches, candidate.train, MEASURING * self.budget)
             updates, each = int(self.seconds_left() / pace), pace / weights
-            if told and updates < sizes.least_updates:
+            if updates < size.least_updates:
                 break
-            best, told = candidate, ", ".join(f"{name} {value}" for name, value in size.items())
-            why = f"{pace:.2g} s an update here, of which about {updates:,} fit; {sizes.why}"
+            best, told = candidate, ", ".join(f"{name} {value}" for name, value in size.settings.items())
+            why = f"{pace:.2g} s an update here, of which about {updates:,} fit: {sizes.why}"
         self.choices.append(Choice("model", told, why))
         return best
 

@@ -117,7 +117,7 @@ def _dropouts(model: Tables) -> Dimension | None:
 def _sizes(config: RunConfig, sizes: Mapping[str, Sizes], asked: frozenset[str]) -> Dimension | None:
     """The size that the rules chose, one smaller and one larger; None where the person or a model to start from says it."""
     kind, model = config.model.kind, config.dump()["model"]
-    rows = [_plain_row(row) for row in sizes[kind].rows] if kind in sizes else preset_sizes(config.model)
+    rows = [_plain_row(size.settings) for size in sizes[kind].rows] if kind in sizes else preset_sizes(config.model)
     place = next((at for at, row in enumerate(rows) if all(model.get(name) == row[name] for name in row)), None)
     fixed = (
         config.start is not None or "preset" in asked or any(f"model.{name}" in asked for row in rows for name in row)

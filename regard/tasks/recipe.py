@@ -183,6 +183,8 @@ def prepare(
 ) -> PreparedRun:
     """Read the data, make or reload the tokenizer, build the model, as the task's recipe says. Nothing is trained yet."""
     emit(Working("reading the data"))
+    if chooser is not None:
+        config = chooser.timed(config)
     return TASKS[config.task].prepare(config, Setup(folder, data_root, resume, device, emit, chooser))
 
 

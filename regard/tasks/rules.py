@@ -58,11 +58,18 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """Sizes of a kind of model, smallest first, and how many updates one must have to be worth its cost."""
+class Size:
+    """One size of a kind of model, and how many updates it must have to be worth its cost."""
 
     least_updates: int
-    rows: tuple[Tables, ...]
+    settings: Tables
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of a kind of model, smallest first, and where the numbers of updates come from."""
+
+    rows: tuple[Size, ...]
     why: str
 
 
@@ -81,7 +88,6 @@ TIMED = (
 )
 
 TRANSLATE = (
-    *TIMED,
     Rule("tokens.size", by("examples", (2_000, 2_000), (15_000, 4_000), (MORE, 8_000)), "few pairs teach few pieces"),
     Rule("model.norm", "pre", "learns from the first update on, at any rate", ("transformer",)),
     Rule("model.dropout", by("examples", (15_000, 0.3), (MORE, 0.1)), "few pairs are soon learned by heart"),
@@ -89,11 +95,12 @@ TRANSLATE = (
     Rule("train.lr", 1e-2, "of 0.005, 0.01 and 0.02"),
     Rule("train.warmup", 50, "Muon needs no longer one"),
     Rule("train.batch_tokens", by("examples", (15_000, 1_536), (MORE, 2_048)), "Muon costs as much for a smaller one"),
+    Rule("decode.length_penalty", "power", "half a BLEU more than gnmt, whose translations are 12% too short"),
+    Rule("decode.alpha", 1.0, "of 0.6, 1.0 and 1.2"),
     Rule("validate.sentences", by("seconds", (200, 150), (900, 300), (MORE, 500)), "time is better spent learning"),
 )
 
 GENERATE = (
-    *TIMED,
     Rule(
         "tokens.size",
         by("characters", (200_000, 512), (4_000_000, 1_024), (MORE, 4_096)),
@@ -107,7 +114,6 @@ GENERATE = (
 )
 
 FILL = (
-    *TIMED,
     Rule("tokens.size", by("characters", (1_000_000, 1_024), (MORE, 4_096)), "fewer tokens, seen more often"),
     Rule("model.norm", "pre", "learns from the first update on, at any rate"),
     Rule("data.context", 64, "gaps are filled from the words around them"),
@@ -119,7 +125,6 @@ FILL = (
 )
 
 CLASSIFY = (
-    *TIMED,
     Rule("model.kind", "additive", "the best rung of the ladder on SST-2, TREC and IMDb", ("self-attention",)),
     Rule(
         "tokens.kind", by("length", (30, "character"), (MORE, "word")), "of names the letters tell, of texts the words"
@@ -133,7 +138,6 @@ CLASSIFY = (
 )
 
 PICTURES = (
-    *TIMED,
     Rule(
         "data.augment.crop", by("size", (16, 1), (24, 2), (48, 3), (96, 8), (MORE, 16)), "each pass sees other windows"
     ),
@@ -149,7 +153,6 @@ PICTURES = (
 )
 
 CAPTION = (
-    *TIMED,
     Rule("model.width", by("words", (500, 64), (MORE, 256)), "as many words as must be told apart"),
     Rule("model.hidden", by("words", (500, 128), (MORE, 384)), "likewise", ("show-attend-tell", "show-and-tell")),
     Rule("model.dropout", by("words", (500, 0.0), (MORE, 0.4)), "captions of photographs are soon learned by heart"),
@@ -159,7 +162,6 @@ CAPTION = (
 )
 
 ANSWER = (
-    *TIMED,
     Rule("model.width", 64, "few words and answers"),
     Rule("model.feed_forward", 128, "likewise"),
     Rule("train.optimiser", "muon", "100% of easy-VQA where AdamW has 93.6%"),
@@ -170,48 +172,44 @@ ANSWER = (
 SIZES: dict[str, dict[str, Sizes]] = {  # task -> kind -> sizes
     "translate": {
         "transformer": Sizes(
-            1_500,
             (
-                {"encoder_layers": 3, "decoder_layers": 3, "width": 128, "heads": 4, "feed_forward": 256},
-                {"encoder_layers": 4, "decoder_layers": 4, "width": 128, "heads": 4, "feed_forward": 256},
-                {"encoder_layers": 4, "decoder_layers": 4, "width": 192, "heads": 6, "feed_forward": 512},
-                {"encoder_layers": 4, "decoder_layers": 4, "width": 256, "heads": 8, "feed_forward": 1024},
+                Size(0, {"encoder_layers": 3, "decoder_layers": 3, "width": 128, "heads": 4, "feed_forward": 256}),
+                Size(800, {"encoder_layers": 4, "decoder_layers": 4, "width": 128, "heads": 4, "feed_forward": 256}),
+                Size(3_500, {"encoder_layers": 4, "decoder_layers": 4, "width": 192, "heads": 6, "feed_forward": 512}),
+                Size(6_000, {"encoder_layers": 4, "decoder_layers": 4, "width": 256, "heads": 8, "feed_forward": 1024}),
             ),
-            "a larger one needs 1,500 or more",
+            "in ten minutes of a core on Multi30k 855 updates of width 128 gave BLEU 33.5, 440 of width 192 28.2",
         ),
     },
     "generate": {
         "llama": Sizes(
-            800,
             (
-                {"layers": 3, "width": 96, "heads": 3, "feed_forward": 256},
-                {"layers": 4, "width": 128, "heads": 4, "feed_forward": 344},
-                {"layers": 6, "width": 192, "heads": 6, "feed_forward": 512},
-                {"layers": 6, "width": 256, "heads": 8, "feed_forward": 688},
+                Size(0, {"layers": 3, "width": 96, "heads": 3, "feed_forward": 256}),
+                Size(800, {"layers": 4, "width": 128, "heads": 4, "feed_forward": 344}),
+                Size(1_500, {"layers": 6, "width": 192, "heads": 6, "feed_forward": 512}),
+                Size(4_000, {"layers": 6, "width": 256, "heads": 8, "feed_forward": 688}),
             ),
-            "a larger one needs 800 or more",
+            "a larger one learns more from each update, and has fewer of them",
         )
     },
     "fill": {
         "bert": Sizes(
-            800,
             (
-                {"layers": 3, "width": 96, "heads": 3, "feed_forward": 256},
-                {"layers": 4, "width": 128, "heads": 4, "feed_forward": 512},
-                {"layers": 6, "width": 192, "heads": 6, "feed_forward": 768},
+                Size(0, {"layers": 3, "width": 96, "heads": 3, "feed_forward": 256}),
+                Size(800, {"layers": 4, "width": 128, "heads": 4, "feed_forward": 512}),
+                Size(2_500, {"layers": 6, "width": 192, "heads": 6, "feed_forward": 768}),
             ),
-            "a larger one needs 800 or more",
+            "a larger one learns more from each update, and has fewer of them",
         )
     },
     "classify-pictures": {
         "convnet": Sizes(
-            2_000,
             (
-                {"channels": (16, 32, 64), "layers": 2},
-                {"channels": (32, 64, 128, 192), "layers": 1},
-                {"channels": (48, 96, 192, 256), "layers": 2},
+                Size(0, {"channels": (16, 32, 64), "layers": 2}),
+                Size(2_000, {"channels": (32, 64, 128, 192), "layers": 1}),
+                Size(6_000, {"channels": (48, 96, 192, 256), "layers": 2}),
             ),
-            "a larger one needs 2,000 or more",
+            "a larger one learns more from each update, and has fewer of them",
         )
     },
 }
