@@ -59,7 +59,13 @@ TIMED: Tables = {"schedule": "wsd", "steps": 10_000_000, "average": 0, "patience
 def translation(pairs: int, seconds: float, over: Tables) -> Experiment:
     data = {"train": [f"m{pairs}.en", f"m{pairs}.de"], "valid": ["val.en", "val.de"], "languages": ["en", "de"]}
     train = {**TIMED, "optimiser": "muon", "lr": 1e-2, "warmup": 50, "batch_tokens": 1536, "select": "loss"}
-    settings: Tables = {"data": data, "probes": 0, "train": train, "tokens": {"size": 4000}, "model": {"dropout": 0.3}}
+    settings: Tables = {
+        "data": data,
+        "probes": 0,
+        "train": train,
+        "tokens": {"size": 4000},
+        "model": {"dropout": 0.3, "positions": "rotary"},
+    }
     return Experiment(f"translate-{pairs}", "base", "translate", seconds, merge(settings, over))
 
 
@@ -105,7 +111,8 @@ EXPERIMENTS = [
             "batches of 3,072": {"train": {"batch_tokens": 3072}},
             "decay 0.1": {"train": {"weight_decay": 0.1}},
             "two layers": {"model": {"encoder_layers": 2, "decoder_layers": 2}},
-            "rotary": {"model": {"positions": "rotary"}},
+            "sinusoidal": {"model": {"positions": "sinusoidal"}},
+            "t5": {"model": {"positions": "t5"}},
             "smoothing 0": {"train": {"smoothing": 0.0}},
             "smoothing 0.2": {"train": {"smoothing": 0.2}},
         },

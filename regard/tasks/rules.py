@@ -90,8 +90,14 @@ TIMED = (
 TRANSLATE = (
     Rule("tokens.size", by("examples", (2_000, 2_000), (15_000, 4_000), (MORE, 8_000)), "few pairs teach few pieces"),
     Rule("model.norm", "pre", "learns from the first update on, at any rate", ("transformer",)),
+    Rule(
+        "model.positions",
+        "rotary",
+        "BLEU 20.0 where sinusoidal ones gave 16.7 (5,000 pairs, 5 minutes of a core)",
+        ("transformer",),
+    ),
     Rule("model.dropout", by("examples", (15_000, 0.3), (MORE, 0.1)), "few pairs are soon learned by heart"),
-    Rule("train.optimiser", "muon", "three times as fast as AdamW"),
+    Rule("train.optimiser", "muon", "every direction of a matrix learns at the same pace"),
     Rule("train.lr", 1e-2, "of 0.005, 0.01 and 0.02"),
     Rule("train.warmup", 50, "Muon needs no longer one"),
     Rule("train.batch_tokens", by("examples", (15_000, 1_536), (MORE, 2_048)), "Muon costs as much for a smaller one"),
@@ -108,8 +114,8 @@ GENERATE = (
     ),
     Rule("data.context", by("seconds", (240, 64), (MORE, 128)), "a longer one is worth its cost only later"),
     Rule("model.dropout", by("characters", (4_000_000, 0.1), (MORE, 0.0)), "a short text is soon learned by heart"),
-    Rule("train.optimiser", "muon", "1.63 nats a character where AdamW has 1.9 (tiny Shakespeare, two minutes)"),
-    Rule("train.lr", 1e-2, "of 0.005, 0.01 and 0.02"),
+    Rule("train.optimiser", "muon", "tiny Shakespeare in two minutes: 1.63 nats a character, nanoGPT with AdamW 1.91"),
+    Rule("train.lr", 1e-2, "as for translation"),
     Rule("train.batch_tokens", 1_024, "many small updates"),
 )
 
@@ -145,8 +151,8 @@ PICTURES = (
         "data.augment.flip", by("channels", (1, False), (MORE, True)), "photographs have no left and right, letters do"
     ),
     Rule("train.batch_pictures", 64, "many small updates"),
-    Rule("train.lr", 3e-3, "of 0.001, 0.003 and 0.01", ("convnet", "resnet", "convmixer")),
-    Rule("train.optimiser", "muon", "three times fewer updates for networks of matrices", ("vit", "mixer")),
+    Rule("train.lr", 3e-3, "as in the recorded experiments", ("convnet", "resnet", "convmixer")),
+    Rule("train.optimiser", "muon", "networks of matrices need a third of the updates", ("vit", "mixer")),
     Rule("train.lr", 1e-2, "with Muon", ("vit", "mixer")),
     Rule("train.smoothing", by("size", (30, 0.0), (MORE, 0.1)), "labels of larger pictures are less certain"),
     Rule("train.ema", 0.98, "validations swing less"),
@@ -156,7 +162,7 @@ CAPTION = (
     Rule("model.width", by("words", (500, 64), (MORE, 256)), "as many words as must be told apart"),
     Rule("model.hidden", by("words", (500, 128), (MORE, 384)), "likewise", ("show-attend-tell", "show-and-tell")),
     Rule("model.dropout", by("words", (500, 0.0), (MORE, 0.4)), "captions of photographs are soon learned by heart"),
-    Rule("train.lr", by("words", (500, 2e-3), (MORE, 1e-3)), "of 0.001 and 0.002"),
+    Rule("train.lr", by("words", (500, 2e-3), (MORE, 1e-3)), "as in the recorded experiments"),
     Rule("train.batch_pictures", by("words", (500, 32), (MORE, 64)), "many small updates"),
     Rule("train.smoothing", by("words", (500, 0.0), (MORE, 0.1)), "a picture has many captions"),
 )
@@ -165,7 +171,7 @@ ANSWER = (
     Rule("model.width", 64, "few words and answers"),
     Rule("model.feed_forward", 128, "likewise"),
     Rule("train.optimiser", "muon", "100% of easy-VQA where AdamW has 93.6%"),
-    Rule("train.lr", 5e-3, "of 0.002, 0.005 and 0.01"),
+    Rule("train.lr", 5e-3, "as in the recorded experiments"),
     Rule("train.batch_pictures", 64, "many small updates"),
 )
 
