@@ -93,7 +93,7 @@ TRANSLATE = (
     Rule(
         "model.positions",
         "rotary",
-        "BLEU 20.0 where sinusoidal ones gave 16.7 (5,000 pairs, 5 minutes of a core)",
+        "BLEU 20.0 where sinusoidal ones gave 16.7 (5,000 pairs, five minutes)",
         ("transformer",),
     ),
     Rule("model.dropout", by("examples", (15_000, 0.3), (MORE, 0.1)), "few pairs are soon learned by heart"),
