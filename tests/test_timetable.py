@@ -141,6 +141,13 @@ def test_validations_take_a_small_share_of_the_time(tmp_path: Path) -> None:
     assert 93 <= used(dear) + 2.0 <= 102
 
 
+def test_validations_come_as_often_as_they_were_asked_for(tmp_path: Path) -> None:
+    job = slow_job(tmp_path / "run", timed(validate_every=30))
+    run(job)
+    assert [each["step"] for each in decisions(job.folder, "validate")][:4] == [30, 60, 90, 120]
+    assert 95 <= used(job) + 2.0 <= 102
+
+
 def test_a_warm_up_is_short_where_few_updates_fit(tmp_path: Path) -> None:
     job = slow_job(tmp_path / "run", timed(warmup=50), lambda spent: 1.0)
     run(job)

@@ -47,7 +47,7 @@ class Direction:
 
 @dataclass(frozen=True)
 class Scale:
-    """What pairs score that belong together, and what shuffled ones score."""
+    """Scores of pairs that belong together, and of shuffled ones."""
 
     threshold: float  # below it a pair does not belong together
     good: float  # what pairs score, in the middle

@@ -32,7 +32,7 @@ HARMLESS = ("duplicates", "contradiction", "leak", "leak-alike", "leak-near")  #
 
 @dataclass(frozen=True)
 class Asked:
-    """What a person may say of data besides its files."""
+    """Options of a check, besides the files."""
 
     task: str | None = None
     text: str = "text"

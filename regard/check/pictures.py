@@ -24,7 +24,7 @@ TINY = 8  # pixels of a side below which there is nothing to see
 
 @dataclass
 class Seen:
-    """What is known of each picture of a set: its hash, its size, its class, or why it cannot be read."""
+    """Each picture of a set: its hash, its size, its class, or why it cannot be read."""
 
     name: str
     places: list[str] = field(default_factory=list)

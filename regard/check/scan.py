@@ -30,7 +30,7 @@ OnProgress = Callable[[int, int], None]
 
 @dataclass(eq=False)
 class Column:
-    """What is known of all texts of a part, a number for each row."""
+    """Figures of all texts of a part, a number for each row."""
 
     name: str
     exact: array = field(default_factory=lambda: array("Q"))  # hash of the text

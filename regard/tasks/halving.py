@@ -92,7 +92,7 @@ def shown(value: object) -> str:
 
 
 def dimensions(config: RunConfig, sizes: Mapping[str, Sizes], asked: frozenset[str]) -> list[Dimension]:
-    """What a search varies around a configuration that the rules chose, but for what the person set."""
+    """Dimensions that a search varies around the rules' configuration, but for what the person set."""
     values = config.dump()
     found = [_rates(config), _dropouts(values["model"]), _sizes(config, sizes, asked), _crops(values["data"])]
     return [each for each in found if each is not None and len(each.options) > 1 and not asked & {*each.options[0]}]

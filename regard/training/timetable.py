@@ -94,6 +94,8 @@ class Timetable:
         return None if fall is None else fall.end
 
     def validation_is_due(self, step: int, spent: float) -> bool:
+        if self.config.validate_every:
+            return step % self.config.validate_every == 0
         if any(each.step == step and each.what == "validate" for each in self.written):
             return True
         often = self._often()
@@ -196,6 +198,8 @@ class Timetable:
 
     def _often(self) -> float:
         """Seconds between two validations."""
+        if self.config.validate_every:
+            return self.config.validate_every * self.pace.seconds + self.looking
         return max((self.budget - self.began) / LOOKS, COSTLY * self.looking)
 
     def _time_left(self, spent: float) -> float:
