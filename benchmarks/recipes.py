@@ -144,6 +144,17 @@ EXPERIMENTS = [
             "batches of 2,048": {"train": {"batch_tokens": 2048}},
         },
     ),
+    *varied(
+        language(600, {"data": {"context": 128}, "model": {"dropout": 0.1}}),
+        {
+            "characters": {"tokens": {"kind": "character"}, "model": {"dropout": 0.0}},
+            "context 64": {"data": {"context": 64}},
+            "dropout 0.2": {"model": {"dropout": 0.2}},
+            "decay 0": {"train": {"weight_decay": 0.0}},
+            "bpe of 512": {"tokens": {"size": 512}},
+            "six of 192": {"model": {"layers": 6, "width": 192, "heads": 6, "feed_forward": 512}},
+        },
+    ),
     *varied(labelled("sst2", {"train": ["sst2/train.tsv"], "valid": ["sst2/dev.tsv"]}, 50), LABELLED_CHANGES),
     *varied(labelled("trec", {"train": ["trec.train.tsv"]}, 50), LABELLED_CHANGES),
 ]

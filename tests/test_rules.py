@@ -14,15 +14,20 @@ from toy_run import ToyBatches
 
 import regard
 from regard.config import Tables
-from regard.models.config import KINDS_OF
+from regard.models.config import KINDS_OF, ShowAttendTellConfig
 from regard.tasks import choose
+from regard.tasks.caption.config import CaptionConfig
+from regard.tasks.caption.recipe import choose_encoder
 from regard.tasks.choose import Chooser, seconds_of_an_update, with_choices, with_values
 from regard.tasks.config import RunConfig
 from regard.tasks.configure import DEFAULT_TIME, asked_settings, run_config, time_of
+from regard.tasks.recipe import Setup
 from regard.tasks.rules import MORE, TIMED, By, Rule, Size, Sizes, by, chosen
 from regard.tasks.table import TASKS
 from regard.training.config import TrainConfig
+from regard.training.events import silent
 from regard.training.loop import Source
+from regard.training.show import Activity
 
 OURS = [name for name, task in TASKS.items() if task.rules]
 FACTS = ("examples", "characters", "words", "labels", "length", "size", "channels", "seconds")
@@ -191,3 +196,40 @@ def test_a_run_keeps_what_was_chosen_and_why(tmp_path: Path) -> None:
     assert (config["model"]["width"], config["train"]["seed"], config["train"]["budget"]) == (8, 7, 8.0)
     assert "model.width" not in kept and config["tokens"]["kind"] == kept["tokens.kind"]["value"] == "character"
     assert run.load().classify("fine 3").label == "good"
+
+
+def test_captions_of_photographs_are_seen_with_weights_that_are_at_hand(tmp_path: Path) -> None:
+    def seen(asked: frozenset[str], data: str) -> tuple[str, int | None]:
+        config = run_config("caption", {"data": {"train": [data]}})
+        assert isinstance(config, CaptionConfig)
+        chooser = Chooser(asked, 600.0, 0.0, clock=lambda: 0.0)
+        setup = Setup(tmp_path / "run", tmp_path, False, "cpu", silent, chooser)
+        found = choose_encoder(config, setup)
+        assert isinstance(found.model, ShowAttendTellConfig)
+        assert len(chooser.choices) == (0 if found == config else 2)
+        return found.model.encoder.kind, found.data.size
+
+    usual = run_config("caption").model
+    assert isinstance(usual, ShowAttendTellConfig)
+    plain = usual.encoder.kind
+    assert seen(frozenset(), "photos.jsonl")[0] == plain  # there are none
+    (tmp_path / "efficientnet-lite0.safetensors").touch()
+    assert seen(frozenset(), "photos.jsonl") == ("efficientnet-lite0", 224)
+    assert seen(frozenset(), "builtin/shapes")[0] == plain  # drawn, and easily learned
+    for asked in ("model.encoder", "data.size", "preset"):
+        assert seen(frozenset({asked}), "photos.jsonl")[0] == plain
+
+
+def test_a_count_that_begins_anew_has_a_rate_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second set of pictures was told to take two hours, for its rate was counted from the start of the first."""
+    now = 0.0
+    monkeypatch.setattr("regard.training.show.time.monotonic", lambda: now)
+    activity = Activity()
+    for second in range(1, 101):
+        now = float(second)
+        activity.start("computing features", 10 * second, 1000)
+    now = 101.0
+    activity.start("computing features", 0, 500)
+    now = 102.0
+    activity.start("computing features", 10, 500)
+    assert activity.line() == "computing features: 10 of 500 · 10/s · 49 s left"

@@ -159,6 +159,7 @@ PICTURES = (
 )
 
 CAPTION = (
+    Rule("tokens.size", by("words", (500, 10_000), (MORE, 4_000)), "rarer words are not learned from so few captions"),
     Rule("model.width", by("words", (500, 64), (MORE, 256)), "as many words as must be told apart"),
     Rule("model.hidden", by("words", (500, 128), (MORE, 384)), "likewise", ("show-attend-tell", "show-and-tell")),
     Rule("model.dropout", by("words", (500, 0.0), (MORE, 0.4)), "captions of photographs are soon learned by heart"),

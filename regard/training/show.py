@@ -123,7 +123,8 @@ class Activity:
         self.done = self.total = 0
 
     def start(self, what: str, done: int = 0, total: int = 0) -> None:
-        if what != self.what:
+        again = done < self.done or (total != self.total and self.total > 0)  # the same of something else
+        if what != self.what or again:
             self.what, self.since = what, time.monotonic()
         self.done, self.total = done, total
 

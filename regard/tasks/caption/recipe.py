@@ -23,13 +23,16 @@ from regard.data.pictures.batches import CaptionBatches, PictureSource
 from regard.data.pictures.config import PictureFormat
 from regard.data.pictures.load import SHAPES, Captioned, load_captions
 from regard.data.pictures.store import PictureStore
+from regard.errors import RegardError
 from regard.evaluate.captions import score_captions
 from regard.evaluate.translation import exact_match
 from regard.models.config import AnswererConfig, CaptionTransformerConfig, ShowAndTellConfig, ShowAttendTellConfig
+from regard.models.configs.pictures import EfficientNetConfig
 from regard.predictor import Cancel, check_cancel
 from regard.tasks.caption.config import CaptionConfig
 from regard.tasks.caption.features import PictureFeatures, features_of
 from regard.tasks.caption.predictor import Captioner
+from regard.tasks.choose import with_choices
 from regard.tasks.config import RunConfig
 from regard.tasks.recipe import PreparedRun, Setup, digest_of, every_batch, loss_metrics, mean_loss
 from regard.tasks.subject import (
@@ -38,9 +41,10 @@ from regard.tasks.subject import (
     SeeingSubject,
 )
 from regard.tokens import PAD, TextTokenizer, TokenizerPair, as_arrays
-from regard.training.events import OnEvent, counting, silent
+from regard.training.events import Choice, OnEvent, counting, silent
 from regard.training.validation import Validation, interval_error, share_error
 
+KNOWING, KNOWING_SIZE = "efficientnet-lite0.safetensors", 224  # weights that know ImageNet, and their pictures
 Captioning = ShowAttendTellConfig | CaptionTransformerConfig | ShowAndTellConfig
 Seeing = Captioning | AnswererConfig  # configurations with an encoder of pictures
 
@@ -49,6 +53,7 @@ def prepare_caption(config: RunConfig, setup: Setup) -> PreparedRun:
     """Read pictures and captions, make or reload the tokenizer, build the model. Nothing is trained yet."""
     assert isinstance(config, CaptionConfig)
     assert isinstance(config.model, Captioning)
+    config = choose_encoder(config, setup)
     train, valid, picture_format, notes = load_captions(
         config.data, setup.data_root, counting(setup.emit, "reading pictures")
     )
@@ -83,6 +88,28 @@ def prepare_caption(config: RunConfig, setup: Setup) -> PreparedRun:
     )
     counts = f"{len(train.rows):,} training and {len(valid.rows):,} validation pictures, {len(batches):,} captions"
     return PreparedRun(job, (*notes, f"{counts}, {tokenizer.size:,} words"))
+
+
+def choose_encoder(config: CaptionConfig, setup: Setup) -> CaptionConfig:
+    """The configuration with a network that knows photographs, if its weights are at hand and nobody asked for another."""
+    asked = frozenset() if setup.chooser is None else setup.chooser.asked
+    if setup.chooser is None or config.data.train == (SHAPES,) or asked & {"preset", "data.size", "model.encoder"}:
+        return config
+    try:
+        find_file(KNOWING, setup.data_root)
+    except RegardError:
+        return config
+    assert isinstance(config.model, Captioning)
+    encoder = EfficientNetConfig(weights=KNOWING, depth="block-7")
+    choices = [
+        Choice(
+            "model.encoder", encoder.kind, f"{KNOWING} is at hand: it has learned to see from a million photographs"
+        ),
+        Choice("data.size", KNOWING_SIZE, "the size it learned with"),
+    ]
+    setup.chooser.choices += choices
+    model = config.model.model_copy(update={"encoder": encoder})
+    return with_choices(config.model_copy(update={"model": model}), choices[1:])
 
 
 def with_path(model: Seeing, data_root: Path | None) -> Seeing:
