@@ -185,8 +185,9 @@ def found(path: Path) -> Row:
 BY_PROCESSOR = """
 import time
 time.monotonic = time.perf_counter = time.process_time
+import sys
 from regard.cli.main import run
-run()
+sys.exit(run())
 """
 
 

@@ -26,8 +26,9 @@ from regard.config import Tables, merge
 from regard.tasks.configure import run_config
 from regard.tasks.recipe import prepare
 from regard.training.history import RunLog
-from regard.training.loop import Outcome, train
+from regard.training.loop import Outcome
 from regard.training.show import Show
+from regard.training.timed import train
 
 KEPT = ("step", "loss", "bleu", "bleu4", "accuracy", "exact", "bits_per_byte")  # of a validation
 

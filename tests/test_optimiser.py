@@ -19,11 +19,11 @@ from regard.errors import UsageError
 from regard.tasks.configure import run_config
 from regard.training.config import TrainConfig
 from regard.training.events import Progress
-from regard.training.loop import train
 from regard.training.muon import hidden_matrices, orthogonal, orthogonal_reference, parts_of
 from regard.training.optimiser import clip_gradient, load_optimiser, make_optimiser, optimiser_tensors, set_rate
 from regard.training.show import Show
 from regard.training.state import set_weights, weights_of
+from regard.training.timed import train
 
 SHAPES = [(1, 1), (1, 7), (5, 5), (7, 10), (7, 11), (7, 31), (13, 17)]  # some on each side of 1.5 columns for each row
 

@@ -233,3 +233,8 @@ def test_a_count_that_begins_anew_has_a_rate_of_its_own(monkeypatch: pytest.Monk
     now = 102.0
     activity.start("computing features", 10, 500)
     assert activity.line() == "computing features: 10 of 500 · 10/s · 49 s left"
+
+
+def test_rows_of_cifar_are_pictures_without_being_told() -> None:
+    assert run_config("classify", {"data": {"train": ["train.bin"]}}).task == "classify-pictures"
+    assert run_config("classify", {"data": {"train": ["train.tsv"]}}).task == "classify"

@@ -17,8 +17,9 @@ from regard.models.loss import Loss
 from regard.training.config import TrainConfig
 from regard.training.events import Event, Forecast, Progress, silent
 from regard.training.history import RunLog
-from regard.training.loop import BEFORE_FALL, Job, Outcome, Trainer
+from regard.training.loop import Job, Outcome
 from regard.training.optimiser import learning_rate
+from regard.training.timed import BEFORE_FALL, TimedTrainer, fastest
 from regard.training.timetable import SCHEDULE, Timetable
 from regard.training.validation import Validation
 
@@ -80,7 +81,7 @@ def slow_job(
 
 def run(job: Job, resume: bool = False, longer: bool = False, events: list[Event] | None = None) -> Outcome:
     job.folder.mkdir(exist_ok=True)
-    return Trainer(job, silent if events is None else events.append).run(resume, longer)
+    return TimedTrainer(job, silent if events is None else events.append).run(resume, longer)
 
 
 def used(job: Job) -> float:
@@ -183,7 +184,7 @@ class Killed(Exception):
     pass
 
 
-def killed_at(job: Job, step: int) -> Trainer:
+def killed_at(job: Job, step: int) -> TimedTrainer:
     """Run it until an update is done, then end it as kill -9 does: nothing is written any more."""
     job.folder.mkdir(exist_ok=True)
 
@@ -191,7 +192,7 @@ def killed_at(job: Job, step: int) -> Trainer:
         if isinstance(event, Progress) and event.step == step:
             raise Killed
 
-    trainer = Trainer(job, listen)
+    trainer = TimedTrainer(job, listen)
     with pytest.raises(Killed):
         trainer.run(False)
     return trainer
@@ -300,3 +301,40 @@ def test_a_broken_schedule_is_named(tmp_path: Path) -> None:
     (tmp_path / SCHEDULE).write_text("{")
     with pytest.raises(RegardError, match=r"schedule\.json is not whole JSON"):
         Timetable(timed(), tmp_path, 100).restore(5, 0.0, 1.0)
+
+
+def test_the_number_of_threads_is_written_down_and_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is repeated where another number would be faster takes as many at the same steps."""
+    seen: list[tuple[int, int]] = []
+
+    class Watched(TimedTrainer):
+        def learn(self) -> None:
+            super().learn()
+            seen.append((self.progress.step, torch.get_num_threads()))
+
+    before, answers = torch.get_num_threads(), iter([1, 1, 2, 2, 1, *[2] * 100])
+    monkeypatch.setattr("regard.training.timed.fastest", lambda now, most: next(answers))
+    try:
+        torch.set_num_threads(2)
+        first, again = slow_job(tmp_path / "first", timed()), slow_job(tmp_path / "again", timed(), lambda spent: 3.0)
+        for job in (first, again):
+            job.folder.mkdir()
+        Watched(first, silent).run(False)
+        assert [each["threads"] for each in decisions(first.folder, "threads")] == [1, 2, 1, 2]
+        (again.folder / SCHEDULE).write_bytes((first.folder / SCHEDULE).read_bytes())
+        took, seen[:] = list(seen), []
+        Watched(again, silent).run(False)
+        assert seen == took and {threads for _, threads in took} == {1, 2}
+        assert torch.get_num_threads() == 2  # afterwards, as before
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_the_fastest_number_of_threads_is_found_by_trying(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = torch.get_num_threads()
+    for paces, now, wanted in (({1: 9.0, 2: 2.0}, 2, 1), ({1: 2.0, 2: 3.0}, 1, 2), ({1: 2.0, 2: 2.2}, 1, 1)):
+        monkeypatch.setattr("regard.training.timed._products_a_second", lambda p=paces: p[torch.get_num_threads()])
+        try:
+            assert fastest(now, 2) == wanted and torch.get_num_threads() == now
+        finally:
+            torch.set_num_threads(before)

@@ -37,12 +37,12 @@ from regard.tensors import weights_of
 from regard.training.config import TrainConfig
 from regard.training.events import Checkpoint, End, Event, Forecast, Note, Progress, Validated, Working
 from regard.training.history import RunLog
-from regard.training.loop import train
 from regard.training.optimiser import learning_rate, load_optimiser, make_optimiser, optimiser_tensors, set_rate
 from regard.training.show import LiveTable, PlainLines, Show, forecast_line, progress_line, wrapped
 from regard.training.show import number as in_digits
 from regard.training.state import MovingAverage, mean_of, set_weights, weights_in_place
 from regard.training.stopwatch import duration, roughly
+from regard.training.timed import train
 from regard.training.validation import Selection, Validation, choose, interval_error, share_error
 
 

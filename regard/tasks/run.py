@@ -24,9 +24,10 @@ from regard.tasks.trained import load_model
 from regard.training.config import TrainConfig
 from regard.training.events import Chosen, Note, OnEvent, Prepared
 from regard.training.history import RunLog
-from regard.training.loop import BEFORE_FALL, Outcome, train
+from regard.training.loop import Outcome
 from regard.training.show import BothListeners, Show
 from regard.training.state import has_checkpoint, progress_in
+from regard.training.timed import BEFORE_FALL, train
 from regard.training.timetable import SCHEDULE
 from regard.training.verdict import Verdict, verdict_on
 

@@ -40,10 +40,11 @@ from regard.tasks.table import TASKS
 from regard.tasks.tuned import STATE, Search, TuneResult, keep_best
 from regard.tasks.tuning_show import TrialShow
 from regard.training.events import Event, Working
-from regard.training.loop import BEFORE_FALL, Job, Outcome
+from regard.training.loop import Job, Outcome
 from regard.training.show import Show, number
 from regard.training.state import has_checkpoint, progress_in
 from regard.training.stopwatch import duration
+from regard.training.timed import BEFORE_FALL
 
 CHOOSING = "choosing"  # folder in which the data is prepared once to let the rules choose
 DEFAULT_TRIALS, DEFAULT_TIME = 9, 30 * 60.0

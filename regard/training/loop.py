@@ -25,24 +25,20 @@ from regard.training.guard import ADVICE, check_update, locate, stop_requests
 from regard.training.history import CLOCK, RunLog
 from regard.training.optimiser import autocast, clip_gradient, learning_rate, make_optimiser, set_rate
 from regard.training.outlook import SCHEDULES, look_ahead, outlook_row
-from regard.training.show import Show
 from regard.training.state import (
     Fingerprint,
     Learner,
     MovingAverage,
     TrainingProgress,
-    has_checkpoint,
     load_checkpoint,
     mean_of,
     save_checkpoint,
     weights_in_place,
 )
 from regard.training.stopwatch import Stopwatch, peak_memory
-from regard.training.timetable import Timetable
 from regard.training.validation import Selection, Validation, choose
 
 Number = TypeVar("Number", int, float)
-BEFORE_FALL = "before-fall"  # folder of the checkpoint from which a timed run can be made longer
 COUNT = "count."  # before the name of a part of the loss: over how many items its sum goes
 
 
@@ -103,7 +99,6 @@ class Trainer:
         epoch = max(1, job.batches.count(0) // job.config.accumulate)  # updates
         self.every = job.config.validate_every or min(1000, max(100, epoch))
         self.most_steps = math.ceil(min(job.config.steps, (job.config.epochs or math.inf) * epoch))
-        self.timetable = Timetable(job.config, job.folder, self.most_steps) if job.config.budget else None
         self.started = job.clock()
         self.waited = 0.0  # seconds spent on making batches since the last row of the log
         self.watch = self.new_watch()
@@ -119,7 +114,7 @@ class Trainer:
         if resume:
             self.restore()
             if longer:
-                self.go_before_fall()
+                self.go_on_longer()
             self.emit(Note(f"going on at step {self.progress.step:,}"))
         else:
             self.begin()
@@ -138,87 +133,44 @@ class Trainer:
                 elif reason := self.reason_to_stop():
                     break
                 else:
-                    self.update()
+                    self.learn()
         return self.finish(reason)
 
     def begin(self) -> None:
         """Keep what there is before the first update."""
-        self.progress.prepared = 0.0 if self.job.asked is None else self.job.clock() - self.job.asked
-        if self.timetable is not None:
-            self.timetable.start(self.progress.prepared)
-            self.timetable.restore(0, self.progress.prepared, self.progress.prepared)  # of a run that is repeated
+        self.note_prepared()
         self.probe()
         self.checkpoint()
 
+    def note_prepared(self) -> None:
+        """Note how long it took to get ready, since the run was asked for."""
+        self.progress.prepared = 0.0 if self.job.asked is None else self.job.clock() - self.job.asked
+
     def validation_is_due(self) -> bool:
-        """Once for each multiple of `every`, or by the clock, also when the run was stopped or went back just there."""
+        """Once for each multiple of `every`, also when the run was stopped or went back just there."""
         step = self.progress.step
-        if step == 0 or self.progress.validated == step:
-            return False
-        if self.timetable is not None:
-            return self.timetable.validation_is_due(step, self.spent_in_all())
-        return step % self.every == 0
+        return step > 0 and self.progress.validated != step and step % self.every == 0
 
     def reason_to_stop(self) -> str:
-        step, config = self.progress.step, self.config
-        if step >= self.most_steps:
+        config = self.config
+        if self.progress.step >= self.most_steps:
             return "steps"
         if config.max_time is not None and self.spent() >= config.max_time:
             return "time"
-        if self.timetable is not None and self.timetable.is_over(step, self.spent_in_all()):
-            return self.timetable.reason
-        falls = self.timetable is None or self.timetable.end is not None  # before, patience only begins the fall
-        return "patience" if config.patience and falls and self.progress.waited >= config.patience else ""
+        return "patience" if self.is_idle() else ""
+
+    def is_idle(self) -> bool:
+        """Whether validations have not got better for as long as a person has patience."""
+        return bool(self.config.patience) and self.progress.waited >= self.config.patience
 
     def look(self) -> None:
         """Validate, and keep all that was learned so far."""
-        began = self.job.clock()
         self.validate()
         self.look_ahead()
-        idle = bool(self.config.patience) and self.progress.waited >= self.config.patience
-        if self.timetable is not None and self.timetable.end is None:
-            self.timetable.perhaps_idle(self.progress.step, self.spent_in_all(), idle)
-            self.fall_began()
         self.checkpoint()
-        if self.timetable is not None:
-            self.timetable.validated(self.progress.step, self.spent_in_all(), self.job.clock() - began)
 
-    def update(self) -> None:
-        """One update of the weights; a timed run then sees whether the clock decides anything."""
-        if self.timetable is None:
-            self.learn()
-            return
-        before, step, falls = self.job.clock(), self.progress.step, self.timetable.end is not None
-        self.learn()
-        if self.progress.step > step:  # it did not go back
-            self.timetable.updated(self.progress.step, self.spent_in_all(), self.job.clock() - before)
-            if not falls:
-                self.fall_began()
-
-    def fall_began(self) -> None:
-        """If the rate falls from here on: keep the weights from before, from which a longer run can go on."""
-        if self.timetable is not None and self.timetable.end is not None:
-            self.progress.waited = 0
-            self.note_progress()
-            save_checkpoint(self.job.folder / BEFORE_FALL, self.learner, self.job.fingerprint)
-
-    def go_before_fall(self) -> None:
-        """There is more time: go on from where the rate had not fallen yet. The best weights stay the best so far."""
-        before = self.job.folder / BEFORE_FALL
-        if self.timetable is None:
-            return
-        if not has_checkpoint(before):
-            self.timetable.forget_end(self.progress.step)
-            return
-        ended = self.progress
-        load_checkpoint(before, self.learner, self.job.fingerprint)
-        progress = self.progress
-        progress.best, progress.best_step, progress.chosen = ended.best, ended.best_step, ended.chosen
-        self.log.cut_back(progress.log_sizes)
-        self.started = self.job.clock()
-        self.timetable.restore(progress.step, progress.prepared, self.spent_in_all())
-        self.timetable.forget_fall(progress.step)
-        self.checkpoint()
+    def go_on_longer(self) -> None:
+        """Make ready for more time than was known before. A run that does not go by the clock simply goes on."""
 
     def learn(self) -> None:
         """Update the weights from `accumulate` batches, whose losses add up before they are divided."""
@@ -280,16 +232,13 @@ class Trainer:
         self.emit_forecast()
 
     def rate(self, step: int) -> float:
-        """The learning rate of update `step`: by the clock, or by the steps."""
-        if self.timetable is not None:
-            return self.config.lr * self.timetable.share(step)
+        """The learning rate of update `step`."""
         return learning_rate(step, self.config, self.job.width)
 
     def record(self, rate: float, norm: float) -> None:
         """A row of the log every so often, with the means since the last row; the person hears of it more often."""
         progress = self.progress
-        validates = self.timetable is None and progress.step % self.every == 0
-        logged = validates or progress.step % self.config.log_every == 0
+        logged = self.logs_at(progress.step)
         if not logged and not self.watch.is_due():
             return
         means = _means(progress.interval)
@@ -300,8 +249,16 @@ class Trainer:
             clock = {"seconds": round(self.spent(), 3), "waited": round(self.waited, 4), "memory": peak_memory()}
             self.log.write({"step": progress.step, **clock}, CLOCK)
             self.waited = 0.0
-        end = None if self.timetable is None else self.timetable.end
-        self.emit(self.watch.progress(progress.step, progress.epoch, progress.tokens, self.spent(), means, end))
+        so_far = (progress.step, progress.epoch, progress.tokens, self.spent())
+        self.emit(self.watch.progress(*so_far, means, self.last_update()))
+
+    def logs_at(self, step: int) -> bool:
+        """Whether the log gets a row after this update."""
+        return step % self.every == 0 or step % self.config.log_every == 0
+
+    def last_update(self) -> int | None:
+        """The last update, if the clock has decided which that is."""
+        return None
 
     def emit_forecast(self) -> None:
         """Tell, once, how long the run will take."""
@@ -339,17 +296,21 @@ class Trainer:
 
     def look_ahead(self) -> None:
         """Tell what to expect of the end, if the schedule says when that is."""
-        step, config = self.progress.step, self.config
-        if self.timetable is not None:
-            end, rate = self.timetable.foresee_end(step, self.spent_in_all()), self.timetable.share(step)
-        elif config.schedule in SCHEDULES and self.most_steps == config.steps:
-            end, rate = config.steps, learning_rate(step, config, self.job.width) / config.lr
-        else:
+        foreseen = self.foreseen()
+        if foreseen is None:
             return
-        found = look_ahead(self.log.rows(), config, step / end, rate)
+        end, rate = foreseen
+        found = look_ahead(self.log.rows(), self.config, self.progress.step / end, rate)
         if found is not None:
             self.log.write(outlook_row(found))
             self.emit(found)
+
+    def foreseen(self) -> tuple[int, float] | None:
+        """The last update as one can tell now, and the present rate as a share of its peak."""
+        step, config = self.progress.step, self.config
+        if config.schedule not in SCHEDULES or self.most_steps != config.steps:
+            return None
+        return config.steps, learning_rate(step, config, self.job.width) / config.lr
 
     def emit_validation(self, weights: str, found: Validation, choice: Selection) -> None:
         best, spent = (choice.better, choice.by, choice.why), self.spent()
@@ -400,8 +361,6 @@ class Trainer:
             self.log.write({"kind": "average", "step": progress.step, **found.metrics, **_choice_row(choice)})
             self.emit_validation(name, found, choice)
         progress.finished = reason
-        if self.timetable is not None:
-            self.timetable.finish(progress.step, reason)
         self.checkpoint()
         return self.end(reason)
 
@@ -433,8 +392,10 @@ class Trainer:
         self.log.cut_back(self.progress.log_sizes)
         self.drop_snapshots()
         self.started = self.job.clock()
-        if self.timetable is not None:
-            self.timetable.restore(self.progress.step, self.progress.prepared, self.spent_in_all())
+
+    def rewind(self) -> None:
+        """Back to the last checkpoint, to go another way from there."""
+        self.restore()
 
     def go_back(self, trouble: str, batches: list[Batch]) -> None:
         """After a divergence: back to the last checkpoint with half the rate, once; then stop with advice."""
@@ -443,10 +404,8 @@ class Trainer:
             trouble += f", {locate(self.model, (partial(self.forward, each, n) for n, each in enumerate(batches)))}"
         self.learner.optimiser.zero_grad(set_to_none=True)
         went_back, spent = self.progress.went_back, self.spent()
-        self.restore()
+        self.rewind()
         self.progress.seconds = spent
-        if self.timetable is not None:
-            self.timetable.forget(self.progress.step)
         if went_back:
             self.job.save(self.model, "last", {"weights": f"step {self.progress.step}"})
             raise RegardError(
@@ -486,11 +445,3 @@ def _choice_row(choice: Selection) -> dict[str, object]:
 def _error_row(found: Validation) -> dict[str, object]:
     """The standard errors of scores, where they have any, as a column of the log."""
     return {"errors": found.errors} if found.errors else {}
-
-
-def train(job: Job, show: Show, resume: bool = False, longer: bool = False) -> Outcome:
-    """Run a job in its folder, from the start or from its last checkpoint; `longer`: it has been given more time."""
-    job.folder.mkdir(parents=True, exist_ok=True)
-    with show:
-        show(Working("getting ready to learn"))
-        return Trainer(job, show).run(resume, longer)

@@ -48,12 +48,12 @@ def measure(job: Job, budget: float) -> Pace:
     trainer.checkpoint()  # an update that fails goes back to it
     end = time.monotonic() + MOST_SHARE * budget
     for _ in range(WARM):
-        trainer.update()
+        trainer.learn()
         if time.monotonic() > end:
             break
     started, updates = time.monotonic(), 0
     while not updates or _goes_on(updates, started + SHARE * budget, end):
-        trainer.update()
+        trainer.learn()
         updates += 1
     middle = time.monotonic()
     trainer.validate()

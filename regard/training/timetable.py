@@ -33,6 +33,7 @@ WARMING = 0.1  # most of the updates that may be a warm-up
 LOOKS, COSTLY = 16, 12.0  # validations of a run; and the least time between two, as a multiple of what one takes
 REACTS = 0.03  # of the time: how far back the pace is measured
 AMISS = 0.03  # of the fall: an end that is farther off than this is corrected
+THREADS_AFTER = 5.0  # seconds, at least, between two looks at how many threads are fastest
 ENDING = 2.0  # seconds for what comes after the last validation: bundles, a drawing of the curves
 
 
@@ -41,8 +42,9 @@ class Decision:
     """A decision of the clock, made after `step` updates."""
 
     step: int
-    what: Literal["warmup", "validate", "fall", "end"]
+    what: Literal["warmup", "validate", "fall", "threads", "end"]
     end: int = 0  # last update of the warm-up, or of the fall; of the run, as a validation foresees it
+    threads: int = 0
     rate: float = 1.0  # share of the peak rate from which the rate falls
     seconds: float = 0.0  # that a validation took
     why: str = ""
@@ -65,6 +67,7 @@ class Timetable:
         self.looking = 0.0  # seconds that a validation takes
         self._foreseen = 0  # last update of the run, as it was foreseen at the last validation
         self._looked = self._checked = 0.0  # when it last validated, and last compared its plan with the clock
+        self._tried = -THREADS_AFTER  # when it last tried numbers of threads
 
     def start(self, spent: float) -> None:
         """The first update comes next."""
@@ -92,6 +95,12 @@ class Timetable:
         """The last update, once that is known."""
         fall = self._last("fall")
         return None if fall is None else fall.end
+
+    @property
+    def threads(self) -> int:
+        """How many threads were decided on; 0: nothing was."""
+        decided = self._last("threads")
+        return 0 if decided is None else decided.threads
 
     def validation_is_due(self, step: int, spent: float) -> bool:
         if self.config.validate_every:
@@ -122,7 +131,7 @@ class Timetable:
         """An update is done, which took so many seconds: see whether anything is to be decided."""
         self.pace.add(seconds)
         if self.replaying(step - 1):
-            again = [each for each in self.written if each.step == step and each.what in ("warmup", "fall")]
+            again = [each for each in self.written if each.step == step and each.what in ("warmup", "fall", "threads")]
             self.decisions += [each for each in again if each.why != IDLE]
             self._checked = spent
         elif self.pace.count < FIRST and self._time_left(spent) > 0:
@@ -149,6 +158,16 @@ class Timetable:
         elif idle and not self.replaying(step):
             most = max(1, round(step * self.config.fall / max(1e-9, 1 - self.config.fall)))
             self._fall(step, min(most, self.updates_left(spent)), IDLE)
+
+    def threads_are_due(self, step: int, spent: float) -> bool:
+        """Whether to see again which number of threads is fastest: soon after the start, then every so often."""
+        return not self.replaying(step - 1) and spent - self._tried >= max(THREADS_AFTER, 0.03 * self.budget)
+
+    def use_threads(self, step: int, spent: float, threads: int) -> None:
+        """So many threads are fastest now."""
+        self._tried = spent
+        if threads != self.threads:
+            self.decide(Decision(step, "threads", threads=threads))
 
     def finish(self, step: int, reason: str) -> None:
         """The run is over: whoever repeats it does not ask the clock at all."""

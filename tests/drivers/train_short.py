@@ -32,9 +32,9 @@ from regard.data.pairs import builtin_pairs
 from regard.tasks.configure import run_config
 from regard.tasks.run import RunResult, resume_run, start_run
 from regard.training.events import Progress
-from regard.training.loop import train
 from regard.training.show import Show
 from regard.training.state import has_checkpoint
+from regard.training.timed import train
 
 KILLS = 20
 SETTINGS = {

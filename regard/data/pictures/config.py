@@ -22,8 +22,12 @@ def is_picture(path: Path | str) -> bool:
 
 
 def are_pictures(names: Sequence[str]) -> bool:
-    """Whether these are sets of pictures with labels: built-in ones, idx files, or folders that hold pictures."""
-    return any(name == "builtin/glyphs" or "-ubyte" in Path(name).name or _holds_pictures(Path(name)) for name in names)
+    """Whether these are sets of pictures with labels: built-in ones, files of MNIST's or CIFAR's kind, folders of pictures."""
+    return any(name == "builtin/glyphs" or _packs_pictures(Path(name)) or _holds_pictures(Path(name)) for name in names)
+
+
+def _packs_pictures(file: Path) -> bool:
+    return "-ubyte" in file.name or file.suffix == ".bin"
 
 
 def _holds_pictures(folder: Path) -> bool:

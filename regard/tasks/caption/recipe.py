@@ -32,7 +32,6 @@ from regard.predictor import Cancel, check_cancel
 from regard.tasks.caption.config import CaptionConfig
 from regard.tasks.caption.features import PictureFeatures, features_of
 from regard.tasks.caption.predictor import Captioner
-from regard.tasks.choose import with_choices
 from regard.tasks.config import RunConfig
 from regard.tasks.recipe import PreparedRun, Setup, digest_of, every_batch, loss_metrics, mean_loss
 from regard.tasks.subject import (
@@ -109,7 +108,8 @@ def choose_encoder(config: CaptionConfig, setup: Setup) -> CaptionConfig:
     ]
     setup.chooser.choices += choices
     model = config.model.model_copy(update={"encoder": encoder})
-    return with_choices(config.model_copy(update={"model": model}), choices[1:])
+    data = config.data.model_copy(update={"size": KNOWING_SIZE})
+    return config.model_copy(update={"model": model, "data": data})
 
 
 def with_path(model: Seeing, data_root: Path | None) -> Seeing:
