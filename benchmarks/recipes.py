@@ -161,6 +161,54 @@ EXPERIMENTS = [
 ]
 
 
+def by_optimiser(kind: str, task: str, data: Tables, over: Tables | None = None) -> list[Experiment]:
+    """A family with AdamW and with Muon, each at two rates, 40 seconds."""
+    rates = {"adam": (1e-3, 3e-3), "muon": (5e-3, 1e-2)}
+    settings: Tables = {"data": data, "model": {"kind": kind}, "preset": "demo"}
+    return [
+        Experiment(
+            "optimisers",
+            f"{kind}, {optimiser} {rate:g}",
+            task,
+            40.0,
+            merge(
+                merge(settings, over or {}), {"train": {**TIMED, "optimiser": optimiser, "lr": rate, "select": "loss"}}
+            ),
+        )
+        for optimiser, several in rates.items()
+        for rate in several
+    ]
+
+
+DATES: Tables = {"builtin_size": 20_000, "hold_out": 300}
+SHAKESPEARE: Tables = {"train": ["tinyshakespeare/input.txt"], "context": 64, "share": 0.05}
+PAIRS: Tables = {"train": {"batch_tokens": 1024}, "validate": {"sentences": 100}}
+TREC: Tables = {"train": ["trec.train.tsv"]}
+WORDS: Tables = {"tokens": {"kind": "word", "lowercase": True}, "train": {"batch_tokens": 1024}}
+PIECES: Tables = {"tokens": {"size": 1024}, "train": {"batch_tokens": 1024}}
+EXPERIMENTS += [
+    *(each for kind in ("transformer", "bahdanau", "luong") for each in by_optimiser(kind, "translate", DATES, PAIRS)),
+    *(
+        each
+        for kind in ("llama", "gpt2", "lstm")
+        for each in by_optimiser(kind, "generate", SHAKESPEARE, {**PIECES, "samples": 0})
+    ),
+    *by_optimiser("bert", "fill", SHAKESPEARE, PIECES),
+    *(each for kind in ("additive", "self-attention") for each in by_optimiser(kind, "classify", TREC, WORDS)),
+    *(
+        each
+        for kind in ("convnet", "vit", "mixer", "convmixer")
+        for each in by_optimiser(kind, "classify-pictures", {"builtin_size": 4000, "hold_out": 400})
+    ),
+    *(
+        each
+        for kind in ("show-attend-tell", "caption-transformer")
+        for each in by_optimiser(kind, "caption", {"builtin_size": 1000, "hold_out": 60})
+    ),
+    *by_optimiser("answerer", "answer", {"builtin_size": 1000, "hold_out": 100}),
+]
+
+
 def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path, metavar="FOLDER")
