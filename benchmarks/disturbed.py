@@ -26,6 +26,7 @@ from typing import Any
 from regard.config import check
 from regard.files import write_json
 from regard.runs import read_run
+from regard.tasks.configure import check_run
 from regard.tasks.run import start_run
 from regard.training.history import read_history
 
@@ -70,7 +71,7 @@ def disturbed(name: str, budget: float, seed: int, place: Path) -> Row:
     """A run beside a program that comes and goes, and one of as many updates that nothing hurries."""
     with somebody_else(seed):
         hurried = by_the_clock(name, budget, seed, place / "hurried")
-    config = read_run(place / "hurried").config
+    config = check_run(read_run(place / "hurried")["config"], "the run")
     train = {**config.train.model_dump(), "budget": None, "steps": hurried["steps"], "patience": 0}
     calm = check(type(config), {**config.dump(), "train": train}, "the run")
     outcome = start_run(calm, folder=place / "calm").outcome

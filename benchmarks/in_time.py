@@ -195,7 +195,9 @@ def measure(case: Case, seed: int, processor: bool, data: Path, kept: Path) -> R
     """Train as a person would, in so much time; then score the test set."""
     out = kept.resolve() / f"{case.name}-{seed}-{'processor' if processor else 'clock'}"
     path = os.pathsep.join([str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, **({"OMP_NUM_THREADS": "1"} if processor else {}), "PYTHONPATH": path}
+    alone = {"OMP_NUM_THREADS": "1"} if processor else {}
+    cache = tempfile.mkdtemp(dir=kept)  # what was computed before does not help
+    environment = {**os.environ, **alone, "PYTHONPATH": path, "REGARD_CACHE": cache}
     regard = [sys.executable, *(["-c", BY_PROCESSOR] if processor else ["-m", "regard"])]
     before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     with (kept / f"{out.name}.log").open("w") as log:
@@ -206,6 +208,7 @@ def measure(case: Case, seed: int, processor: bool, data: Path, kept: Path) -> R
     of_processor = used.ru_utime + used.ru_stime - before[1].ru_utime - before[1].ru_stime
     test = [sys.executable, "-m", "regard", "eval", str(out), "--on", *case.test.split(), "--json"]
     told = subprocess.run(test, cwd=data, env=environment, check=True, capture_output=True, text=True).stdout
+    shutil.rmtree(cache)
     return {
         **case.scores(json.loads(told)),
         "by": "processor" if processor else "clock",

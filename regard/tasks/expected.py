@@ -16,7 +16,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Measured:
-    """One result on a test set, of a run that nobody configured, on one core."""
+    """One result on a test set, of a run that nobody configured, in minutes of one core (`benchmarks/how_much.py`)."""
 
     task: str
     data: str  # as its paper calls it
@@ -30,6 +30,7 @@ EXPECTED = (
     Measured("translate", "Multi30k", 5_000, 3, "bleu", 18.0),
     Measured("translate", "Multi30k", 29_000, 30, "bleu", 38.0),
 )
+UNITS = {"generate": "characters", "translate": "pairs", "classify": "texts"}
 FAR = math.log(8.0)  # from the nearest measured one, beyond which nothing is said
 
 
@@ -43,8 +44,9 @@ class Expectation:
 
     def __str__(self) -> str:
         near = self.by[0]
-        measured = f"measured: {near.value:.0f} with {near.examples:,} examples in {near.minutes:g} min"
-        return f"{self.metric} about {self.value:.0f} on data like {near.data} ({measured})"
+        unit = UNITS.get(near.task, "examples")
+        measured = f"measured: {near.value:.3g} with {near.examples:,} {unit} in {near.minutes:.2g} min of one core"
+        return f"{self.metric} about {self.value:.2g} on data like {near.data} ({measured})"
 
 
 def expected(task: str, examples: float, minutes: float, table: tuple[Measured, ...] = EXPECTED) -> Expectation | None:
