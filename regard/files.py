@@ -204,6 +204,15 @@ def clear_leftovers(folder: Path) -> None:
             settle(left.with_suffix(""))
 
 
+def cache_of(kind: str) -> Path:
+    """$REGARD_CACHE/kind, or ~/.cache/regard/kind: what is kept there can be made again."""
+    try:
+        base = Path(os.environ.get("REGARD_CACHE") or "~/.cache/regard").expanduser()
+    except RuntimeError as error:
+        raise RegardError(f"there is no home folder to keep {kind} in", "set REGARD_CACHE to a folder") from error
+    return base / kind
+
+
 LOCK = ".lock"  # in a run's folder while someone is in it; left by a killed process, it says nothing by being there
 
 

@@ -25,7 +25,7 @@ from regard.data.pictures.config import PictureFormat
 from regard.data.pictures.decode import PictureError, border_colour, fit_picture, read_picture
 from regard.data.pictures.sets import PictureSet
 from regard.errors import RegardError
-from regard.files import writing
+from regard.files import cache_of, writing
 
 OnProgress = Callable[[int, int], None]  # (pictures done, pictures in all)
 
@@ -94,11 +94,7 @@ def open_store(
 
 def cache_folder() -> Path:
     """$REGARD_CACHE/pictures, or ~/.cache/regard/pictures."""
-    try:
-        base = Path(os.environ.get("REGARD_CACHE") or "~/.cache/regard").expanduser()
-    except RuntimeError as error:
-        raise RegardError("there is no home folder to keep pictures in", "set REGARD_CACHE to a folder") from error
-    return base / "pictures"
+    return cache_of("pictures")
 
 
 def _key(pictures: PictureSet, picture_format: PictureFormat) -> str:
