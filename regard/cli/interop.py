@@ -110,8 +110,12 @@ def _takes(bundle: Bundle) -> dict[str, object]:
     }
 
 
-FORMS = {"hf": "transformers"}
+FORMS = {  # by the library that reads them, and the function of `regard.interop` that writes them
+    "hf": "export_folder",
+    "ctranslate2": "export_ctranslate2",
+}
 LOADED_BY = {
+    "translate": "AutoModelForSeq2SeqLM",
     "generate": "AutoModelForCausalLM",
     "fill": "AutoModelForMaskedLM",
     "classify-pictures": "AutoModelForImageClassification",
@@ -121,24 +125,37 @@ LOADED_BY = {
 def export_model(
     run: RunFolder,
     out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="A new folder.", show_default=False)],
-    to: Annotated[str, typer.Option(metavar="FORM", help="hf: a folder that transformers loads.")] = "hf",
+    to: Annotated[
+        str,
+        typer.Option(metavar="FORM", help="hf: a folder that transformers loads; ctranslate2: one for that library."),
+    ] = "hf",
     as_json: AsJson = False,
 ) -> None:
     """Write a model for other libraries.
 
-    gpt2, llama, bert and vit have equals in transformers; anything else is refused.
+    gpt2, llama, bert and vit have equals in transformers; the Transformer and GPT's line in CTranslate2; anything else is
+    refused in words.
     """
     if to not in FORMS:
         raise UsageError(f"no form {to}", nearest(to, FORMS))
     folder = bundle_folder(run)
-    from regard.interop import export_folder
+    from regard import interop
 
     bundle = regard.load(folder).bundle
-    export_folder(bundle, out)
+    getattr(interop, FORMS[to])(bundle, out)
     files = sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
     if as_json:
         print_json({"folder": str(out), "files": files})
         return
     print(out)
+    say(_loaded(to, bundle, out))
+
+
+def _loaded(to: str, bundle: Bundle, out: Path) -> str:
+    """How a person goes on with what was written."""
+    if to == "ctranslate2":
+        return (
+            f'load it with: ctranslate2.{"Translator" if bundle.config.task == "translate" else "Generator"}("{out}")'
+        )
     loader = LOADED_BY[bundle.config.task] if getattr(bundle.config.model, "head", True) else "AutoModel"
-    say(f'load it with: transformers.{loader}.from_pretrained("{out}")')
+    return f'load it with: transformers.{loader}.from_pretrained("{out}")'

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -71,14 +73,27 @@ class Settings:
 
 def must_be(config: StrictConfig, name: str, **wanted: object) -> None:
     """Refuse to export an option that transformers has no equal for."""
+    must_be_known_to(f"transformers' {name}", config, **wanted)
+
+
+def must_be_known_to(whom: str, config: StrictConfig, **wanted: object) -> None:
+    """Refuse to export an option that another library has no equal for; a tuple holds those that it has."""
     for field, value in wanted.items():
         found = getattr(config, field)
         choices = value if isinstance(value, tuple) else (value,)
         if found not in choices:
             raise RegardError(
-                f"transformers' {name} has no equal for model.{field} = {_named(found)}",
+                f"{whom} has no equal for model.{field} = {_named(found)}",
                 f"a model can be exported with {' or '.join(map(_named, choices))} there",
             )
+
+
+def library(name: str, extra: str) -> ModuleType:
+    """Import an optional library; without it, say what to type."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise RegardError(f"{name} is not installed ({error})", f"pip install 'regard[{extra}]' brings it") from error
 
 
 def _named(value: object) -> str:

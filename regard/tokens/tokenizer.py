@@ -78,6 +78,11 @@ class TextTokenizer:
         """The greatest id; others' tokenizers may leave some out."""
         return max(self._tokenizer.get_vocab().values(), default=-1)
 
+    def vocabulary(self, size: int) -> list[str]:
+        """The tokens of ids 0 .. size - 1, no two alike; an id that no token has is named by its number."""
+        tokens = [self._tokenizer.id_to_token(index) for index in range(size)]
+        return [f"<no token {index}>" if token is None else token for index, token in enumerate(tokens)]
+
     def encode(self, text: str) -> list[int]:
         return self.encode_all([text])[0]
 
