@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.inputs import Answered, AsText, InputReader, Item, answers, arguments, texts_or_lines
-from regard.cli.model import check_model, load_model, newest_run
-from regard.cli.options import Device, Model, Removals, given, removing
+from regard.cli.model import check_engine_for, check_model, load_model, newest_run
+from regard.cli.options import Device, EngineName, Model, Removals, Stopping, given, removing
 from regard.cli.output import json_line, say
 from regard.config import Tables
 from regard.data.lines import decode_lines
@@ -54,10 +54,12 @@ def generate(
     stop: Annotated[
         list[str] | None, typer.Option(metavar="TEXT", help="End before this text (may be repeated).")
     ] = None,
+    stopping: Stopping = None,
     min_length: Annotated[int | None, typer.Option(metavar="N", help="Fewest tokens.")] = None,
     remove: Removals = None,
     as_text: AsText = False,
     device: Device = "auto",
+    engine: EngineName = "regard",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line for each text.")] = False,
 ) -> None:
     """Go on with a text.
@@ -65,18 +67,22 @@ def generate(
     The text is printed as it is written, whole letters only; whatever else there is to say goes to stderr.
     """
     decode = _decode(locals())
+    check_engine_for(engine, remove)
     run = model or newest_run("generate")
     check_model(run, device, "generate", decode=decode)
     asked = _asked(prompts or [""], as_text)
     generator: Generator = load_model(run, device, "generate")
     generator.check(stop or [], **decode)  # what is wrong is told before anything is written
+    asking = {**decode, "engine": engine, "stop": stop or []}
+    if engine != "regard":
+        generator.generate([], **asking)  # so is what the engine cannot do
 
     def ask(items: list[Item]) -> Sequence[Generated]:
         places = [item.place for item in items]
-        return generator.generate([item.value for item in items], stop=stop or [], places=places, **decode)
+        return generator.generate([item.value for item in items], places=places, **asking)
 
     with removing(generator, remove or ()):
-        if asked.alone and not samples and not beam and not as_json:
+        if asked.alone and not samples and not beam and not as_json and engine == "regard":
             _stream(generator, next(asked.chunks(1))[0].value, stop or [], decode)
             return
         with answers(asked, ask, CHUNK, "writing") as answered:
@@ -122,7 +128,8 @@ def _decode(options: Tables) -> Tables:
             f"--greedy and --temperature 0 find one text, not --samples {count}; leave them out for {count} random ones, or "
             f"say --beam {count} for the {count} best"
         )
-    decode = given(max_length=options["length"], min_length=options["min_length"], **shapes)
+    lengths = given(max_length=options["length"], min_length=options["min_length"])
+    decode = {**lengths, **given(stopping=options["stopping"], **shapes)}
     if options["greedy"] or options["beam"]:
         decode |= {"sample": False, "beam": options["beam"] or 1}
     else:

@@ -11,7 +11,7 @@ import regard
 from regard.cli.options import Tables
 from regard.cli.output import say
 from regard.config import check, find_file
-from regard.decode.config import DecodeConfig
+from regard.decode.config import DecodeConfig, check_engine
 from regard.errors import UsageError, nearest
 from regard.files import read_json
 from regard.runs import all_runs, bundle_folder, bundle_task, newest
@@ -90,6 +90,13 @@ def check_device(name: str) -> None:
     """Whether there are such devices at all; whether this machine has one, torch must say."""
     if name.split(":")[0] not in DEVICES:
         raise UsageError(f"no device {name}", nearest(name, DEVICES))
+
+
+def check_engine_for(engine: str, remove: Sequence[str] | None) -> None:
+    """Whether there is such an engine, and whether it sees what else is asked for."""
+    check_engine(engine)
+    if engine != "regard" and remove:
+        raise UsageError(f"--remove changes Regard's own attention, which {engine} does not run; leave out --engine")
 
 
 def check_decode(found: ModelFacts, over: Tables) -> None:

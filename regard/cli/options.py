@@ -62,6 +62,20 @@ Tokenize = Annotated[
 Beam = Annotated[
     int | None, typer.Option(metavar="N", help="Width of the beam; 1 is greedy.", show_default="the model's")
 ]
+Stopping = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="End a beam when nothing can win any more (exact), or early.",
+        show_default="the model's",
+    ),
+]
+EngineName = Annotated[
+    str,
+    typer.Option(
+        "--engine", metavar="NAME", help="regard, or ctranslate2 for the same texts by that library (regard[fast])."
+    ),
+]
 Softness = Annotated[
     float | None,
     typer.Option(metavar="X", help="Temperature of each look at the source; 0: only the best position is seen."),

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.inputs import Answered, AsText, InputReader, Item, answers, output_to, texts_or_lines
-from regard.cli.model import check_model, load_translator, newest_run
-from regard.cli.options import Beam, Device, Removals, Softness, given, removing
+from regard.cli.model import check_engine_for, check_model, load_translator, newest_run
+from regard.cli.options import Beam, Device, EngineName, Removals, Softness, Stopping, given, removing
 from regard.cli.output import json_line, one_line, results, say
 from regard.errors import UsageError
 
@@ -44,6 +44,7 @@ def translate(
     seed: Annotated[int | None, typer.Option(metavar="N", help="Of samples.")] = None,
     length_penalty: Annotated[str | None, typer.Option(metavar="NAME", help="gnmt, power or none.")] = None,
     alpha: Annotated[float | None, typer.Option(metavar="X", help="Exponent of the length penalty.")] = None,
+    stopping: Stopping = None,
     min_length: Annotated[int | None, typer.Option(metavar="N", help="Fewest tokens.")] = None,
     max_length: Annotated[int | None, typer.Option(metavar="N", help="Most tokens.")] = None,
     softness: Softness = None,
@@ -60,6 +61,7 @@ def translate(
     scores: Annotated[bool, typer.Option("--scores", help="Put score and log-probability before each text.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
     device: Device = "auto",
+    engine: EngineName = "regard",
 ) -> None:  # fmt: skip
     """Translate texts, a file line by line, or standard input as it comes: text in, text out.
 
@@ -67,17 +69,21 @@ def translate(
     empty, and the exit code is 1. Whatever else there is to say goes to stderr.
     """
     _check(texts or [], attention, out)
+    check_engine_for(engine, remove)
     asked = texts_or_lines(texts, as_text=as_text, what="a sentence")
     _check_map(asked, attention, out)
     decode = given(
         beam=beam, n_best=n_best, sample=sample or None, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed,
-        length_penalty=length_penalty, alpha=alpha, min_length=min_length, max_length=max_length,
+        length_penalty=length_penalty, alpha=alpha, stopping=stopping, min_length=min_length, max_length=max_length,
         softness=softness,
     )  # fmt: skip
     run = model or newest_run("translate")
     check_model(run, device, "translate", decode=decode)
     translator = load_translator(run, device)
     several = translator.options(decode).n_best > 1  # a wrong option is told before anything is read
+    decode |= {"engine": engine}
+    if engine != "regard":
+        translator.translate([], **decode)  # so is what the engine cannot do
 
     def ask(items: list[Item]) -> Sequence[Translation]:
         places = [item.place for item in items]

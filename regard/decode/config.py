@@ -7,8 +7,17 @@ from typing import Any, Literal, TypedDict
 from pydantic import Field, model_validator
 
 from regard.config import StrictConfig
+from regard.errors import UsageError, nearest
 
+Engine = Literal["regard", "ctranslate2"]  # what computes a search
+ENGINES: tuple[Engine, ...] = ("regard", "ctranslate2")
 LEAST_TEMPERATURE = 0.01  # below, a sample is the greedy choice in all but name, and 1 / temperature overflows
+
+
+def check_engine(name: str) -> None:
+    """Refuse a name that no engine has."""
+    if name not in ENGINES:
+        raise UsageError(f"no engine {name}", nearest(name, ENGINES))
 
 
 class DecodeOptions(TypedDict, total=False):

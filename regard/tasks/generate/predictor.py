@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Unpack, cast, overload
+from typing import TYPE_CHECKING, Unpack, cast, overload
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from regard.bundle import Bundle
 from regard.config import check
 from regard.data.batch import TextBatch
 from regard.data.stream import TokenStream, evaluation_batches
-from regard.decode.config import DecodeConfig, DecodeOptions
+from regard.decode.config import DecodeConfig, DecodeOptions, Engine, check_engine
 from regard.decode.ranking import Hypothesis
 from regard.decode.search import Sliding, Stepper, Steps, search_steps
 from regard.errors import UsageError
@@ -39,6 +39,9 @@ from regard.models.language import LanguageModel
 from regard.predictor import Cancel, Reading, Result, check_cancel, read_one, text_data
 from regard.tasks.generate.pieces import NEAR, Pieces, TextPiece, added, before_stop, check_stop
 from regard.tokens import TextTokenizer
+
+if TYPE_CHECKING:
+    from regard.interop.ctranslate2_engine import GenerationEngine
 
 LENGTH = 200  # most tokens where neither the person nor the model says how many
 ANY_LENGTH = 512  # tokens of a window where the model reads any number
@@ -111,6 +114,7 @@ class TextScore(Result):
 class GenerateOptions(DecodeOptions, total=False):
     """Keyword arguments of `Generator.generate`."""
 
+    engine: Engine
     stop: Sequence[str]
     stream: Callable[[str], None] | None
     attention: bool
@@ -126,6 +130,7 @@ class Generator(LanguagePredictor):
     def __init__(self, bundle: Bundle) -> None:
         super().__init__(bundle)
         self.tokenizer = bundle.tokenizer
+        self._other: GenerationEngine | None = None  # made when it is first asked for
 
     @overload
     def generate(self, prompt: str = ..., **options: Unpack[GenerateOptions]) -> Generated: ...
@@ -136,6 +141,7 @@ class Generator(LanguagePredictor):
         self,
         prompt: str | Sequence[str] = "",
         *,
+        engine: Engine = "regard",
         stop: Sequence[str] = (),
         stream: Callable[[str], None] | None = None,
         attention: bool = False,
@@ -145,12 +151,16 @@ class Generator(LanguagePredictor):
     ) -> Generated | list[Generated]:
         """Go on with a text, or several; `options` are those of decoding (sample, temperature, beam, max_length, ...).
 
+        engine     "ctranslate2" searches in that library's kernels, to the same texts (`pip install 'regard[fast]'`)
         stop       strings before which a text ends
         stream     is called with each piece of the new text as soon as it is certain (one prompt, one sequence)
         attention  where each token looked: one pass over the prompt and the new text, equal to the steps that wrote it
         places     of the prompts in a longer input that comes in parts: samples depend on the place
         cancel     is asked after each step whether to stop, which raises `Cancelled`
         """
+        check_engine(engine)
+        if engine != "regard" and stream is not None:
+            raise UsageError(f"{engine} gives whole texts, not pieces; leave out stream, or engine")
         prompts = [prompt] if isinstance(prompt, str) else list(prompt)
         numbers = range(len(prompts)) if places is None else places
         if stream is not None:
@@ -158,7 +168,7 @@ class Generator(LanguagePredictor):
             events = self._streamed(prompts, options, stop=stop, attention=attention, place=place, cancel=cancel)
             out = [_told(events, stream)]
         else:
-            out = self._generate(prompts, self.options(options), stop, numbers, attention, cancel)
+            out = self._generate(prompts, self.options(options), stop, numbers, attention, cancel, engine)
         return out[0] if isinstance(prompt, str) else out
 
     def check(self, stop: Sequence[str] = (), **options: Unpack[DecodeOptions]) -> None:
@@ -190,15 +200,19 @@ class Generator(LanguagePredictor):
         places: Sequence[int],
         attention: bool,
         cancel: Cancel | None,
+        engine: Engine,
     ) -> list[Generated]:
         check_stop(stop)
+        other = None if engine == "regard" else self._ctranslate2(decode, stop)
         ids = [self._begun(each) for each in prompts]
         found: list[Generated | None] = [None] * len(prompts)
         for group in _of_equal_length(ids, decode.batch_sentences):
             check_cancel(cancel)
-            with channel.reading(group, spell=self.tokenizer.labels):
-                search = self._steps([ids[i] for i in group], [places[i] for i in group], decode, stop)
-                results = _last(search, cancel)
+            results = None if other is None else self._search_elsewhere(other, [ids[i] for i in group], decode, stop)
+            if results is None:
+                with channel.reading(group, spell=self.tokenizer.labels):
+                    search = self._steps([ids[i] for i in group], [places[i] for i in group], decode, stop)
+                    results = _last(search, cancel)
             for place, hypotheses in zip(group, results, strict=True):
                 check_cancel(cancel)
                 found[place] = self._generated(prompts[place], ids[place], hypotheses, stop, attention)
@@ -257,9 +271,7 @@ class Generator(LanguagePredictor):
 
     def _steps(self, ids: list[list[int]], places: Sequence[int], options: DecodeConfig, stop: Sequence[str]) -> Steps:
         """The search for how prompts of equal length go on, step by step."""
-        special, size = self.tokenizer.specials, self.tokenizer.size
-        unused = range(size, self.config.vocabulary[0])
-        longest = self.config.model.longest
+        special, longest = self.tokenizer.specials, self.config.model.longest
         limit = LENGTH if options.max_length is None else options.max_length
         stepper = cast("Stepper[object]", self.model)
         return search_steps(
@@ -270,10 +282,34 @@ class Generator(LanguagePredictor):
             also_end=special.also_end,
             limits=[limit] * len(ids),
             options=options,
-            forbidden=sorted((special.all - special.ends) | set(unused)),
+            forbidden=self._forbidden(),
             streams=places,
             stops=self._stops(ids[0], stop) if stop else None,
         )
+
+    def _forbidden(self) -> list[int]:
+        """Ids that are never written: special ones that end no text, and rows of the table that are no tokens."""
+        special, unused = self.tokenizer.specials, range(self.tokenizer.size, self.config.vocabulary[0])
+        return sorted((special.all - special.ends) | set(unused))
+
+    def _ctranslate2(self, options: DecodeConfig, stop: Sequence[str]) -> GenerationEngine:
+        """Make the other engine ready, and refuse what it cannot do."""
+        from regard.interop.ctranslate2_engine import GenerationEngine
+
+        if self._other is None or not self._other.fits(self.bundle):
+            self._other = GenerationEngine(self.bundle)
+        self._other.check(options, stops=bool(stop))
+        return self._other
+
+    def _search_elsewhere(
+        self, other: GenerationEngine, ids: list[list[int]], options: DecodeConfig, stop: Sequence[str]
+    ) -> list[list[Hypothesis]] | None:
+        """Search with CTranslate2 for how prompts of equal length go on; None where one of them must be searched here."""
+        limit = LENGTH if options.max_length is None else options.max_length
+        stops = self._stops(ids[0], stop) if stop else None
+        found = other.search(ids, limit, options, self._forbidden(), stops)
+        known = [hypotheses for hypotheses in found if hypotheses is not None]
+        return known if len(known) == len(found) else None
 
     def _stops(self, prompt: list[int], stop: Sequence[str]) -> Callable[[list[int]], bool]:
         """Whether what was added holds a stop string; only its end is looked at, which is all that can be new."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Unpack, cast, overload
+from typing import TYPE_CHECKING, Unpack, cast, overload
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from regard.data.batch import PairBatch, pad
 from regard.data.batches import TokenPairs
 from regard.data.lines import LONGEST_LINE
 from regard.data.pairs import Pair
-from regard.decode.config import DecodeConfig, DecodeOptions
+from regard.decode.config import DecodeConfig, DecodeOptions, Engine, check_engine
 from regard.decode.ranking import Hypothesis
 from regard.decode.search import Stepper, generate, groups
 from regard.errors import RegardError
@@ -30,6 +30,9 @@ from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.loss import target_log_probabilities
 from regard.predictor import Cancel, Progress, Reading, Result, check_cancel, text_data
 from regard.tokens import BEGIN, END, PAD, UNKNOWN, TextTokenizer, as_arrays
+
+if TYPE_CHECKING:
+    from regard.interop.ctranslate2_engine import TranslationEngine
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,7 @@ class PairScore(Result):
 class TranslateOptions(DecodeOptions, total=False):
     """Keyword arguments of `Translator.translate`."""
 
+    engine: Engine
     attention: bool
     progress: Progress | None
     places: Sequence[int] | None
@@ -106,6 +110,7 @@ class Translator(PairPredictor):
     def __init__(self, bundle: Bundle) -> None:
         super().__init__(bundle)
         self.tokenizers = bundle.tokenizers
+        self._other: TranslationEngine | None = None  # made when it is first asked for
 
     @overload
     def translate(self, text: str, **options: Unpack[TranslateOptions]) -> Translation: ...
@@ -118,6 +123,7 @@ class Translator(PairPredictor):
         self,
         text: str | Sequence[str],
         *,
+        engine: Engine = "regard",
         attention: bool = False,
         progress: Progress | None = None,
         places: Sequence[int] | None = None,
@@ -126,12 +132,15 @@ class Translator(PairPredictor):
     ) -> Translation | list[Translation]:
         """Translate a text, or several; `options` are those of decoding (beam, n_best, sample, seed, ...).
 
+        engine  "ctranslate2" searches in that library's kernels, to the same texts (`pip install 'regard[fast]'`)
         places  of the texts in a longer input that comes in parts: samples depend on the place
         cancel  is asked after each step whether to stop, which raises `Cancelled`
         """
+        check_engine(engine)
         texts = [text] if isinstance(text, str) else list(text)
         decode = self.options(options)
-        found = self._search(texts, decode, progress, range(len(texts)) if places is None else places, cancel)
+        search = self._search if engine == "regard" else self._search_elsewhere
+        found = search(texts, decode, progress, range(len(texts)) if places is None else places, cancel)
         out = [self._translation(source, hypotheses) for source, hypotheses in zip(texts, found, strict=True)]
         if attention:
             out = [self._with_attention(each, decode.softness, cancel) for each in out]
@@ -263,6 +272,42 @@ class Translator(PairPredictor):
             if progress is not None:
                 progress(done, len(texts))
         return found
+
+    def _search_elsewhere(
+        self,
+        texts: Sequence[str],
+        options: DecodeConfig,
+        progress: Progress | None,
+        places: Sequence[int],
+        cancel: Cancel | None,
+    ) -> list[list[Hypothesis]]:
+        """Search with CTranslate2; the few texts that it cannot be asked are searched for here."""
+        ids = self.tokenizers.source.encode_all([check_text(text) for text in texts])
+        self._check_reach(texts, [len(each) + 1 for each in ids])
+        longest, done = self.model.longest, 0
+
+        def told(count: int) -> None:
+            nonlocal done
+            done += count
+            check_cancel(cancel)
+            if progress is not None:
+                progress(done, len(texts))
+
+        check_cancel(cancel)
+        limits = [options.limit_for(len(each) + 1) for each in ids]
+        limits = limits if longest is None else [min(limit, longest - 1) for limit in limits]
+        found = self._ctranslate2().search(ids, limits, options, told)
+        rest = [place for place, hypotheses in enumerate(found) if hypotheses is None]
+        own = self._search([texts[i] for i in rest], options, None, [places[i] for i in rest], cancel) if rest else []
+        searched = iter(own)
+        return [next(searched) if hypotheses is None else hypotheses for hypotheses in found]
+
+    def _ctranslate2(self) -> TranslationEngine:
+        from regard.interop.ctranslate2_engine import TranslationEngine
+
+        if self._other is None or not self._other.fits(self.bundle):
+            self._other = TranslationEngine(self.bundle)
+        return self._other
 
     def _translation(self, source: str, hypotheses: list[Hypothesis]) -> Translation:
         each = [self._one(source, hypothesis) for hypothesis in hypotheses]
