@@ -48,7 +48,7 @@ def bare_bert() -> Any:
     ("make", "change", "words"),
     [
         (gpt2, {"model_type": "gpt3000"}, "gpt2"),
-        (gpt2, {"model_type": "t5"}, "type t5; it imports bert, gpt2, llama, vit$"),
+        (gpt2, {"model_type": "t5"}, "type t5; it imports bert, gpt2, llama, marian, vit$"),
         (gpt2, {"model_type": None}, "no model_type"),
         (gpt2, {"n_embd": None}, "no n_embd"),
         (gpt2, {"n_embd": "21"}, "n_embd is '21'"),

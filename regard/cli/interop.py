@@ -26,7 +26,7 @@ def import_model(
         Path,
         typer.Argument(
             metavar="DIR|FILE",
-            help="A folder of Hugging Face with safetensors (GPT-2, BERT, LLaMA, ViT), or a .bin of llama2.c.",
+            help="A folder of Hugging Face with safetensors (GPT-2, BERT, LLaMA, Marian, ViT), or a .bin of llama2.c.",
             show_default=False,
         ),
     ],
@@ -133,8 +133,8 @@ def export_model(
 ) -> None:
     """Write a model for other libraries.
 
-    gpt2, llama, bert and vit have equals in transformers; the Transformer and GPT's line in CTranslate2; anything else is
-    refused in words.
+    transformers has equals of gpt2, llama, bert, vit and (as Marian) of a transformer with norms behind and sinusoidal
+    positions; CTranslate2 of transformer, gpt1, gpt2, gpt3 and llama. Anything else is refused in words.
     """
     if to not in FORMS:
         raise UsageError(f"no form {to}", nearest(to, FORMS))

@@ -226,7 +226,7 @@ def assemble(
     family: Family, config: Any, vocabulary: int, tensors: dict[str, Tensor], text: TextTokenizer, origin: str
 ) -> Bundle:
     """A bundle of our model with these tensors, which have the family's full names."""
-    tensors = _without_copies(tensors, family.copies(config), origin)
+    tensors = without_copies(tensors, family.copies(config), origin)
     rows = family.rows(config)
     check_names(rows, tensors, origin)  # before anything of the size that config.json claims is built
     table = tensors[family.table]
@@ -257,7 +257,8 @@ def their_tensors(family: Family, bundle: Bundle) -> dict[str, Tensor]:
     return tensors
 
 
-def _without_copies(tensors: dict[str, Tensor], copies: dict[str, str], origin: str) -> dict[str, Tensor]:
+def without_copies(tensors: dict[str, Tensor], copies: dict[str, str], origin: str) -> dict[str, Tensor]:
+    """The tensors without those that were saved twice, which must be equal."""
     for copy, original in copies.items():
         if copy in tensors and original in tensors and not torch.equal(tensors[copy], tensors[original]):
             raise RegardError(
@@ -267,13 +268,18 @@ def _without_copies(tensors: dict[str, Tensor], copies: dict[str, str], origin: 
     return {name: tensor for name, tensor in tensors.items() if name not in copies or copies[name] not in tensors}
 
 
-def _fill(model: nn.Module, rows: list[TensorRow], tensors: dict[str, Tensor], origin: str) -> None:
+def check_floats(tensors: Mapping[str, Tensor], origin: str) -> None:
+    """Refuse weights that are no floating-point numbers."""
     for name, tensor in tensors.items():
         if tensor.dtype not in FLOATS:
             raise RegardError(
                 f"{origin}: {name} holds {str(tensor.dtype).removeprefix('torch.')}",
                 "only float weights are read (16, 32 or 64 bits), so take the model before it was quantised",
             )
+
+
+def _fill(model: nn.Module, rows: list[TensorRow], tensors: dict[str, Tensor], origin: str) -> None:
+    check_floats(tensors, origin)
     parameters = dict(model.named_parameters())
     ours = to_ours(rows, tensors, {name: parameter.shape for name, parameter in parameters.items()}, origin)
     with torch.no_grad():

@@ -13,12 +13,12 @@ from pathlib import Path
 from regard.bundle import Bundle
 from regard.errors import Advice, Option, RegardError, UsageError, Verb
 from regard.files import new_folder, read_json, write_json
-from regard.interop import bert, gpt2, llama, vit
+from regard.interop import bert, gpt2, llama, marian, vit
 from regard.interop.bert import read_longest, read_pooling, write_pooling
 from regard.interop.family import Family, Settings, assemble, their_tensors
 from regard.interop.tokenizer import read_specials, read_tokenizer, write_specials, write_tokenizer
 from regard.interop.weights import SINGLE, read_weights
-from regard.models.config import BertConfig
+from regard.models.config import BertConfig, TransformerConfig
 from regard.tensors import write_tensors
 from regard.tokens import TextTokenizer
 
@@ -36,6 +36,8 @@ def import_folder(path: str | Path, report: Callable[[str], None] = lambda words
     settings = _read_settings(folder)
     if settings.values.get("model_type") == vit.NAME:  # sees pictures: no tokenizer, but a preprocessor
         return vit.read_folder(folder, settings)
+    if settings.values.get("model_type") == marian.NAME:  # two sides, each with its tokenizer
+        return marian.read_folder(folder, settings)
     family = _family(settings)
     tokenizer = read_tokenizer(folder)
     text = TextTokenizer(tokenizer, read_specials(folder, family.task, tokenizer, report))
@@ -57,6 +59,12 @@ def export_folder(bundle: Bundle, path: str | Path) -> Path:
         refuse_to_replace(path)
         with new_folder(path) as inside:
             vit.write_folder(bundle, inside)
+        return path
+    if isinstance(bundle.config.model, TransformerConfig):
+        marian.write(bundle.config.model)  # refuses what it cannot express
+        refuse_to_replace(path)
+        with new_folder(path) as inside:
+            marian.write_folder(bundle, inside)
         return path
     family, config = _exported_as(bundle), bundle.config.model
     values = family.write(config)
@@ -95,7 +103,7 @@ def _read_settings(folder: Path) -> Settings:
 
 
 def _family(settings: Settings) -> Family:
-    name, known = settings.values.get("model_type"), ", ".join(sorted((*FAMILIES, vit.NAME)))
+    name, known = settings.values.get("model_type"), ", ".join(sorted((*FAMILIES, marian.NAME, vit.NAME)))
     if not isinstance(name, str):
         raise RegardError(f"{settings.origin} has no model_type", f"Regard imports {known}")
     if name not in FAMILIES:
@@ -109,6 +117,7 @@ def _exported_as(bundle: Bundle) -> Family:
     if family is None or family.task != task:
         raise RegardError(
             f"a {kind} for {task} has no equal in transformers",
-            "gpt2, gpt3 (without a band) and llama for generate, bert for fill and vit for classify can be exported",
+            "transformer for translate, gpt2, gpt3 (without a band) and llama for generate, bert for fill and vit for classify "
+            "can be exported",
         )
     return family
