@@ -204,7 +204,7 @@ def test_the_verbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = shell.invoke(app, ["export", "models/small", "--to", "hf", "-o", "out"])
     assert done.exit_code == 0 and "AutoModelForCausalLM" in done.output
     assert same_weights(import_folder(tmp_path / "out"), load_bundle(tmp_path / "models" / "small"))
-    assert "no form onnx" in str(shell.invoke(app, ["export", "models/small", "--to", "onnx", "-o", "x"]).exception)
+    assert "no form gguf" in str(shell.invoke(app, ["export", "models/small", "--to", "gguf", "-o", "x"]).exception)
     assert "is a bundle of Regard already" in str(shell.invoke(app, ["import", "models/small", "-o", "y"]).exception)
     for name, words in (("nowhere", "there is no nowhere"), ("small/model.safetensors", "regard import small")):
         assert words in str(shell.invoke(app, ["import", name]).exception)

@@ -252,6 +252,10 @@ class Rotary(nn.Module):
         first, second = x.chunk(2, dim=-1)  # each (B, H, T, E / 2)
         return torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1)
 
+    def tables(self, size: int) -> tuple[Tensor, Tensor]:
+        """Cosines and sines of the first positions, (size, E / 2) each, in float64."""
+        return self._table(0, size, torch.device("cpu"))
+
     def _table(self, start: int, end: int, device: torch.device) -> tuple[Tensor, Tensor]:
         """Cosines and sines of each position and pair, (T, E / 2) in float64."""
         pairs = torch.arange(0, self.head_width, 2, dtype=torch.float64, device=device)

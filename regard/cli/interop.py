@@ -113,6 +113,7 @@ def _takes(bundle: Bundle) -> dict[str, object]:
 FORMS = {  # by the library that reads them, and the function of `regard.interop` that writes them
     "hf": "export_folder",
     "ctranslate2": "export_ctranslate2",
+    "onnx": "export_onnx",
 }
 LOADED_BY = {
     "translate": "AutoModelForSeq2SeqLM",
@@ -127,14 +128,14 @@ def export_model(
     out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="A new folder.", show_default=False)],
     to: Annotated[
         str,
-        typer.Option(metavar="FORM", help="hf: a folder that transformers loads; ctranslate2: one for that library."),
+        typer.Option(metavar="FORM", help="hf (for transformers), ctranslate2, or onnx (graphs, for onnxruntime)."),
     ] = "hf",
     as_json: AsJson = False,
 ) -> None:
     """Write a model for other libraries.
 
     transformers has equals of gpt2, llama, bert, vit and (as Marian) of a transformer with norms behind and sinusoidal
-    positions; CTranslate2 of transformer, gpt1, gpt2, gpt3 and llama. Anything else is refused in words.
+    positions; CTranslate2 and ONNX of transformer, gpt1, gpt2, gpt3 and llama. Anything else is refused in words.
     """
     if to not in FORMS:
         raise UsageError(f"no form {to}", nearest(to, FORMS))
@@ -157,5 +158,7 @@ def _loaded(to: str, bundle: Bundle, out: Path) -> str:
         return (
             f'load it with: ctranslate2.{"Translator" if bundle.config.task == "translate" else "Generator"}("{out}")'
         )
+    if to == "onnx":
+        return f"{out / 'README.md'} has a loop that runs it, {out / 'regard.json'} all names and shapes"
     loader = LOADED_BY[bundle.config.task] if getattr(bundle.config.model, "head", True) else "AutoModel"
     return f'load it with: transformers.{loader}.from_pretrained("{out}")'
