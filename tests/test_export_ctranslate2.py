@@ -13,7 +13,7 @@ from foreign import SIZES, TEXTS, our_bundle
 from torch import Tensor
 
 from regard.attention import Remove, intervene
-from regard.bundle import Bundle, BundleConfig
+from regard.bundle import Bundle, BundleConfig, save_bundle
 from regard.cli.main import run
 from regard.decode.config import DecodeConfig
 from regard.errors import RegardError, UsageError
@@ -384,3 +384,15 @@ def test_the_verbs(tiny_run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[
     code, _, err = typed(*search, "--engine", "ctranslate2", "--beam", "1", "--remove", "cross:0:0")
     assert code == 2 and "leave out --engine" in err
     assert typed(*search, "--engine", "marian")[0] == 2
+
+
+def test_the_verb_of_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = str(save_bundle(tmp_path / "bundle", our_bundle("generate", LlamaConfig(**SIZES))))
+    words = ["generate", "the cat", "-m", model, "-n", "7", "--json"]
+    found = []
+    for engine in ("regard", "ctranslate2"):
+        assert run([*words, "--greedy", "--engine", engine]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    assert found[0]["tokens"] == found[1]["tokens"]
+    assert run([*words, "--engine", "ctranslate2"]) == 2
+    assert "draws random numbers of its own" in (told := capsys.readouterr().err) and "--beam 1" in told
