@@ -379,7 +379,9 @@ def test_the_verbs(tiny_run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[
     for options in (("--beam", "1"), ("--beam", "3", "--stopping", "early")):
         ours, theirs = typed(*search, *options), typed(*search, *options, "--engine", "ctranslate2")
         assert ours[0] == theirs[0] == 0 and json.loads(ours[1])["text"] == json.loads(theirs[1])["text"]
-    code, _, err = typed(*search, "--engine", "ctranslate2")
+    early, unsaid = (typed(*search, *more, "--engine", "ctranslate2") for more in (("--stopping", "early"), ()))
+    assert unsaid[0] == 0 and unsaid[1] == early[1]  # it has no other way
+    code, _, err = typed(*search, "--engine", "ctranslate2", "--stopping", "exact")
     assert code == 2 and "--stopping early" in err and "--beam 1" in err
     code, _, err = typed(*search, "--engine", "ctranslate2", "--beam", "1", "--remove", "cross:0:0")
     assert code == 2 and "leave out --engine" in err

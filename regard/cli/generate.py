@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.inputs import Answered, AsText, InputReader, Item, answers, arguments, texts_or_lines
-from regard.cli.model import check_engine_for, check_model, load_model, newest_run
+from regard.cli.model import check_engine_for, check_model, load_model, newest_run, stopping_of
 from regard.cli.options import Device, EngineName, Model, Removals, Stopping, given, removing
 from regard.cli.output import json_line, say
 from regard.config import Tables
@@ -129,7 +129,7 @@ def _decode(options: Tables) -> Tables:
             f"say --beam {count} for the {count} best"
         )
     lengths = given(max_length=options["length"], min_length=options["min_length"])
-    decode = {**lengths, **given(stopping=options["stopping"], **shapes)}
+    decode = {**lengths, **given(stopping=stopping_of(options["engine"], options["stopping"]), **shapes)}
     if options["greedy"] or options["beam"]:
         decode |= {"sample": False, "beam": options["beam"] or 1}
     else:

@@ -99,6 +99,11 @@ def check_engine_for(engine: str, remove: Sequence[str] | None) -> None:
         raise UsageError(f"--remove changes Regard's own attention, which {engine} does not run; leave out --engine")
 
 
+def stopping_of(engine: str, stopping: str | None) -> str | None:
+    """When a beam search ends: as asked for; CTranslate2 has one way only, which is taken where nobody asks for another."""
+    return "early" if stopping is None and engine == "ctranslate2" else stopping
+
+
 def check_decode(found: ModelFacts, over: Tables) -> None:
     """The model's own options of decoding, laid over by the given ones."""
     base = dict(found.decode)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.inputs import Answered, AsText, InputReader, Item, answers, output_to, texts_or_lines
-from regard.cli.model import check_engine_for, check_model, load_translator, newest_run
+from regard.cli.model import check_engine_for, check_model, load_translator, newest_run, stopping_of
 from regard.cli.options import Beam, Device, EngineName, Removals, Softness, Stopping, given, removing
 from regard.cli.output import json_line, one_line, results, say
 from regard.errors import UsageError
@@ -74,8 +74,8 @@ def translate(
     _check_map(asked, attention, out)
     decode = given(
         beam=beam, n_best=n_best, sample=sample or None, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed,
-        length_penalty=length_penalty, alpha=alpha, stopping=stopping, min_length=min_length, max_length=max_length,
-        softness=softness,
+        length_penalty=length_penalty, alpha=alpha, stopping=stopping_of(engine, stopping), min_length=min_length,
+        max_length=max_length, softness=softness,
     )  # fmt: skip
     run = model or newest_run("translate")
     check_model(run, device, "translate", decode=decode)

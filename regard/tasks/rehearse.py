@@ -105,7 +105,7 @@ def _rehearsal(
 
 def core_minutes(seconds: float) -> float:
     """As many minutes of one core as so many seconds of all of torch's threads are worth: 1.6 for two, as was measured."""
-    return seconds / 60 * torch.get_num_threads() ** 0.7
+    return float(seconds / 60 * torch.get_num_threads() ** 0.7)
 
 
 def most_updates(job: Job) -> int:
