@@ -3,7 +3,8 @@
 At a batch of a few, a step is hundreds of small operations, and calling modules takes longer than computing. Here the
 weights are gathered once for a whole text, laid out as a product with so few rows reads them best (transposed, or as
 oneDNN packs them; queries, keys and values side by side), and a step is plain functions over them. `Block.step` is the
-reference, and is what runs when a recorder looks on. A test holds them equal.
+reference, and is what runs when a recorder looks on. A test holds them equal. `fast_decoder.py` has the same for the
+decoder of a Transformer, which also looks at a memory.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import layer_norm, linear, rms_norm, scaled_dot_product_attention, silu
+from torch.nn.functional import layer_norm, linear, relu, rms_norm, scaled_dot_product_attention, silu
 
 from regard.attention import MultiHead, StepCache
 from regard.blocks import Block, FeedForward, GatedFeedForward
@@ -63,9 +64,9 @@ def step_weights(blocks: Sequence[Block], norm: nn.Module, output: nn.Linear, ro
     """The weights of a model, laid out for steps of so many rows; None where a block has parts that only modules know."""
     if not all(_is_plain(block) for block in blocks):
         return None
-    product = partial(_product, rows=rows)
+    product = partial(product_for, rows=rows)
     steps = tuple(_block(block, product) for block in blocks)
-    return StepWeights(steps, _norm(norm), product(output.weight, None))
+    return StepWeights(steps, norm_function(norm), product(output.weight, None))
 
 
 def _is_plain(block: Block) -> bool:
@@ -77,13 +78,13 @@ def _is_plain(block: Block) -> bool:
 
 def _block(block: Block, product: Product) -> BlockWeights:
     around = block.around_attention
-    norms = (_norm(around.norm), _norm(block.around_feed_forward.norm))
+    norms = (norm_function(around.norm), norm_function(block.around_feed_forward.norm))
     assert isinstance(block.attention, MultiHead)
-    attend, feed_forward = _attention(block.attention, product), _feed_forward(block.feed_forward, product)
+    attend, feed_forward = _attention(block.attention, product), feed_forward_function(block.feed_forward, product)
     return BlockWeights(around.order, norms, attend, feed_forward)
 
 
-def _norm(module: nn.Module) -> Function:
+def norm_function(module: nn.Module) -> Function:
     if isinstance(module, nn.LayerNorm):
         shape, weight, bias, epsilon = list(module.normalized_shape), module.weight, module.bias, module.eps
         return lambda x: layer_norm(x, shape, weight, bias, epsilon)
@@ -93,7 +94,7 @@ def _norm(module: nn.Module) -> Function:
     return lambda x: x
 
 
-def _product(weight: Tensor, bias: Tensor | None, rows: int) -> Function:
+def product_for(weight: Tensor, bias: Tensor | None, rows: int) -> Function:
     """x Wᵀ + b for a few rows x (N, I), with the weight (O, I) laid out beforehand."""
     if rows >= PACKED_FROM and weight.numel() >= LARGE and (packed := _packed(weight, rows)) is not None:
         linear_of = torch.ops.mkldnn._linear_pointwise
@@ -102,6 +103,15 @@ def _product(weight: Tensor, bias: Tensor | None, rows: int) -> Function:
         return lambda x: linear(x, weight, bias)
     turned = weight.T.contiguous()
     return (lambda x: torch.mm(x, turned)) if bias is None else (lambda x: torch.addmm(bias, x, turned))
+
+
+def product_of_any(weight: Tensor, bias: Tensor | None) -> Function:
+    """x Wᵀ + b for any number of rows. A large weight is kept in two layouts, for one row and for several."""
+    alone = product_for(weight, bias, 1)
+    if weight.numel() < LARGE:
+        return alone
+    several = product_for(weight, bias, PACKED_FROM)
+    return lambda x: alone(x) if len(x) == 1 else several(x)
 
 
 def _packed(weight: Tensor, rows: int) -> Tensor | None:
@@ -114,7 +124,7 @@ def _packed(weight: Tensor, rows: int) -> Tensor | None:
         return None
 
 
-def _feed_forward(module: nn.Module, product: Product) -> Function:
+def feed_forward_function(module: nn.Module, product: Product) -> Function:
     assert isinstance(module, FeedForward | GatedFeedForward)
     down = product(module.down.weight, module.down.bias)
     if isinstance(module, GatedFeedForward):
@@ -125,7 +135,8 @@ def _feed_forward(module: nn.Module, product: Product) -> Function:
             return down(silu(gate).mul_(up))
 
         return gated
-    up, activation = product(module.up.weight, module.up.bias), module.activation
+    up = product(module.up.weight, module.up.bias)
+    activation = torch.relu_ if module.activation is relu else module.activation  # its argument is fresh
     return lambda x: down(activation(up(x)))
 
 
