@@ -27,6 +27,7 @@ from regard.files import JSON
 from regard.inspect.texts import LONGEST, Material, PairPredictor, Texts, TextsBatch, next_token_losses, pair_texts
 from regard.look import SentenceAttention, sentence_of
 from regard.models.encoder_decoder import EncoderDecoder
+from regard.models.fast_decoder import LaidOut
 from regard.models.loss import target_log_probabilities
 from regard.predictor import Cancel, Progress, Reading, Result, check_cancel, text_data
 from regard.tokens import BEGIN, END, PAD, UNKNOWN, TextTokenizer, as_arrays
@@ -109,7 +110,7 @@ class Translator(PairPredictor):
 
     def __init__(self, bundle: Bundle) -> None:
         super().__init__(bundle)
-        self.tokenizers = bundle.tokenizers
+        self.tokenizers, self.laid_out = bundle.tokenizers, LaidOut(bundle.model)
         self._other: TranslationEngine | None = None  # made when it is first asked for
 
     @overload
@@ -256,7 +257,7 @@ class Translator(PairPredictor):
             source, lengths = pad([ids[place] for place in group], PAD)
             with _softness(options.softness), self._reading(group, ids):
                 results = generate(
-                    cast("Stepper[object]", self.model),
+                    cast("Stepper[object]", self.laid_out.stepper()),
                     (source.to(self.device), lengths.to(self.device)),
                     torch.full((len(group), 1), BEGIN, device=self.device),
                     end=END,
