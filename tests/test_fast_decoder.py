@@ -9,12 +9,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.attention import Lengths, Remove, intervene, record, softness
+from regard.attention import Lengths, Remove, attend_reference, intervene, record, softness
 from regard.decode.config import DecodeConfig
 from regard.decode.search import generate
+from regard.models import fast_decoder
 from regard.models.config import TransformerConfig
 from regard.models.encoder_decoder import Memory
-from regard.models.fast_decoder import FastDecoder, LaidOut
+from regard.models.fast_decoder import FastDecoder, LaidOut, attend
 from regard.models.transformer import Transformer
 
 SOURCES, TARGETS = 19, 31
@@ -97,6 +98,18 @@ def test_a_long_sequence_and_a_beam_that_never_meets_again() -> None:
         (logits, state), (expected, modules) = fast.step(tokens, state), model.step(tokens, modules)
         assert torch.allclose(logits, expected, rtol=0, atol=1e-10)
     assert state.filled == 1 + 3 * 67
+
+
+@pytest.mark.parametrize("bias", [None, (5, 3, 7, 11), (5, 3, 1, 11)], ids=str)
+def test_both_ways_to_attend_are_the_reference(bias: tuple[int, ...] | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    dice = torch.Generator().manual_seed(4)
+    q = torch.randn(5, 7, 3, 2, generator=dice, dtype=torch.float64).transpose(1, 2)  # (B, H, W, E)
+    k, v = (torch.randn(5, 3, 13, 2, generator=dice, dtype=torch.float64)[:, :, :11] for _ in range(2))
+    added = None if bias is None else torch.randn(bias, generator=dice, dtype=torch.float64)
+    expected = attend_reference(q, k, v, bias=added, scale=0.3).transpose(1, 2).reshape(35, 6)
+    for many in (1, 1000):
+        monkeypatch.setattr(fast_decoder, "MANY", many)
+        assert torch.allclose(attend(q, k, v, added, 0.3), expected, rtol=0, atol=1e-12)
 
 
 @torch.no_grad()

@@ -15,7 +15,7 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import layer_norm, linear, relu, rms_norm, scaled_dot_product_attention, silu
+from torch.nn.functional import linear, relu, rms_norm, scaled_dot_product_attention, silu
 
 from regard.attention import MultiHead, StepCache
 from regard.blocks import Block, FeedForward, GatedFeedForward
@@ -87,7 +87,7 @@ def _block(block: Block, product: Product) -> BlockWeights:
 def norm_function(module: nn.Module) -> Function:
     if isinstance(module, nn.LayerNorm):
         shape, weight, bias, epsilon = list(module.normalized_shape), module.weight, module.bias, module.eps
-        return lambda x: layer_norm(x, shape, weight, bias, epsilon)
+        return lambda x: torch.layer_norm(x, shape, weight, bias, epsilon)
     if isinstance(module, nn.RMSNorm):
         rms_shape, rms_weight, rms_epsilon = list(module.normalized_shape), module.weight, module.eps
         return lambda x: rms_norm(x, rms_shape, rms_weight, rms_epsilon)
