@@ -22,6 +22,7 @@ from regard.data.pairs import Pair
 from regard.decode.config import DecodeConfig, DecodeOptions, Engine, check_engine
 from regard.decode.ranking import Hypothesis
 from regard.decode.search import Stepper, generate, groups
+from regard.decode.workers import side_by_side, worker_count
 from regard.errors import RegardError
 from regard.files import JSON
 from regard.inspect.texts import LONGEST, Material, PairPredictor, Texts, TextsBatch, next_token_losses, pair_texts
@@ -250,29 +251,55 @@ class Translator(PairPredictor):
     ) -> list[list[Hypothesis]]:
         ids = as_arrays(self.tokenizers.source.encode_all([check_text(text) for text in texts]), begin=False)
         self._check_reach(texts, [len(each) for each in ids])
-        found: list[list[Hypothesis]] = [[] for _ in texts]
+        return self.search_ids(ids, options, places=places, progress=progress, cancel=cancel)
+
+    def search_ids(
+        self,
+        sources: Sequence[np.ndarray],
+        options: DecodeConfig,
+        *,
+        places: Sequence[int],
+        progress: Progress | None = None,
+        cancel: Cancel | None = None,
+    ) -> list[list[Hypothesis]]:
+        """The translations of sources that are ids, with end: in groups of like length, side by side where that pays."""
+        found: list[list[Hypothesis]] = [[] for _ in sources]
         done = 0
         check_cancel(cancel)
-        for group in groups([len(sequence) for sequence in ids], options):
-            source, lengths = pad([ids[place] for place in group], PAD)
-            with _softness(options.softness), self._reading(group, ids):
-                results = generate(
-                    cast("Stepper[object]", self.laid_out.stepper()),
-                    (source.to(self.device), lengths.to(self.device)),
-                    torch.full((len(group), 1), BEGIN, device=self.device),
-                    end=END,
-                    limits=[options.limit_for(int(length)) for length in lengths],
-                    options=options,
-                    forbidden=(PAD, BEGIN, UNKNOWN),
-                    streams=[places[row] for row in group],
-                    watch=lambda _: check_cancel(cancel),
-                )
+
+        def search(group: list[int]) -> list[list[Hypothesis]]:
+            return self._search_group(group, sources, options, places, cancel)
+
+        by_length = groups([len(each) for each in sources], options)
+        for group, results in side_by_side(by_length, search, worker_count(self.device)):
             for place, hypotheses in zip(group, results, strict=True):
                 found[place] = hypotheses
             done += len(group)
             if progress is not None:
-                progress(done, len(texts))
+                progress(done, len(sources))
         return found
+
+    def _search_group(
+        self,
+        group: list[int],
+        sources: Sequence[np.ndarray],
+        options: DecodeConfig,
+        places: Sequence[int],
+        cancel: Cancel | None,
+    ) -> list[list[Hypothesis]]:
+        ids, lengths = pad([sources[place] for place in group], PAD)
+        with _softness(options.softness), self._reading(group, sources):
+            return generate(
+                cast("Stepper[object]", self.laid_out.stepper()),
+                (ids.to(self.device), lengths.to(self.device)),
+                torch.full((len(group), 1), BEGIN, device=self.device),
+                end=END,
+                limits=[options.limit_for(int(length)) for length in lengths],
+                options=options,
+                forbidden=(PAD, BEGIN, UNKNOWN),
+                streams=[places[row] for row in group],
+                watch=lambda _: check_cancel(cancel),
+            )
 
     def _search_elsewhere(
         self,
