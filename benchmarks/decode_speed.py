@@ -230,7 +230,11 @@ def contenders(model: Transformer, size: Size, sources: Ids, folder: str, thread
         quickest = min(each, key=lambda name: min(_seconds(each[name], sources[:1], 1) for _ in range(5)))
         print(f"CTranslate2: {fastest} workers x threads for a file, {quickest} for one sentence")
         found["ctranslate2"] = lambda asked, beam: each[fastest if len(asked) > 1 else quickest](asked, beam)
-    if transformers is not None:
+    else:
+        print("ctranslate2 is not installed (pip install ctranslate2)")
+    if transformers is None:
+        print("transformers is not installed (pip install regard[hf])")
+    else:
         transformers.utils.logging.set_verbosity_error()
         found["transformers"] = in_transformers(size)
     return found
