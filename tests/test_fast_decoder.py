@@ -15,7 +15,7 @@ from regard.decode.search import generate
 from regard.models import fast_decoder
 from regard.models.config import TransformerConfig
 from regard.models.encoder_decoder import Memory
-from regard.models.fast_decoder import FastDecoder, LaidOut, attend
+from regard.models.fast_decoder import FastDecoder, LaidOut, attend_hypotheses
 from regard.models.transformer import Transformer
 
 SOURCES, TARGETS = 19, 31
@@ -109,7 +109,7 @@ def test_both_ways_to_attend_are_the_reference(bias: tuple[int, ...] | None, mon
     expected = attend_reference(q, k, v, bias=added, scale=0.3).transpose(1, 2).reshape(35, 6)
     for many in (1, 1000):
         monkeypatch.setattr(fast_decoder, "MANY", many)
-        assert torch.allclose(attend(q, k, v, added, 0.3), expected, rtol=0, atol=1e-12)
+        assert torch.allclose(attend_hypotheses(q, k, v, added, 0.3), expected, rtol=0, atol=1e-12)
 
 
 @torch.no_grad()

@@ -81,15 +81,15 @@ class Layer:
     def _look_back(self, x: Tensor, past: Past) -> Tensor:
         parts = self.project(x).view(len(past), -1, 3, self.heads, x.size(1) // self.heads)  # (B, W, 3, H, E)
         queries, keys, values = past.append(parts.permute(2, 0, 3, 1, 4))  # (B, H, W, E), twice (B, H, slots, E)
-        return self.join(attend(queries, keys, values, past.visible, self.scales[0]))
+        return self.join(attend_hypotheses(queries, keys, values, past.visible, self.scales[0]))
 
     def _look_at(self, x: Tensor, memory: tuple[Tensor, Tensor], padding: Tensor | None) -> Tensor:
         rows, heads, _, width = memory[0].shape
         queries = self.ask(x).view(rows, -1, heads, width).transpose(1, 2)  # (B, H, W, E)
-        return self.join_asked(attend(queries, *memory, padding, self.scales[1]))
+        return self.join_asked(attend_hypotheses(queries, *memory, padding, self.scales[1]))
 
 
-def attend(queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, scale: float) -> Tensor:
+def attend_hypotheses(queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, scale: float) -> Tensor:
     """Attend from (B, H, W, E) to (B, H, S, E), with what is added to scores (B, H, W, S): (B * W, H * E).
 
     Torch's own attention costs least for few queries or keys; two products of all heads do for more (64 sources, one
