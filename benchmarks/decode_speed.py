@@ -30,7 +30,6 @@ from torch import nn
 from regard.attention import MultiHead
 from regard.blocks import Block
 from regard.bundle import Bundle, BundleConfig
-from regard.decode.config import DecodeConfig
 from regard.embed import sinusoid
 from regard.models.config import TransformerConfig
 from regard.models.fast_decoder import LaidOut
@@ -109,7 +108,8 @@ def regard(model: Transformer, size: Size, *, by_modules: bool = False) -> Conte
         translator.laid_out = ByModules(model)
 
     def run(sources: Ids, beam: int) -> Ids:
-        options = DecodeConfig(beam=beam, min_length=size.tokens, max_length=size.tokens, length_penalty="none")
+        asked = {"beam": beam, "min_length": size.tokens, "max_length": size.tokens, "length_penalty": "none"}
+        options = translator.options(asked)
         arrays = [np.array(source) for source in sources]
         found = translator.search_ids(arrays, options, places=range(len(arrays)))
         return [list(best[0].ids) for best in found]

@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from regard.attention import Lengths, Remove, attend_reference, intervene, record, softness
 from regard.decode.config import DecodeConfig
 from regard.decode.search import generate
-from regard.models import fast_decoder
+from regard.models import fast_step
 from regard.models.config import TransformerConfig
 from regard.models.encoder_decoder import Memory
-from regard.models.fast_decoder import FastDecoder, LaidOut, attend_hypotheses
+from regard.models.fast_decoder import FastDecoder, LaidOut
+from regard.models.fast_step import attend_heads
 from regard.models.transformer import Transformer
 
 SOURCES, TARGETS = 19, 31
@@ -100,6 +101,24 @@ def test_a_long_sequence_and_a_beam_that_never_meets_again() -> None:
     assert state.filled == 1 + 3 * 67
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_the_laid_out_encoder_reads_as_the_modules_do(kind: str) -> None:
+    model, (ids, lengths) = build(**CONFIGS[kind], encoder_layers=2), sources()
+    fast = laid_out(model)
+    for source in ((ids, lengths), (ids[:2, :3], torch.tensor([3, 3])), (ids[:1], lengths[:1])):
+        found, expected = fast.encode(*source), model.encode(*source)
+        assert (found.mask is None) == (expected.mask is None)
+        for row, length in enumerate(source[1].tolist()):
+            one, other = found.vectors[row, :length], expected.vectors[row, :length]
+            assert torch.allclose(one, other, rtol=0, atol=1e-10)
+
+
+def test_an_encoder_that_is_not_plain_is_the_models_own() -> None:
+    model = build(encoder_attention={"kind": "linear"})
+    assert laid_out(model).encode == model.encode
+
+
 @pytest.mark.parametrize("bias", [None, (5, 3, 7, 11), (5, 3, 1, 11)], ids=str)
 def test_both_ways_to_attend_are_the_reference(bias: tuple[int, ...] | None, monkeypatch: pytest.MonkeyPatch) -> None:
     dice = torch.Generator().manual_seed(4)
@@ -108,17 +127,18 @@ def test_both_ways_to_attend_are_the_reference(bias: tuple[int, ...] | None, mon
     added = None if bias is None else torch.randn(bias, generator=dice, dtype=torch.float64)
     expected = attend_reference(q, k, v, bias=added, scale=0.3).transpose(1, 2).reshape(35, 6)
     for many in (1, 1000):
-        monkeypatch.setattr(fast_decoder, "MANY", many)
-        assert torch.allclose(attend_hypotheses(q, k, v, added, 0.3), expected, rtol=0, atol=1e-12)
+        monkeypatch.setattr(fast_step, "MANY", many)
+        assert torch.allclose(attend_heads(q, k, v, added, 0.3), expected, rtol=0, atol=1e-12)
 
 
 @torch.no_grad()
 def test_whoever_may_look_nowhere_sees_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
     model = build()
     memory = Memory(torch.randn(3, 4, 15).double(), Lengths(torch.tensor([2, 0, 4])))
-    monkeypatch.setattr(model, "encode", lambda: memory)
-    begin = torch.full((3, 1), BEGIN)
-    assert torch.allclose(laid_out(model).start((), begin)[0], model.start((), begin)[0], rtol=0, atol=1e-10)
+    fast, begin = laid_out(model), torch.full((3, 1), BEGIN)
+    for stepper in (model, fast):
+        monkeypatch.setattr(stepper, "encode", lambda: memory)
+    assert torch.allclose(fast.start((), begin)[0], model.start((), begin)[0], rtol=0, atol=1e-10)
 
 
 @torch.no_grad()
@@ -200,12 +220,13 @@ def test_what_is_not_plain_goes_through_modules(changes: dict[str, Any]) -> None
 def test_a_search_finds_the_same(kind: str, beam: int) -> None:
     model = build(**CONFIGS[kind])
     options = DecodeConfig(beam=beam, n_best=beam, length_penalty="power", alpha=1.0)
+    steppers: tuple[Any, ...] = (model, laid_out(model))
     found = [
         generate(
             stepper, sources(), torch.full((5, 1), BEGIN), end=END, limits=[9 + 2 * length for length in LENGTHS],
             options=options, forbidden=(PAD, BEGIN),
         )
-        for stepper in (model, laid_out(model))
+        for stepper in steppers
     ]  # fmt: skip
     for ours, theirs in zip(*found, strict=True):
         assert [each.ids for each in ours] == [each.ids for each in theirs]

@@ -19,17 +19,27 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import embedding, scaled_dot_product_attention
+from torch.nn.functional import embedding
 
 from regard.attention import Mask, MultiHead, is_changed, is_recorded, is_softened
 from regard.attention.relative import Rotary, turned
 from regard.blocks import Block, FeedForward
 from regard.embed import LearnedPositions, NoPositions, RandomOffset, SinusoidalPositions, TokenEmbedding
 from regard.models.encoder_decoder import Memory
-from regard.models.fast_step import Function, feed_forward_function, norm_function, product_of_any
+from regard.models.fast_encoder import encoder_of
+from regard.models.fast_step import (
+    Function,
+    added_to_scores,
+    attend_heads,
+    feed_forward_function,
+    is_exact,
+    joined,
+    norm_function,
+    product_of_any,
+    scale_of,
+)
 from regard.models.transformer import TransformerDecoder
 
-MANY, SOME = 16, 8  # queries and keys from which on attention by products of all heads is faster
 ROOM = 64  # slots of a source that buffers begin with
 CROWDED = 1.5  # times as many slots as the last time some were given up: look again
 
@@ -81,32 +91,12 @@ class Layer:
     def _look_back(self, x: Tensor, past: Past) -> Tensor:
         parts = self.project(x).view(len(past), -1, 3, self.heads, x.size(1) // self.heads)  # (B, W, 3, H, E)
         queries, keys, values = past.append(parts.permute(2, 0, 3, 1, 4))  # (B, H, W, E), twice (B, H, slots, E)
-        return self.join(attend_hypotheses(queries, keys, values, past.visible, self.scales[0]))
+        return self.join(attend_heads(queries, keys, values, past.visible, self.scales[0]))
 
     def _look_at(self, x: Tensor, memory: tuple[Tensor, Tensor], padding: Tensor | None) -> Tensor:
         rows, heads, _, width = memory[0].shape
         queries = self.ask(x).view(rows, -1, heads, width).transpose(1, 2)  # (B, H, W, E)
-        return self.join_asked(attend_hypotheses(queries, *memory, padding, self.scales[1]))
-
-
-def attend_hypotheses(queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, scale: float) -> Tensor:
-    """Attend from (B, H, W, E) to (B, H, S, E), with what is added to scores (B, H, W, S): (B * W, H * E).
-
-    Torch's own attention costs least for few queries or keys; two products of all heads do for more (64 sources, one
-    query each, 13 keys: 118 to 67 microseconds; with five queries 345 to 236).
-    """
-    rows, heads, width, _ = queries.shape
-    if rows * width < MANY or keys.size(2) < SOME:
-        seen = scaled_dot_product_attention(queries, keys, values, bias, scale=scale)
-    else:
-        flat = queries.reshape(rows * heads, width, -1)
-        turned_keys = keys.flatten(0, 1).transpose(1, 2)  # (B * H, E, S)
-        if bias is None:
-            scores = torch.bmm(flat, turned_keys).mul_(scale)
-        else:
-            scores = torch.baddbmm(bias.flatten(0, 1), flat, turned_keys, alpha=scale)  # (B * H, W, S)
-        seen = torch.bmm(scores.softmax(dim=-1), values.flatten(0, 1)).view(queries.shape)
-    return seen.transpose(1, 2).reshape(rows * width, -1)
+        return self.join_asked(attend_heads(queries, *memory, padding, self.scales[1]))
 
 
 @dataclass(frozen=True)
@@ -133,11 +123,11 @@ class Past:
 
 
 class FastDecoder:
-    """A Transformer as a search's `Stepper` (`regard.decode.search`); the encoder is the model's own."""
+    """A Transformer as a search's `Stepper` (`regard.decode.search`)."""
 
     def __init__(self, model: TransformerDecoder) -> None:
         blocks = list(model.decoder.each())
-        self.model, self.layers = model, [_layer(block) for block in blocks]
+        self.model, self.layers, self.encode = model, [_layer(block) for block in blocks], encoder_of(model)
         self.norm, self.output = norm_function(model.decoder_norm), product_of_any(model.output.weight, None)
         self.memory = _memory_product(blocks)
         self.rotary = _self_attention(blocks[0]).rotary
@@ -148,7 +138,7 @@ class FastDecoder:
 
     def start(self, source: tuple[Tensor, ...], prefix: Tensor) -> tuple[Tensor, FastState]:
         """Read the sources (what `encode` takes) and the prefix (B, P): logits (B, 1, V) of what follows."""
-        state = self._begin(self.model.encode(*source))
+        state = self._begin(self.encode(*source))
         for column in prefix.split(1, dim=1):
             logits, state = self.step(column, state)
         return logits, state
@@ -290,7 +280,7 @@ def _padded(both: Tensor, mask: Mask | None) -> tuple[Tensor, Tensor | None]:
     if not mask.always_somewhere:
         nowhere = ~real.any(dim=-1, keepdim=True)  # (B, 1, 1, 1)
         both, real = both.masked_fill(nowhere, 0.0), real | nowhere
-    return both, torch.zeros_like(real, dtype=both.dtype).masked_fill_(~real, -math.inf)
+    return both, added_to_scores(real, both)
 
 
 def _turn(rotary: Rotary, state: FastState) -> Callable[[Tensor], Tensor]:
@@ -348,14 +338,7 @@ def _is_plain(model: TransformerDecoder) -> bool:
 
 def _is_plain_block(block: Block) -> bool:
     plain = block.around_attention.residual and isinstance(block.feed_forward, FeedForward)
-    return plain and all(
-        isinstance(heads, MultiHead)
-        and heads.kernel is None
-        and heads.relative is None
-        and not heads.band
-        and heads.groups == heads.heads
-        for heads in (block.attention, block.cross)
-    )
+    return plain and is_exact(block.attention) and is_exact(block.cross)
 
 
 def _self_attention(block: Block) -> MultiHead:
@@ -370,27 +353,16 @@ def _layer(block: Block) -> Layer:
     return Layer(
         pre=around.order == "pre",
         norms=(norm_function(arounds[0].norm), norm_function(arounds[1].norm), norm_function(arounds[2].norm)),
-        project=_joined([own.query, own.key_value]),
-        join=_joined([own.out]),
-        ask=_joined([cross.query]),
-        join_asked=_joined([cross.out]),
+        project=joined([own.query, own.key_value]),
+        join=joined([own.out]),
+        ask=joined([cross.query]),
+        join_asked=joined([cross.out]),
         feed_forward=feed_forward_function(block.feed_forward, product_of_any),
         heads=own.heads,
-        scales=(_scale(own), _scale(cross)),
+        scales=(scale_of(own), scale_of(cross)),
     )
-
-
-def _scale(heads: MultiHead) -> float:
-    return heads.head_width**-0.5 if heads.scale is None else heads.scale
 
 
 def _memory_product(blocks: list[Block]) -> Function:
     """A memory's vectors (N, D) -> keys and values of every layer, (N, L * 2 D)."""
-    return _joined([block.cross.key_value for block in blocks if block.cross is not None])
-
-
-def _joined(linears: list[nn.Linear]) -> Function:
-    """Several products of the same vectors as one."""
-    weight = torch.cat([each.weight for each in linears])
-    bias = None if linears[0].bias is None else torch.cat([each.bias for each in linears])
-    return product_of_any(weight, bias)
+    return joined([block.cross.key_value for block in blocks if block.cross is not None])
