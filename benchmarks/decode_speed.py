@@ -102,7 +102,7 @@ class ByModules(LaidOut):
 
 def regard(model: Transformer, size: Size, *, by_modules: bool = False) -> Contender:
     tokenizer = train_tokenizer([], TokensConfig(kind="byte"))  # not used: sources are ids
-    config = BundleConfig(model=model.config)  # type: ignore[arg-type]
+    config = BundleConfig(model=model.config)
     translator = Translator(Bundle(config, model, TokenizerPair(tokenizer, tokenizer), {}))
     if by_modules:
         translator.laid_out = ByModules(model)

@@ -139,8 +139,8 @@ class StepLogits:
     def log_probs(self, chosen: Tensor) -> Floats:
         """Chosen logits, (B, W) or (B, W, K), minus the norm of their row: no softmax over the vocabulary."""
         norms = self.norms if chosen.dim() == 2 else self.norms[..., None]
-        log_probs = chosen.cpu().double() - norms.cpu().double()
-        return log_probs.clamp(max=0.0).numpy()  # rounding can put log 1 above 0, and a sum must only fall
+        log_probs: Floats = chosen.cpu().numpy().astype(np.float64) - norms.cpu().numpy()
+        return np.minimum(log_probs, 0.0, out=log_probs)  # rounding can put log 1 above 0, and a sum must only fall
 
 
 @dataclass(frozen=True)
@@ -182,15 +182,16 @@ class Alone(Choice):
 
     def candidates(self, scores: StepLogits, live: Live) -> Candidates:
         values, ids = self.pick(scores.allowed, live)
-        own = scores.logits.gather(-1, ids[..., None]).squeeze(-1)  # (B, W)
+        own = values  # (B, W)
+        if scores.allowed is not scores.logits:  # a filter gave others
+            own = scores.logits.gather(-1, ids[..., None]).squeeze(-1).masked_fill(values == -math.inf, -math.inf)
         ids = self.ended(ids)
         willing = (ids == self.end).cpu().numpy()  # (B, W)
-        own = own.masked_fill(values == -math.inf, -math.inf)
         if scores.at_limit is not None:
             forced = scores.at_limit[:, None]  # (B, 1)
             ids, own = ids.masked_fill(forced, self.end), torch.where(forced, scores.ends, own)
         log_probs = scores.log_probs(own)
-        parents = np.broadcast_to(np.arange(ids.size(1)), ids.shape)  # (B, W)
+        parents = np.zeros((len(ids), 1), np.int64) + np.arange(ids.size(1))  # (B, W)
         return Candidates(parents, ids.cpu().numpy(), log_probs, live.totals + log_probs, willing)
 
 

@@ -130,6 +130,8 @@ class FastDecoder:
         self.model, self.layers, self.encode = model, [_layer(block) for block in blocks], encoder_of(model)
         self.norm, self.output = norm_function(model.decoder_norm), product_of_any(model.output.weight, None)
         self.memory = _memory_product(blocks)
+        self.table, self.scale = model.target.table.weight, model.target.scale
+        self.positions = _added_positions(model.target)
         self.rotary = _self_attention(blocks[0]).rotary
 
     @property
@@ -164,14 +166,14 @@ class FastDecoder:
         if state.place is not None:
             x = x.view(rows, width, -1)[state.place].flatten(0, 1)
         logits = self.output(self.norm(x)).view(rows, width, -1)
-        return logits, replace(state, read=state.read + 1, longest=state.longest + 1, filled=state.filled + width)
+        state.read, state.longest, state.filled = state.read + 1, state.longest + 1, state.filled + width
+        return logits, state
 
     def _embedded(self, ids: Tensor, state: FastState) -> Tensor:
-        target = self.model.target
-        x = embedding(ids, target.table.weight)  # (B, W, D)
-        x = x.mul_(target.scale) if target.scale != 1.0 else x
-        if (positions := _added_positions(target)) is not None:
-            x = x.add_(positions.rows(state.longest + 1).index_select(0, state.read)[:, None].to(x.dtype))
+        x = embedding(ids, self.table)  # (B, W, D)
+        x = x.mul_(self.scale) if self.scale != 1.0 else x
+        if self.positions is not None:
+            x = x.add_(self.positions.rows(state.longest + 1).index_select(0, state.read)[:, None].to(x.dtype))
         return x.flatten(0, 1)
 
     def _pasts(self, state: FastState, rows: int, width: int) -> list[Past]:
@@ -303,30 +305,35 @@ class LaidOut:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self.model = model
-        self._laid_out: tuple[FastDecoder, list[Tensor], list[int]] | None = None  # weights, and their counts then
+        self.model, self.weights = model, list(model.parameters())
+        self._laid_out: tuple[FastDecoder, list[tuple[Tensor, int]]] | None = None  # with the weights as they stood
 
     def stepper(self) -> nn.Module | FastDecoder:
         """The stepper for a search that begins now, in this thread."""
         model = self.model
         watched = model.training or is_recorded(model) or is_changed(model) or is_softened()
-        if watched or not (isinstance(model, TransformerDecoder) and _is_plain(model)):
+        if watched or not isinstance(model, TransformerDecoder):
             return model
-        weights = [parameter.detach() for parameter in model.parameters()]
-        changes = [0 if weight.is_inference() else weight._version for weight in weights]
-        known = self._laid_out
-        if (
-            known is None
-            or known[2] != changes
-            or any(not _same(*pair) for pair in zip(known[1], weights, strict=True))
-        ):
+        known = self._laid_out  # one assignment: several threads may ask at once
+        if known is None or not all(map(_is_as_it_stood, self.weights, known[1])):
+            if not _is_plain(model):
+                return model
             with torch.inference_mode():
-                known = self._laid_out = (FastDecoder(model), weights, changes)
+                known = self._laid_out = (
+                    FastDecoder(model),
+                    [(each.detach(), _changes(each)) for each in self.weights],
+                )
         return known[0]
 
 
-def _same(first: Tensor, second: Tensor) -> bool:
-    return first.data_ptr() == second.data_ptr() and first.dtype == second.dtype
+def _is_as_it_stood(weight: Tensor, stood: tuple[Tensor, int]) -> bool:
+    before, changes = stood
+    same = weight.data_ptr() == before.data_ptr() and weight.dtype == before.dtype
+    return same and _changes(weight) == changes
+
+
+def _changes(weight: Tensor) -> int:
+    return 0 if weight.is_inference() else weight._version
 
 
 def _is_plain(model: TransformerDecoder) -> bool:
