@@ -13,7 +13,7 @@ import torch
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = sorted([*ROOT.glob("benchmarks/*.py"), *ROOT.glob("tools/*.py")])
-BESIDE_TRANSFORMERS = ("generation_speed", "minilm", "recording", "train_speed")
+BESIDE_TRANSFORMERS = ("decode_speed", "generation_speed", "minilm", "recording", "train_speed")
 
 
 def loaded(path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:

@@ -480,3 +480,28 @@ def test_hypotheses_are_frozen() -> None:
     with pytest.raises(AttributeError):
         hypothesis.score = 0.0  # type: ignore[misc]
     assert replace(hypothesis, score=0.0).ids == hypothesis.ids
+
+
+class Surprise(Toy):
+    """Ends at once with probability 0.37, or else writes a token of 0.1 and from then on is certain, to the limit of 9."""
+
+    def _logits(self, state: ToyState) -> Tensor:
+        rows, width, length = state.ids.shape
+        logits = torch.full((rows, width, VOCABULARY), -70.0, dtype=torch.float64)
+        if length > 2:  # the prefix is 2 long
+            logits[..., END if length == 2 + 9 else 1] = 0.0
+        else:
+            for token, probability in ((END, math.exp(-1)), (1, 0.1), (0, 0.9 - math.exp(-1))):
+                logits[..., token] = math.log(probability)
+        return logits
+
+
+@pytest.mark.parametrize("kind", ["gnmt", "power"])
+def test_no_bound_on_totals_is_tighter_than_the_penalty_at_the_limit(kind: str) -> None:
+    """A hypothesis that is far behind wins at the limit, by the whole of what the bound allows."""
+    limit, options = 9, DecodeConfig(beam=2, length_penalty=kind, alpha=1.0, n_best=1)  # type: ignore[arg-type]
+    penalty = penalty_of(options)
+    worst = math.log(0.1) / penalty(limit + 1)
+    assert worst > -1 / penalty(1) > math.log(0.1) / penalty(2)
+    (found,) = run(options, [0], [limit], toy=Surprise(), forbidden=[0])[0]
+    assert found.ids == (1,) * limit and found.score == pytest.approx(worst)

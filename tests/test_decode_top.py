@@ -73,3 +73,12 @@ def test_log_norm_is_the_log_sum_exp(shape: tuple[int, ...]) -> None:
     expected = logits.exp().sum(dim=-1).log()
     assert log_norm(logits).shape == shape[:-1]
     torch.testing.assert_close(log_norm(logits), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("shift", [-300.0, -60.0, 0.0, 60.0, 300.0])
+def test_log_norm_of_many_neither_overflows_nor_vanishes(shift: float) -> None:
+    logits = torch.randn(31, CACHED // 7, generator=torch.Generator().manual_seed(3)) + shift
+    expected = logits.double().logsumexp(dim=-1)
+    torch.testing.assert_close(log_norm(logits).double(), expected, rtol=1e-6, atol=2e-6)
+    logits[5, 7] = math.nan
+    assert log_norm(logits).isnan().nonzero().tolist() == [[5]]

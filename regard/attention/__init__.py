@@ -4,7 +4,7 @@ from regard.attention import channel
 from regard.attention.attend import attend, attend_reference, attention_weights
 from regard.attention.cache import MemoryKeys, StepCache
 from regard.attention.call import AttentionCall, Role
-from regard.attention.changes import Change, Pin, Remove, Temperature, intervene, is_changed, softness
+from regard.attention.changes import Change, Pin, Remove, Temperature, intervene, is_changed, is_softened, softness
 from regard.attention.foreign.watch import watch_foreign
 from regard.attention.heads import MultiHead
 from regard.attention.masks import Blocks, Both, Causal, Dense, Lengths, Mask, Window
@@ -46,6 +46,7 @@ __all__ = [
     "intervene",
     "is_changed",
     "is_recorded",
+    "is_softened",
     "make_score",
     "record",
     "softness",

@@ -376,6 +376,11 @@ def is_changed(model: nn.Module) -> bool:
     return any(each.names is not None and holds(each.names, model) for each in _holding(active))
 
 
+def is_softened() -> bool:
+    """Whether decoders look at their sources more softly or more sharply than they learned to, now (in this thread)."""
+    return any(each.names is None and each.changes for each in _holding(channel.interventions.get()))
+
+
 def _holding(active: tuple[Intervention, ...]) -> list[Intervention]:
     """Those whose block has not ended (a task may outlive it); of softnesses, the innermost."""
     here = [each for each in active if not each.over]

@@ -224,6 +224,12 @@ def make_relative(kind: str, heads: int, head_width: int, *, causal: bool, reach
     return RELATIVE_KINDS[kind](heads, head_width, causal, reach)
 
 
+def turned(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """Turn pairs (i, i + E / 2) of the last dimension by the angles whose cosines and sines broadcast to (..., E / 2)."""
+    first, second = x.chunk(2, dim=-1)  # each (..., E / 2)
+    return torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1)
+
+
 class Rotary(nn.Module):
     """Turns (B, H, T, E) whose first position is `start`.
 
@@ -249,8 +255,14 @@ class Rotary(nn.Module):
         else:
             cosine, sine = self._table(start, end, x.device)
         cosine, sine = cosine.to(x.dtype), sine.to(x.dtype)
-        first, second = x.chunk(2, dim=-1)  # each (B, H, T, E / 2)
-        return torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1)
+        return turned(x, cosine, sine)
+
+    def rows(self, end: int) -> tuple[Tensor, Tensor]:
+        """Cosines and sines of positions 0 .. end - 1: each (end, E / 2)."""
+        if end <= len(self.cosine):
+            return self.cosine[:end], self.sine[:end]
+        cosine, sine = self._table(0, end, self.cosine.device)
+        return cosine.to(self.cosine.dtype), sine.to(self.sine.dtype)
 
     def tables(self, size: int) -> tuple[Tensor, Tensor]:
         """Cosines and sines of the first positions, (size, E / 2) each, in float64."""

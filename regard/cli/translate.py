@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from regard.inspect.looking import Shown
     from regard.tasks.translate.predictor import Translation, Translator
 
-CHUNK = 256  # lines translated together
+CHUNK = 1024  # lines translated together: those of like length, in groups, side by side
 MAPS = (".png", ".svg", ".json", ".csv", ".html")  # the endings of an attention map
 DRAWN = (".png", ".svg", ".html")  # what no translation is written to
 

@@ -17,16 +17,26 @@ from regard.decode.ranking import Bools, Floats, Ints, Live
 
 BLOCK = 64  # elements that one maximum stands for: a row of 10,000 becomes 156 maxima
 SMALL = 2**15  # elements up to which `torch.topk` itself is faster than blocks
+LEAST_SUM, MOST_SUM = 1e-20, 1e30  # of exponentials, between which float32 is exact to its own rounding
 CACHED = 2**17  # elements whose exponentials stay in a processor's cache, and are not fresh memory each time
 
 
 def log_norm(logits: Tensor) -> Tensor:
-    """The log-sum-exp of the last dimension, (..., V) -> (...), some rows at a time on a CPU."""
-    if logits.device.type != "cpu" or logits.numel() <= CACHED:
+    """The log-sum-exp of the last dimension, (..., V) -> (...).
+
+    Of many, exponentials and their sum are enough where neither overflows nor vanishes; on a CPU some rows at a time,
+    in one place that stays in the cache.
+    """
+    if logits.numel() <= CACHED:
         return _log_sum_exp(logits)
     rows = logits.reshape(-1, logits.size(-1))  # (N, V)
-    blocks = rows.split(max(1, CACHED // rows.size(1)))
-    return torch.cat([_log_sum_exp(block) for block in blocks]).view(logits.shape[:-1])
+    blocks = rows.split(max(1, CACHED // rows.size(1)) if logits.device.type == "cpu" else len(rows))
+    place = torch.empty_like(blocks[0])
+    sums = torch.cat([torch.exp(block, out=place[: len(block)]).sum(dim=-1) for block in blocks])
+    least, most = (float(each) for each in sums.aminmax())
+    exact = least > LEAST_SUM and most < MOST_SUM  # not where one is NaN
+    norms = sums.log_() if exact else torch.cat([_log_sum_exp(block) for block in blocks])
+    return norms.view(logits.shape[:-1])
 
 
 def _log_sum_exp(logits: Tensor) -> Tensor:
@@ -81,6 +91,33 @@ def _finalists(rows: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
     return values, candidates.gather(1, places), at_least
 
 
+def best_continuations(logits: Tensor, offsets: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k greatest of logits (B, W, V) + offsets (B, W) of each source, and where in (W * V) they stand: each (B, k).
+
+    They stand in the k blocks with the greatest maxima, whichever hypotheses these are of, or in the rest.
+    """
+    if logits.numel() <= CACHED:
+        return (logits + offsets[..., None]).flatten(1).topk(k)
+    sources, width, vocabulary = logits.shape
+    whole, device = vocabulary // BLOCK * BLOCK, logits.device
+    flat = logits.flatten(1)  # (B, W * V)
+    maxima = logits[..., :whole].unflatten(-1, (-1, BLOCK)).amax(dim=-1)  # (B, W, V / BLOCK)
+    blocks = (maxima + offsets[..., None]).flatten(1).topk(k, sorted=False).indices  # (B, k)
+    owners = blocks // maxima.size(-1)  # the hypothesis of each block
+    first = owners * vocabulary + (blocks - owners * maxima.size(-1)) * BLOCK
+    inside = (first[..., None] + torch.arange(BLOCK, device=device)).flatten(1)  # (B, k * BLOCK)
+    rest = torch.arange(width, device=device)[:, None] * vocabulary + torch.arange(whole, vocabulary, device=device)
+    finalists = torch.cat(
+        [
+            (flat.gather(1, inside).view(sources, k, BLOCK) + offsets.gather(1, owners)[..., None]).flatten(1),
+            (logits[..., whole:] + offsets[..., None]).flatten(1),
+        ],
+        dim=1,
+    )
+    values, order = finalists.topk(k)
+    return values, torch.cat([inside, rest.flatten().expand(sources, -1)], dim=1).gather(1, order)
+
+
 def _lowest_of_equals(rows: Tensor, cut: Tensor, k: int) -> Tensor:
     """The ids, increasing, of all that exceed the cut and of the first that equal it, k in all."""
     above, equal = rows > cut, rows == cut
@@ -102,8 +139,8 @@ class StepLogits:
     def log_probs(self, chosen: Tensor) -> Floats:
         """Chosen logits, (B, W) or (B, W, K), minus the norm of their row: no softmax over the vocabulary."""
         norms = self.norms if chosen.dim() == 2 else self.norms[..., None]
-        log_probs = chosen.cpu().double() - norms.cpu().double()
-        return log_probs.clamp(max=0.0).numpy()  # rounding can put log 1 above 0, and a sum must only fall
+        log_probs: Floats = chosen.cpu().numpy().astype(np.float64) - norms.cpu().numpy()
+        return np.minimum(log_probs, 0.0, out=log_probs)  # rounding can put log 1 above 0, and a sum must only fall
 
 
 @dataclass(frozen=True)
@@ -145,15 +182,16 @@ class Alone(Choice):
 
     def candidates(self, scores: StepLogits, live: Live) -> Candidates:
         values, ids = self.pick(scores.allowed, live)
-        own = scores.logits.gather(-1, ids[..., None]).squeeze(-1)  # (B, W)
+        own = values  # (B, W)
+        if scores.allowed is not scores.logits:  # a filter gave others
+            own = scores.logits.gather(-1, ids[..., None]).squeeze(-1).masked_fill(values == -math.inf, -math.inf)
         ids = self.ended(ids)
         willing = (ids == self.end).cpu().numpy()  # (B, W)
-        own = own.masked_fill(values == -math.inf, -math.inf)
         if scores.at_limit is not None:
             forced = scores.at_limit[:, None]  # (B, 1)
             ids, own = ids.masked_fill(forced, self.end), torch.where(forced, scores.ends, own)
         log_probs = scores.log_probs(own)
-        parents = np.broadcast_to(np.arange(ids.size(1)), ids.shape)  # (B, W)
+        parents = np.zeros((len(ids), 1), np.int64) + np.arange(ids.size(1))  # (B, W)
         return Candidates(parents, ids.cpu().numpy(), log_probs, live.totals + log_probs, willing)
 
 
@@ -200,6 +238,40 @@ class Beam(Choice):
         super().__init__(width, first=1, ends=ends)
 
     def candidates(self, scores: StepLogits, live: Live) -> Candidates:
+        if scores.at_limit is None and (found := self._best_of_each_source(scores, live)) is not None:
+            return found
+        return self._best_of_each_hypothesis(scores, live)
+
+    def _best_of_each_source(self, scores: StepLogits, live: Live) -> Candidates | None:
+        """Only the candidates that can matter: `width` that go on, and before them each end of each hypothesis.
+
+        The best of a source stand in the blocks with the best maxima, whichever hypotheses these are of. None where
+        there are too few tokens for that to pay, or where equals stand on both sides of the cut, which blocks do not
+        tell apart.
+        """
+        _, width, vocabulary = scores.allowed.shape
+        count = self.width + width * len(self.ends)
+        if vocabulary < 3 * count * BLOCK:
+            return None
+        norms = scores.norms.double()  # (B, W); sums in float64, which float32 logits are promoted to
+        offsets = torch.from_numpy(live.totals).to(norms.device) - norms
+        values, at = best_continuations(scores.allowed, offsets, count + 1)
+        if bool((values[:, -1] == values[:, -2]).logical_and_(values[:, -1] > -math.inf).any()):
+            return None
+        at = at[:, :-1]  # (B, C)
+        owners = at // vocabulary
+        log_probs = (scores.allowed.flatten(1).gather(1, at).double() - norms.gather(1, owners)).clamp_(max=0.0)
+        places, parents, parts = at.cpu().numpy(), owners.cpu().numpy(), log_probs.cpu().numpy()
+        totals = np.take_along_axis(live.totals, parents, axis=1) + parts
+        order = np.lexsort((places, -totals), axis=1)  # of equals, the lower hypothesis, then the lower id
+        places, parents, parts, totals = (
+            np.take_along_axis(each, order, axis=1) for each in (places, parents, parts, totals)
+        )
+        ids = places - parents * vocabulary
+        ids = np.where(np.isin(ids, self.ends), self.end, ids)
+        return Candidates(parents, ids, parts, totals, np.zeros(ids.shape, dtype=np.bool_))
+
+    def _best_of_each_hypothesis(self, scores: StepLogits, live: Live) -> Candidates:
         values, ids = top(scores.allowed, min(self.width + len(self.ends), scores.allowed.size(-1)))  # (B, W, K)
         ids = self.ended(ids)
         willing = (ids[..., 0] == self.end).cpu().numpy()  # (B, W)

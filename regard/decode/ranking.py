@@ -118,7 +118,9 @@ class Ranking:
         """Which unfinished hypotheses (B, C) may still enter the best of their source.
 
         A log-probability only falls, and the penalty only grows with length: no continuation scores better than
-        total / penalty(limit). Dropping the others never changes a result.
+        total / penalty(limit). Dropping the others never changes a result. Nor could a bound be tighter that knows only
+        totals and limits: a model that gives every further token probability 1 reaches it. `stopping = "early"` is for
+        whoever would rather not wait for such a turn.
         """
         winning = totals / self._greatest[sources, None] > self._to_beat[sources, None]
         if self.early:  # those that cannot win still count when they end, so they stay as long as their source

@@ -274,6 +274,10 @@ class _Search:
         self._check_results(self.live.sources[~goes_on])
         if not goes_on.any():
             return None
+        if going.shape[1] <= self.choice.width and going.all():  # as nearly always in greedy search
+            every = np.arange(len(going))
+            self.live = self.live.extended(every, found.parents, found.ids, found.log_probs, found.totals)
+            return None, found.parents, found.ids
         rows, width = goes_on.nonzero()[0], min(self.choice.width, int(going.sum(axis=1).max()))
         places = np.argsort(~going[rows], axis=1, kind="stable")[:, :width]  # (B', W')
         at = (rows[:, None], places)

@@ -1,5 +1,23 @@
 """Ids -> vectors that know their place."""
 
-from regard.embed.tokens import TokenEmbedding, embedding_table, positions, sinusoid
+from regard.embed.tokens import (
+    LearnedPositions,
+    NoPositions,
+    RandomOffset,
+    SinusoidalPositions,
+    TokenEmbedding,
+    embedding_table,
+    positions,
+    sinusoid,
+)
 
-__all__ = ["TokenEmbedding", "embedding_table", "positions", "sinusoid"]
+__all__ = [
+    "LearnedPositions",
+    "NoPositions",
+    "RandomOffset",
+    "SinusoidalPositions",
+    "TokenEmbedding",
+    "embedding_table",
+    "positions",
+    "sinusoid",
+]

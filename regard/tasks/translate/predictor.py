@@ -22,17 +22,21 @@ from regard.data.pairs import Pair
 from regard.decode.config import DecodeConfig, DecodeOptions, Engine, check_engine
 from regard.decode.ranking import Hypothesis
 from regard.decode.search import Stepper, generate, groups
+from regard.decode.workers import side_by_side, worker_count
 from regard.errors import RegardError
 from regard.files import JSON
 from regard.inspect.texts import LONGEST, Material, PairPredictor, Texts, TextsBatch, next_token_losses, pair_texts
 from regard.look import SentenceAttention, sentence_of
 from regard.models.encoder_decoder import EncoderDecoder
+from regard.models.fast_decoder import LaidOut
 from regard.models.loss import target_log_probabilities
 from regard.predictor import Cancel, Progress, Reading, Result, check_cancel, text_data
 from regard.tokens import BEGIN, END, PAD, UNKNOWN, TextTokenizer, as_arrays
 
 if TYPE_CHECKING:
     from regard.interop.ctranslate2_engine import TranslationEngine
+
+BATCH = 128  # sources decoded together where nobody says how many: greedily a sixth faster than 64, in a beam as fast
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,7 @@ class Translator(PairPredictor):
 
     def __init__(self, bundle: Bundle) -> None:
         super().__init__(bundle)
-        self.tokenizers = bundle.tokenizers
+        self.tokenizers, self.laid_out = bundle.tokenizers, LaidOut(bundle.model)
         self._other: TranslationEngine | None = None  # made when it is first asked for
 
     @overload
@@ -152,7 +156,10 @@ class Translator(PairPredictor):
 
     def options(self, over: Mapping[str, object]) -> DecodeConfig:
         """The bundle's own decoding options, laid over by the given ones."""
-        return check(DecodeConfig, {**self.config.decode.model_dump(), **over}, "decode")
+        base = self.config.decode.model_dump()
+        if base["batch_sentences"] == DecodeConfig().batch_sentences:  # nobody chose it
+            base["batch_sentences"] = BATCH
+        return check(DecodeConfig, {**base, **over}, "decode")
 
     def score(self, pairs: Sequence[tuple[str, str]], cancel: Cancel | None = None) -> list[PairScore]:
         """The log-probability of each given translation (teacher-forced)."""
@@ -249,29 +256,55 @@ class Translator(PairPredictor):
     ) -> list[list[Hypothesis]]:
         ids = as_arrays(self.tokenizers.source.encode_all([check_text(text) for text in texts]), begin=False)
         self._check_reach(texts, [len(each) for each in ids])
-        found: list[list[Hypothesis]] = [[] for _ in texts]
+        return self.search_ids(ids, options, places=places, progress=progress, cancel=cancel)
+
+    def search_ids(
+        self,
+        sources: Sequence[np.ndarray],
+        options: DecodeConfig,
+        *,
+        places: Sequence[int],
+        progress: Progress | None = None,
+        cancel: Cancel | None = None,
+    ) -> list[list[Hypothesis]]:
+        """The translations of sources that are ids, with end: in groups of like length, side by side where that pays."""
+        found: list[list[Hypothesis]] = [[] for _ in sources]
         done = 0
         check_cancel(cancel)
-        for group in groups([len(sequence) for sequence in ids], options):
-            source, lengths = pad([ids[place] for place in group], PAD)
-            with _softness(options.softness), self._reading(group, ids):
-                results = generate(
-                    cast("Stepper[object]", self.model),
-                    (source.to(self.device), lengths.to(self.device)),
-                    torch.full((len(group), 1), BEGIN, device=self.device),
-                    end=END,
-                    limits=[options.limit_for(int(length)) for length in lengths],
-                    options=options,
-                    forbidden=(PAD, BEGIN, UNKNOWN),
-                    streams=[places[row] for row in group],
-                    watch=lambda _: check_cancel(cancel),
-                )
+
+        def search(group: list[int]) -> list[list[Hypothesis]]:
+            return self._search_group(group, sources, options, places, cancel)
+
+        by_length = groups([len(each) for each in sources], options)
+        for group, results in side_by_side(by_length, search, worker_count(self.device)):
             for place, hypotheses in zip(group, results, strict=True):
                 found[place] = hypotheses
             done += len(group)
             if progress is not None:
-                progress(done, len(texts))
+                progress(done, len(sources))
         return found
+
+    def _search_group(
+        self,
+        group: list[int],
+        sources: Sequence[np.ndarray],
+        options: DecodeConfig,
+        places: Sequence[int],
+        cancel: Cancel | None,
+    ) -> list[list[Hypothesis]]:
+        ids, lengths = pad([sources[place] for place in group], PAD)
+        with _softness(options.softness), self._reading(group, sources):
+            return generate(
+                cast("Stepper[object]", self.laid_out.stepper()),
+                (ids.to(self.device), lengths.to(self.device)),
+                torch.full((len(group), 1), BEGIN, device=self.device),
+                end=END,
+                limits=[options.limit_for(int(length)) for length in lengths],
+                options=options,
+                forbidden=(PAD, BEGIN, UNKNOWN),
+                streams=[places[row] for row in group],
+                watch=lambda _: check_cancel(cancel),
+            )
 
     def _search_elsewhere(
         self,

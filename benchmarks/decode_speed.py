@@ -1,0 +1,319 @@
+"""Speed of translation beside CTranslate2 and Hugging Face's `generate`: a file of sentences, and one sentence alone.
+
+    python benchmarks/decode_speed.py [--threads 2] [--rounds 5] [--out FILE]
+
+A Transformer of 4 + 4 layers, width 128, with 10,000 tokens and random weights translates 1,000 sources, as long as those
+of Multi30k, to exactly 20 tokens each: greedily and with a beam of 5. CTranslate2 (float32) has the same weights in its
+own layout, and runs in whichever of its settings of workers and threads was fastest in a trial; Hugging Face's Marian has
+the same shape. All have the same number of threads in all. Round by round in turns, so that whatever else the machine does
+meets all alike; medians, and the least and the greatest. CTranslate2 gives no scores when it is greedy; Regard does, and
+reads one token more to score the end. Who is not installed is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from regard.attention import MultiHead
+from regard.blocks import Block
+from regard.bundle import Bundle, BundleConfig
+from regard.embed import sinusoid
+from regard.models.config import TransformerConfig
+from regard.models.fast_decoder import LaidOut
+from regard.models.transformer import Transformer
+from regard.tasks.translate.predictor import Translator
+from regard.tokens import BEGIN, END, PAD, UNKNOWN, TokenizerPair, TokensConfig, train_tokenizer
+
+try:
+    import ctranslate2
+except ImportError:
+    ctranslate2 = None
+try:
+    import transformers
+except ImportError:
+    transformers = None  # type: ignore[assignment]
+
+FIRST = 10  # ids below have a meaning of their own
+
+
+@dataclass(frozen=True)
+class Size:
+    layers: int = 4
+    width: int = 128
+    heads: int = 4
+    feed_forward: int = 256
+    vocabulary: int = 10_000
+    sources: int = 1000
+    alone: int = 20  # of them, one after another
+    tokens: int = 20  # to write
+
+
+TINY = Size(layers=1, width=16, heads=2, feed_forward=24, vocabulary=60, sources=5, alone=1, tokens=4)
+
+Ids = list[list[int]]
+Contender = Callable[[Ids, int], Ids]  # of sources and a beam, the tokens of the best translations
+
+
+def make_sources(size: Size) -> Ids:
+    """Sources with Multi30k's lengths: 13 tokens on average, from 4 to 35, the end included."""
+    draw = np.random.default_rng(1)
+    lengths = np.clip(np.round(draw.gamma(10.0, 1.3, size.sources)), 4, 35).astype(int)
+    return [[*draw.integers(FIRST, size.vocabulary, length - 1).tolist(), END] for length in lengths]
+
+
+@torch.no_grad()
+def make_model(size: Size) -> Transformer:
+    """Random weights, larger than those that training begins with, so that different sources give different tokens."""
+    torch.manual_seed(1)
+    config = TransformerConfig(
+        encoder_layers=size.layers, decoder_layers=size.layers, width=size.width, heads=size.heads,
+        feed_forward=size.feed_forward, tied="none",
+    )  # fmt: skip
+    model = Transformer(config, size.vocabulary, size.vocabulary).eval()
+    for block in [*model.encoder.each(), *model.decoder.each()]:
+        for parameter in block.parameters():
+            if parameter.dim() > 1:
+                nn.init.normal_(parameter, std=2 * parameter.size(1) ** -0.5)
+    return model
+
+
+# --- Contenders
+
+
+class ByModules(LaidOut):
+    """The readable modules, whoever looks on or not."""
+
+    def stepper(self) -> Any:
+        return self.model
+
+
+def regard(model: Transformer, size: Size, *, by_modules: bool = False) -> Contender:
+    tokenizer = train_tokenizer([], TokensConfig(kind="byte"))  # not used: sources are ids
+    config = BundleConfig(model=model.config)
+    translator = Translator(Bundle(config, model, TokenizerPair(tokenizer, tokenizer), {}))
+    if by_modules:
+        translator.laid_out = ByModules(model)
+
+    def run(sources: Ids, beam: int) -> Ids:
+        asked = {"beam": beam, "min_length": size.tokens, "max_length": size.tokens, "length_penalty": "none"}
+        options = translator.options(asked)
+        arrays = [np.array(source) for source in sources]
+        found = translator.search_ids(arrays, options, places=range(len(arrays)))
+        return [list(best[0].ids) for best in found]
+
+    return run
+
+
+def in_ctranslate2(model: Transformer, size: Size, folder: str, workers: int, threads: int) -> Contender:
+    """So many workers with so many threads each, with the weights in `folder`."""
+    names = ctranslate2_names(size)
+    numbers = {name: number for number, name in enumerate(names)}
+    translator = ctranslate2.Translator(
+        folder, device="cpu", compute_type="float32", inter_threads=workers, intra_threads=threads
+    )
+
+    def run(sources: Ids, beam: int) -> Ids:
+        found = translator.translate_batch(
+            [[names[token] for token in source] for source in sources],
+            beam_size=beam, min_decoding_length=size.tokens, max_decoding_length=size.tokens, max_batch_size=64,
+        )  # fmt: skip
+        return [[numbers[name] for name in each.hypotheses[0]] for each in found]
+
+    return run
+
+
+def ctranslate2_names(size: Size) -> list[str]:
+    special = {PAD: "<blank>", BEGIN: "<s>", END: "</s>", UNKNOWN: "<unk>"}
+    return [special.get(token, f"t{token}") for token in range(size.vocabulary)]
+
+
+def save_for_ctranslate2(model: Transformer, size: Size, folder: str) -> None:
+    """The weights of the model by CTranslate2's own specification."""
+    spec = ctranslate2.specs.TransformerSpec.from_config((size.layers, size.layers), size.heads, pre_norm=True)
+    for side, embedded in ((spec.encoder, model.source), (spec.decoder, model.target)):
+        table = side.embeddings[0] if side is spec.encoder else side.embeddings
+        table.weight = embedded.table.weight.detach().numpy()
+        side.scale_embeddings = True
+        side.position_encodings.encodings = sinusoid(256, size.width).float().numpy()
+    for layer, block in zip(spec.encoder.layer, model.encoder.each(), strict=True):
+        _fill_layer(layer, block)
+    for layer, block in zip(spec.decoder.layer, model.decoder.each(), strict=True):
+        _fill_layer(layer, block)
+    _fill(spec.encoder.layer_norm, model.encoder_norm)
+    _fill(spec.decoder.layer_norm, model.decoder_norm)
+    spec.decoder.projection.weight = model.output.weight.detach().numpy()
+    for register in (spec.register_source_vocabulary, spec.register_target_vocabulary):
+        register(ctranslate2_names(size))
+    spec.validate()
+    spec.optimize()
+    spec.save(folder)
+
+
+def _fill_layer(layer: Any, block: Block) -> None:
+    assert isinstance(block.attention, MultiHead)
+    own = block.attention
+    _fill(layer.self_attention.layer_norm, block.around_attention.norm)
+    _fill(layer.self_attention.linear[0], own.query, own.key_value)
+    _fill(layer.self_attention.linear[1], own.out)
+    if block.cross is not None and block.around_cross is not None:
+        _fill(layer.attention.layer_norm, block.around_cross.norm)
+        for linear, module in zip(
+            layer.attention.linear, (block.cross.query, block.cross.key_value, block.cross.out), strict=True
+        ):
+            _fill(linear, module)
+    _fill(layer.ffn.layer_norm, block.around_feed_forward.norm)
+    feed_forward: Any = block.feed_forward
+    _fill(layer.ffn.linear_0, feed_forward.up)
+    _fill(layer.ffn.linear_1, feed_forward.down)
+
+
+def _fill(spec: Any, *modules: Any) -> None:
+    """The weights and biases of modules, one below the other; a norm calls its weight gamma."""
+    weight, bias = (
+        torch.cat([getattr(each, name).detach() for each in modules]).numpy() for name in ("weight", "bias")
+    )
+    if isinstance(modules[0], nn.LayerNorm):
+        spec.gamma, spec.beta = weight, bias
+    else:
+        spec.weight, spec.bias = weight, bias
+
+
+def in_transformers(size: Size) -> Contender:
+    config = transformers.MarianConfig(
+        vocab_size=size.vocabulary, d_model=size.width, encoder_layers=size.layers, decoder_layers=size.layers,
+        encoder_attention_heads=size.heads, decoder_attention_heads=size.heads, encoder_ffn_dim=size.feed_forward,
+        decoder_ffn_dim=size.feed_forward, pad_token_id=PAD, eos_token_id=END, bos_token_id=BEGIN,
+        decoder_start_token_id=BEGIN, forced_eos_token_id=None, scale_embedding=True,
+    )  # fmt: skip
+    torch.manual_seed(1)
+    model = transformers.MarianMTModel(config).eval()
+
+    @torch.inference_mode()
+    def run(sources: Ids, beam: int) -> Ids:
+        found: Ids = [[] for _ in sources]
+        order = sorted(range(len(sources)), key=lambda place: -len(sources[place]))
+        for group in (order[first : first + 64] for first in range(0, len(order), 64)):
+            longest = len(sources[group[0]])
+            ids = torch.tensor([[*sources[place], *[PAD] * (longest - len(sources[place]))] for place in group])
+            written = model.generate(
+                ids, attention_mask=(ids != PAD).long(), num_beams=beam, do_sample=False,
+                min_new_tokens=size.tokens, max_new_tokens=size.tokens,
+            )  # fmt: skip
+            for place, row in zip(group, written[:, 1:].tolist(), strict=True):
+                found[place] = row
+        return found
+
+    return run
+
+
+def contenders(model: Transformer, size: Size, sources: Ids, folder: str, threads: int) -> dict[str, Contender]:
+    found = {"regard": regard(model, size), "regard, by modules": regard(model, size, by_modules=True)}
+    if ctranslate2 is not None:
+        save_for_ctranslate2(model, size, folder)
+        ways = {(threads, 1), (1, threads), (1, 1)}
+        each = {f"{a} x {b}": in_ctranslate2(model, size, folder, a, b) for a, b in ways}
+        some = sources[: len(sources) // 4 + 1]
+        fastest = min(each, key=lambda name: min(_seconds(each[name], some, 1) for _ in range(2)))
+        quickest = min(each, key=lambda name: min(_seconds(each[name], sources[:1], 1) for _ in range(5)))
+        print(f"CTranslate2: {fastest} workers x threads for a file, {quickest} for one sentence")
+        found["ctranslate2"] = lambda asked, beam: each[fastest if len(asked) > 1 else quickest](asked, beam)
+    else:
+        print("ctranslate2 is not installed (pip install ctranslate2)")
+    if transformers is None:
+        print("transformers is not installed (pip install regard[hf])")
+    else:
+        transformers.utils.logging.set_verbosity_error()
+        found["transformers"] = in_transformers(size)
+    return found
+
+
+# --- Measuring
+
+
+def _seconds(run: Contender, sources: Ids, beam: int) -> float:
+    started = time.perf_counter()
+    run(sources, beam)
+    return time.perf_counter() - started
+
+
+def measure(runs: dict[str, Contender], sources: Ids, beam: int, rounds: int, tokens: int) -> dict[str, list[float]]:
+    """Seconds of each contender in each round, in turns, in both orders; the first round warms up."""
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    for turn in range(rounds + 1):
+        for name in runs if turn % 2 else reversed(runs):
+            started = time.perf_counter()
+            found = runs[name](sources, beam)
+            if turn:
+                seconds[name].append(time.perf_counter() - started)
+            elif not all(len(each) == tokens for each in found):
+                raise ValueError(
+                    f"{name} wrote sequences of {sorted({len(each) for each in found})} tokens, not {tokens}"
+                )
+    return seconds
+
+
+def show(title: str, seconds: dict[str, list[float]], count: int) -> dict[str, Any]:
+    """Print what each took; how many times as fast as the others Regard was, round by round."""
+    row: dict[str, Any] = {"what": title, "seconds": seconds, "times_as_fast_as": {}}
+    print(title)
+    for name, values in seconds.items():
+        each = [value / count * 1000 for value in values]
+        ratios = [theirs / ours for theirs, ours in zip(values, seconds["regard"], strict=True)]
+        row["times_as_fast_as"][name] = round(statistics.median(ratios), 3)
+        print(
+            f"  {name:20}{1000 / statistics.median(each):10,.1f} sentences/s{statistics.median(each):10.2f} ms each "
+            f"({min(each):.2f} .. {max(each):.2f})   Regard is {statistics.median(ratios):.2f} times as fast "
+            f"({min(ratios):.2f} .. {max(ratios):.2f})",
+            flush=True,
+        )
+    return row
+
+
+def one_by_one(run: Contender) -> Contender:
+    return lambda sources, beam: [run([source], beam)[0] for source in sources]
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="in all, of each contender")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--sources", type=int, help="fewer than 1,000")
+    parser.add_argument("--without", nargs="+", default=[], help="contenders to leave out")
+    parser.add_argument("--out", type=Path, help="also write the figures here, as JSON")
+    parser.add_argument("--tiny", action="store_true", help="next to nothing, in seconds: to see that it runs")
+    asked = parser.parse_args(words)
+    torch.set_num_threads(asked.threads)
+    size, rounds = (TINY, 1) if asked.tiny else (Size(), asked.rounds)
+    sources, model = make_sources(size)[: asked.sources], make_model(size)
+    with tempfile.TemporaryDirectory() as folder:
+        runs = contenders(model, size, sources, folder, asked.threads)
+        runs = {name: run for name, run in runs.items() if name not in asked.without}
+        alone = {name: one_by_one(run) for name, run in runs.items()}
+        rows = []
+        for beam in (1, 5):
+            name = "greedy" if beam == 1 else f"beam {beam}"
+            seconds = measure(runs, sources, beam, rounds, size.tokens)
+            rows.append(show(f"{len(sources)} sentences, {name}", seconds, len(sources)))
+            few = sources[: size.alone]
+            rows.append(show(f"one sentence, {name}", measure(alone, few, beam, rounds, size.tokens), len(few)))
+    if asked.out:
+        versions = {each.__name__: each.__version__ for each in (torch, ctranslate2, transformers) if each is not None}
+        conditions = {"threads": asked.threads, "rounds": rounds, **asdict(size), "versions": versions}
+        asked.out.write_text(json.dumps({"conditions": conditions, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
