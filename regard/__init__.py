@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from regard.inspect.walk import walk
     from regard.models.attention import add_kernel
     from regard.models.table import add_kind
-    from regard.tasks import load, train, tune
+    from regard.tasks.calls import train, tune
     from regard.tasks.recipe import add_task
     from regard.tasks.task import Task
+    from regard.tasks.trained import load
 
 __version__ = "0.1.0"
 __all__ = [
@@ -56,9 +57,9 @@ _HOME = {
     "add_kind": "regard.models.table",
     "add_score": "regard.attention.scores",
     "add_task": "regard.tasks.recipe",
-    "load": "regard.tasks",
-    "train": "regard.tasks",
-    "tune": "regard.tasks",
+    "load": "regard.tasks.trained",
+    "train": "regard.tasks.calls",
+    "tune": "regard.tasks.calls",
     "record": "regard.attention",
     "attend": "regard.attention",
     "faithfulness": "regard.inspect.faithfulness",

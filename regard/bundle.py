@@ -13,21 +13,22 @@ from functools import lru_cache
 from pathlib import Path
 
 import torch
-from pydantic import Field
+from pydantic import Field, ValidationError, create_model
 from torch import nn
 
 from regard import __version__
+from regard.blocks import Undrawn
 from regard.brief import brief, in_short
 from regard.config import StrictConfig, Tables, check
 from regard.data.pictures.config import PictureFormat
 from regard.decode.config import DecodeConfig
 from regard.errors import RegardError
 from regard.files import new_folder, read_json, sha256, standing_folder, write_json, write_text
-from regard.models.config import ModelConfig
+from regard.models.kinds import OneModelConfig
 from regard.models.table import build
 from regard.plugins import check_plugins, load_plugins, needed_by
 from regard.runs import EXAMPLES
-from regard.tensors import read_tensors, weights_of, write_tensors
+from regard.tensors import map_tensors, read_tensors, weights_of, write_tensors
 from regard.tokens import TextTokenizer, TokenizerPair, TokensConfig
 
 FORMAT = 1
@@ -99,7 +100,7 @@ class BundleConfig(StrictConfig):
     pictures: PictureFormat | None = None  # what a model that sees is shown
     tokens: TokensConfig | None = None  # None: it neither reads nor writes text
     vocabulary: tuple[int, ...] = ()  # of source and target, or of the one tokenizer
-    model: ModelConfig
+    model: OneModelConfig
     decode: DecodeConfig = DecodeConfig()
     made: Made | None = None  # None: an older Regard did not say
     files: dict[str, str] = Field(default_factory=dict)
@@ -172,7 +173,8 @@ def load_bundle(folder: str | Path, device: str | torch.device = "cpu") -> Bundl
     pair = None if config.tokens is None else TokenizerPair.load(folder)
     if pair is not None:
         _check_vocabulary(folder, config, pair)
-    model = build(config.task, config.model, config.vocabulary, labels=len(config.labels), pictures=config.pictures)
+    with Undrawn():  # every parameter is read from the file, or the file is refused
+        model = build(config.task, config.model, config.vocabulary, labels=len(config.labels), pictures=config.pictures)
     load_weights(model, folder / WEIGHTS)
     metrics = read_json(folder / "metrics.json") if (folder / "metrics.json").exists() else {}
     return Bundle(config, model.to(device).eval(), pair, metrics)
@@ -190,12 +192,18 @@ def read_config(folder: Path) -> BundleConfig:
         )
     load_plugins()
     check_plugins(values.get("plugins", ()), str(folder))
-    return check(BundleConfig, values, f"{folder}/config.json")
+    try:
+        return BundleConfig.model_validate(values)
+    except ValidationError:  # what is wrong is told with every kind of model at hand
+        from regard.models.config import ModelConfig
+
+        told = create_model("BundleConfig", __base__=BundleConfig, model=(ModelConfig, ...))
+        return check(told, values, f"{folder}/config.json")
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
     """Put the tensors of a file into a model; a missing, extra or wrongly shaped one is an error."""
-    tensors, parameters = read_tensors(path), weights_of(model)
+    tensors, parameters = map_tensors(path), weights_of(model)
     missing, extra = sorted(parameters.keys() - tensors.keys()), sorted(tensors.keys() - parameters.keys())
     if missing or extra:
         names = f"{len(missing)} missing {missing[:3]}, {len(extra)} unknown {extra[:3]}"
@@ -250,10 +258,10 @@ def _check_files(folder: Path, config: BundleConfig) -> None:
     for name in [WEIGHTS, *([] if config.tokens is None else TokenizerPair.files(folder))]:
         if name not in config.files:
             raise RegardError(f"{folder}/config.json has no SHA-256 of {name}; the bundle was altered, copy it again")
-    if sha256(folder / WEIGHTS) != config.files[WEIGHTS]:
-        read_tensors(folder / WEIGHTS)  # a pickle or a truncated file says so itself
-    for name, digest in config.files.items():
+    for name, digest in sorted(config.files.items(), key=lambda each: each[0] != WEIGHTS):
         if sha256(folder / name) != digest:
+            if name == WEIGHTS:
+                read_tensors(folder / WEIGHTS)  # a pickle or a truncated file says so itself
             raise RegardError(
                 f"{folder}/{name} is not the file this bundle was saved with (SHA-256 differs); copy it again"
             )

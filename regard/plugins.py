@@ -12,22 +12,65 @@ tables as ours; a bundle that needs it says which plugin that was.
 from __future__ import annotations
 
 import sys
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
+from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypeVar, cast
 
 from regard.errors import Advice, Option, RegardError, UsageError
 
 Sort = Literal["score", "kernel", "kind", "task"]
 GROUP = "regard.plugins"  # the entry point of packages
 
+Part = TypeVar("Part")
+
 _adding: ContextVar[str] = ContextVar("adding", default="a plugin")
 _added: dict[tuple[str, str], str] = {}  # (sort, name) -> the plugin that added it
 _loaded: dict[str, str] = {}  # the file of each plugin -> its name
+
+
+def imported(part: Any) -> Any:
+    """A part of a record or a table: what "module:name" names, or the part itself."""
+    if not isinstance(part, str):
+        return part
+    module, _, name = part.partition(":")
+    return getattr(import_module(module), name)
+
+
+class NamedParts(MutableMapping[str, Part]):
+    """A table of parts, some named as "module:name": each is imported when it is first looked up, and no other with it."""
+
+    def __init__(self, parts: Mapping[str, str | Part]) -> None:
+        self._parts = dict(parts)
+
+    def __getitem__(self, name: str) -> Part:
+        part = self._parts[name]
+        if isinstance(part, str):
+            self._parts[name] = part = imported(part)
+        return cast("Part", part)
+
+    def __setitem__(self, name: str, part: Part) -> None:
+        self._parts[name] = part
+
+    def __delitem__(self, name: str) -> None:
+        del self._parts[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._parts
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def lent(self) -> dict[str, str | Part]:
+        """The parts as they are named, for another table; nothing is imported."""
+        return dict(self._parts)
 
 
 def adding(sort: Sort, name: str, taken: Container[str]) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
@@ -24,16 +25,35 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         raise RegardError(f"there is no {path}", "copy the folder again") from error
     except OSError as error:
         raise RegardError(f"cannot read {path}: {error.strerror or error}") from error
-    if data[:2] in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK"):
+    _refuse_pickle(path, data[:2])
+    try:
+        return load(data)
+    except (SafetensorError, ValueError) as error:
+        raise RegardError(f"{path} is not a whole safetensors file ({error})", "copy it again") from error
+
+
+def map_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file that stays as it is: their bytes are mapped, and read where they are used."""
+    try:
+        with open(path, "rb") as file:
+            _refuse_pickle(path, file.read(2))
+        with safe_open(os.fspath(path), framework="pt") as mapped:
+            return {name: mapped.get_tensor(name) for name in mapped.keys()}  # noqa: SIM118
+    except FileNotFoundError as error:
+        raise RegardError(f"there is no {path}", "copy the folder again") from error
+    except OSError as error:
+        raise RegardError(f"cannot read {path}: {error.strerror or error}") from error
+    except (SafetensorError, ValueError) as error:
+        raise RegardError(f"{path} is not a whole safetensors file ({error})", "copy it again") from error
+
+
+def _refuse_pickle(path: Path, start: bytes) -> None:
+    if start in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK"):
         raise RegardError(
             f"{path} is a pickle, whatever its name says",
             "loading one can run any program, so it is refused. Convert it "
             "where you trust it: safetensors.torch.save_file(torch.load(path, weights_only=True), 'model.safetensors')",
         )
-    try:
-        return load(data)
-    except (SafetensorError, ValueError) as error:
-        raise RegardError(f"{path} is not a whole safetensors file ({error})", "copy it again") from error
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:

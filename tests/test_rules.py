@@ -18,11 +18,11 @@ from regard.models.config import KINDS_OF, ShowAttendTellConfig
 from regard.tasks import choose
 from regard.tasks.caption.config import CaptionConfig
 from regard.tasks.caption.recipe import choose_encoder
-from regard.tasks.choose import Chooser, seconds_of_an_update, with_choices, with_values
+from regard.tasks.choose import Chooser, chosen, seconds_of_an_update, with_choices, with_values
 from regard.tasks.config import RunConfig
 from regard.tasks.configure import DEFAULT_TIME, asked_settings, run_config, time_of
 from regard.tasks.recipe import Setup
-from regard.tasks.rules import MORE, TIMED, By, Rule, Size, Sizes, by, chosen
+from regard.tasks.rules import MORE, TIMED, By, Rule, Size, Sizes, by
 from regard.tasks.table import TASKS
 from regard.training.config import TrainConfig
 from regard.training.events import silent

@@ -31,10 +31,12 @@ from regard.models.config import (
     TokenWeightsConfig,
 )
 from regard.models.gpt import GPT
-from regard.models.text_classifiers import CLASSIFIERS, Additive, PlainAttention, SelfAttention, Tfidf, TokenWeights
+from regard.models.table import MODELS
+from regard.models.text_classifiers import Additive, PlainAttention, SelfAttention, Tfidf, TokenWeights
 from regard.noise import noise
 
 V, LABELS, SPECIALS = 29, 5, 4
+CLASSIFIERS = MODELS["classify"]
 GPT_SIZES: dict[str, Any] = {"layers": 2, "width": 18, "heads": 3, "feed_forward": 11, "max_length": 17, "dropout": 0.2}
 BERT = BertConfig(**GPT_SIZES | {"width": 15, "pooler": True})
 CONFIGS: dict[str, Any] = {

@@ -5,7 +5,6 @@ from regard.attention.attend import attend, attend_reference, attention_weights
 from regard.attention.cache import MemoryKeys, StepCache
 from regard.attention.call import AttentionCall, Role
 from regard.attention.changes import Change, Pin, Remove, Temperature, intervene, is_changed, is_softened, softness
-from regard.attention.foreign.watch import watch_foreign
 from regard.attention.heads import MultiHead
 from regard.attention.masks import Blocks, Both, Causal, Dense, Lengths, Mask, Window
 from regard.attention.record import Seen, is_recorded, record
@@ -13,7 +12,7 @@ from regard.attention.relative import Rotary
 from regard.attention.scores import SCORES, Score, add_score, make_score
 from regard.attention.soft import AttentionPool, Look, SoftAttention
 
-channel.watchers.append(watch_foreign)
+channel.watchers.append("regard.attention.foreign.watch:watch_foreign")
 
 __all__ = [
     "SCORES",

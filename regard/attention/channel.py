@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from torch import Tensor, nn
 
+from regard.plugins import imported
+
 if TYPE_CHECKING:
     from regard.attention.changes import Intervention
     from regard.attention.seen import Seen
@@ -87,13 +89,14 @@ class Watched(Protocol):
 
 Watcher = Callable[[nn.Module], AbstractContextManager[Watched] | None]
 
-watchers: list[Watcher] = []  # each is asked for every module that is recorded or changed; None: no need to watch it
+# Each is asked for every module that is recorded or changed; None: no need to watch it. "module:name" is imported then.
+watchers: list[Watcher | str] = []
 
 
 @contextmanager
 def watching(module: nn.Module) -> Iterator[Watched | None]:
     """Inside this block, the module is watched by the first watcher that wants to; None if none does."""
-    wanted = (watcher(module) for watcher in watchers)
+    wanted = (imported(watcher)(module) for watcher in watchers)
     with next((each for each in wanted if each is not None), nullcontext()) as watched:
         yield watched
 

@@ -9,18 +9,22 @@ band) is a `Mechanism`; that they can be changed and recorded is the business of
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, cast
+
 import torch
 from torch import Tensor, nn
 
 from regard.attention.cache import MemoryKeys, StepCache
 from regard.attention.call import Role
 from regard.attention.changes import has_other_weights
-from regard.attention.kernels.kernel import Kernel, KernelState, Placement
-from regard.attention.kernels.sparse import SlidingWindow
+from regard.attention.kernels import KERNELS, Kernel, KernelState, Placement
 from regard.attention.masks import Causal, Mask
 from regard.attention.mechanisms import Exact, KernelPass, KernelStep, Mechanism
 from regard.attention.record import attend_by
 from regard.attention.relative import Relative, Rotary
+
+if TYPE_CHECKING:
+    from regard.attention.kernels.sparse import SlidingWindow
 
 
 class MultiHead(nn.Module):
@@ -61,7 +65,8 @@ class MultiHead(nn.Module):
         self.out = nn.Linear(width, width, bias=bias)
         self.rotary, self.kernel, self.relative = rotary, kernel, relative
         placement = Placement(heads, self.head_width, causal=True)
-        self.window = SlidingWindow(placement, reach=band - 1) if band else None
+        windowed = cast("type[SlidingWindow]", KERNELS["window"]) if band else None
+        self.window = None if windowed is None else windowed(placement, reach=band - 1)
 
     def forward(self, x: Tensor, memory: Tensor, mask: Mask | None = None, distances: Tensor | None = None) -> Tensor:
         """x (B, T, D) looks at memory (B, S, D): (B, T, D). `distances` (B, T, S) are for relative positions."""

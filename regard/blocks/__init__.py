@@ -3,7 +3,7 @@
 from regard.blocks.block import Block, BlockState, Residual
 from regard.blocks.convolution import CausalConvolution, CentredConvolution
 from regard.blocks.feed_forward import Experts, FeedForward, GatedFeedForward, balance_terms, make_feed_forward
-from regard.blocks.initialise import initialise, initialise_head, initialise_normal
+from regard.blocks.initialise import Undrawn, initialise, initialise_head, initialise_normal
 from regard.blocks.norm import make_norm
 from regard.blocks.recurrent import Recurrent, RecurrentEncoder
 from regard.blocks.stack import Stack
@@ -22,6 +22,7 @@ __all__ = [
     "Residual",
     "Stack",
     "StateSpace",
+    "Undrawn",
     "balance_terms",
     "initialise",
     "initialise_head",

@@ -1,13 +1,29 @@
-"""Fresh weights: Glorot's for the Transformer of the paper, normal ones for GPT and BERT."""
+"""Fresh weights: Glorot's for the Transformer of the paper, normal ones for GPT and BERT; or none, where a file brings them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from regard.embed.tokens import LearnedPositions
 
 PARTS = {"key_value": 2, "gate_up": 2}  # matrices that lie one above the other in one parameter
+DRAWS = (
+    "uniform_",
+    "normal_",
+    "trunc_normal_",
+    "xavier_uniform_",
+    "xavier_normal_",
+    "kaiming_uniform_",
+    "kaiming_normal_",
+)
+_DRAWN = {
+    getattr(where, name) for where in (Tensor, nn.init) for name in (*DRAWS, "orthogonal_") if hasattr(where, name)
+}
 INTO_THE_STREAM = ("attention.out", "cross.out", "feed_forward.down")  # what a block adds to the residual stream
 
 
@@ -49,6 +65,27 @@ def initialise_head(head: nn.Linear) -> None:
     """
     nn.init.normal_(head.weight, std=0.02)
     nn.init.zeros_(head.bias)
+
+
+class Undrawn(TorchFunctionMode):
+    """Inside, no parameter is drawn at random: for a model whose every parameter is read from a file afterwards.
+
+    Drawing them is most of the time that it takes to build a model. Buffers, and whatever is computed, are as ever.
+    """
+
+    def __torch_function__(
+        self,
+        function: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        given = kwargs or {}
+        if function in _DRAWN:
+            tensor = args[0] if args else given["tensor"]
+            if isinstance(tensor if tensor._base is None else tensor._base, nn.Parameter):
+                return tensor
+        return function(*args, **given)
 
 
 def _adds(name: str) -> bool:

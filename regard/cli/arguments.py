@@ -67,7 +67,7 @@ def spread_files(words: Sequence[str]) -> list[str]:
 
 def _is_second_file(word: str) -> bool:
     """Not an option, nor what may follow one file of pairs: a task, a kind of model, a configuration, a run's folder."""
-    from regard.models.config import all_kinds  # pydantic, which few need for this
+    from regard.models.kinds import all_kinds  # pydantic, which few need for this
     from regard.tasks.table import TASKS
 
     if word in (*TASKS, *all_kinds()):

@@ -12,7 +12,7 @@ from regard.cli.options import AsJson, given
 from regard.cli.output import print_json, print_table, say
 from regard.errors import UsageError, nearest
 from regard.files import write_text
-from regard.models.config import KINDS_OF
+from regard.models.kinds import KINDS_OF
 from regard.models.presets import PRESETS
 from regard.tasks.configure import run_config
 from regard.tasks.settings import ConfigKey, as_toml, config_keys, preset_sizes
@@ -93,7 +93,7 @@ def _write(text: str, out: Path | None) -> None:
 
 
 def _print_tasks(as_json: bool) -> None:
-    tasks = [(name, (task.config.__doc__ or "").strip(), list(KINDS_OF[name])) for name, task in TASKS.items()]
+    tasks = [(name, (task.configuration.__doc__ or "").strip(), list(KINDS_OF[name])) for name, task in TASKS.items()]
     if as_json:
         named = [dict(zip(("task", "does", "kinds"), each, strict=True)) for each in tasks]
         print_json({"tasks": named, "presets": list(PRESETS)})

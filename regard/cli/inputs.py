@@ -303,7 +303,7 @@ def answers(
 def _answered(
     inputs: InputReader, ask: Callable[[list[Item]], Iterable[Answer]], most: int, what: str, count: dict[str, int]
 ) -> Iterator[Answered[Answer]]:
-    with _progress(what, inputs.typed) as advance:
+    with _progress(what, inputs.typed or inputs.alone) as advance:
         for chunk in inputs.chunks(most):
             for each in _ask(chunk, ask):
                 count["done"] += 1
@@ -342,9 +342,9 @@ def _halved(items: list[Item], ask: Callable[[list[Item]], Iterable[Answer]]) ->
 
 
 @contextmanager
-def _progress(what: str, typed: bool) -> Iterator[Advance]:
-    """A progress line, except where results or a person are on the same terminal."""
-    if sys.stdout.isatty() or typed:
+def _progress(what: str, silent: bool) -> Iterator[Advance]:
+    """A progress line, except where results or a person are on the same terminal, or there is but one item."""
+    if sys.stdout.isatty() or silent:
         yield lambda done, total: None
         return
     with progress(what) as advance:

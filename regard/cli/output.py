@@ -1,4 +1,4 @@
-"""Results go to stdout, everything else to stderr."""
+"""Results go to stdout, everything else to stderr. rich is imported when something is drawn with it."""
 
 from __future__ import annotations
 
@@ -11,18 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from rich.cells import cell_len
-from rich.console import Console
-from rich.live import Live
-from rich.spinner import Spinner
-from rich.table import Table
-from rich.text import Text
-
 from regard.cli.arguments import as_typed
 from regard.errors import spelled
 from regard.files import finite
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
     from regard.training.show import Show
 
 WIDE = 1000  # columns of a table that no terminal shows: nothing is cut or wrapped in a file
@@ -43,6 +39,8 @@ def show_run() -> Show:
 
 
 def results() -> Console:
+    from rich.console import Console
+
     return Console(highlight=False)
 
 
@@ -73,6 +71,9 @@ def print_table(
 
     With `stack`, a terminal that is too narrow for the columns gets a paragraph for each row instead.
     """
+    from rich.table import Table
+    from rich.text import Text
+
     console = results()
     if stack and console.is_terminal and _natural_width(columns, rows) > console.width:
         _print_stacked(columns, rows, console)
@@ -89,6 +90,8 @@ def print_table(
 
 def _natural_width(columns: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> int:
     """Columns of a terminal that a table takes if nothing is folded, two spaces between them."""
+    from rich.cells import cell_len
+
     widths = [max(cell_len(str(cell)) for cell in cells) for cells in zip(columns, *rows, strict=True)]
     return sum(widths) + 2 * (len(widths) - 1)
 
@@ -131,6 +134,10 @@ def progress(what: str, every: float | None = None) -> Iterator[Advance]:
 
     Where stderr is no terminal there is nothing, or, with `every`, a line each so many seconds.
     """
+    from rich.console import Console
+    from rich.live import Live
+    from rich.spinner import Spinner
+
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
         yield (lambda done, total: None) if every is None else _in_lines(what, every)

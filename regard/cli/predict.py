@@ -52,4 +52,4 @@ def verb_of(task: str) -> Callable[..., None]:
 
 def does(task: str) -> str:
     """The purpose of a task: the first line of its configuration's docstring."""
-    return (TASKS[task].config.__doc__ or "").strip().partition("\n")[0]
+    return (TASKS[task].configuration.__doc__ or "").strip().partition("\n")[0]

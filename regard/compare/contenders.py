@@ -9,7 +9,7 @@ from typing import Any
 
 from regard.config import Tables, find_file, merge
 from regard.errors import Advice, Option, UsageError, Verb, nearest
-from regard.models.config import KINDS_OF, all_kinds
+from regard.models.kinds import KINDS_OF, all_kinds
 from regard.runs import CONFIG, bundle_folder, bundle_task, read_run
 from regard.tasks.config import RunConfig
 from regard.tasks.configure import data_folder, run_config

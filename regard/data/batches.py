@@ -7,15 +7,17 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from regard.data.batch import LabelBatch, PairBatch, label_batch, pair_batch
-from regard.data.labelled import Labelled
 from regard.data.pairs import dropped
 from regard.errors import RegardError
 from regard.tokens import TextTokenizer
+
+if TYPE_CHECKING:
+    from regard.data.labelled_files import Labelled
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,6 @@ from regard.config import find_file
 from regard.data import held_out
 from regard.data.builtin import algorithms as addition
 from regard.data.builtin import algorithms as copying
-from regard.data.builtin.dates import as_pairs, date_pairs
 from regard.data.config import GeneratedData, PairsConfig, generated
 from regard.data.lines import LONGEST_LINE, Bad, read_lines, suffix_of
 from regard.data.rows import (
@@ -99,6 +98,8 @@ def whole_builtin(names: Sequence[str]) -> str | None:
 def builtin_pairs(split: str, count: int, name: str = BUILTIN) -> list[Pair]:
     """`count` pairs of a split of a built-in set."""
     if name == BUILTIN:
+        from regard.data.builtin.dates import as_pairs, date_pairs  # imports babel
+
         return as_pairs(date_pairs(split, count))
     which = _generated(name)
     return MAKERS[which.task](split, count, which.most, which.length)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from regard.attention import MultiHead, Role, Rotary
 from regard.attention.kernels import KERNELS, Kernel, Placement
@@ -19,8 +19,10 @@ from regard.models.configs.attention import (
     StateSpaceConfig,
     kernel_kinds,
 )
-from regard.models.configs.language import BertConfig, GPTConfig
 from regard.plugins import adding
+
+if TYPE_CHECKING:
+    from regard.models.configs.language import BertConfig, GPTConfig
 
 RELATIVE = ("shaw", "t5", "alibi", "tree")  # positions that scores know of
 

@@ -22,7 +22,7 @@ from torch.nn.functional import pad
 from regard.attention import Lengths
 from regard.blocks.convolution import CausalConvolution, CentredConvolution, ConvolutionBlock, ConvolutionPast, NormReLU
 from regard.embed import TokenEmbedding, positions
-from regard.models.config import ByteNetConfig
+from regard.models.configs.translation import ByteNetConfig
 from regard.models.encoder_decoder import EncoderDecoder, Memory, rows_of_parents, rows_of_sources
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from regard.config import StrictConfig, open_union
+from regard.config import open_union
 from regard.models.configs.classification import (
     AdditiveConfig,
     PlainAttentionConfig,
@@ -44,13 +44,13 @@ from regard.models.configs.translation import (
     Seq2SeqConfig,
     TransformerConfig,
 )
+from regard.models.kinds import ADDED_KINDS, KINDS_OF, all_kinds
 
 TranslationConfig = TransformerConfig | Seq2SeqConfig | BahdanauConfig | LuongConfig | ByteNetConfig
 GPTLineConfig = GPT1Config | GPT2Config | GPT3Config | LlamaConfig
 RungConfig = TfidfConfig | TokenWeightsConfig | PlainAttentionConfig | AdditiveConfig | SelfAttentionConfig
 SeeingConfig = ConvNetConfig | ResNetConfig | ViTConfig | MixerConfig | ConvMixerConfig
 CaptionConfig = ShowAttendTellConfig | CaptionTransformerConfig | ShowAndTellConfig
-ADDED_KINDS: dict[str, type[StrictConfig]] = {}  # configurations of the kinds of models that plugins add
 ModelConfig = Annotated[
     TranslationConfig
     | GPTLineConfig
@@ -63,34 +63,6 @@ ModelConfig = Annotated[
     Field(discriminator="kind"),
     *open_union(ADDED_KINDS),
 ]
-
-# Which kinds each task takes; the first is what it takes when none is named.
-KINDS_OF: dict[str, tuple[str, ...]] = {
-    "translate": ("transformer", "seq2seq", "bahdanau", "luong", "bytenet"),
-    "generate": ("llama", "gpt1", "gpt2", "gpt3", "lstm"),
-    "fill": ("bert",),
-    "classify": (
-        "self-attention",
-        "tfidf",
-        "token-weights",
-        "plain-attention",
-        "additive",
-        "bert",
-        "gpt1",
-        "gpt2",
-        "gpt3",
-        "llama",
-    ),
-    "classify-pictures": ("convnet", "resnet", "vit", "mixer", "convmixer"),
-    "caption": ("show-attend-tell", "caption-transformer", "show-and-tell"),
-    "answer": ("answerer",),
-}
-
-
-def all_kinds() -> tuple[str, ...]:
-    """Every kind of model, those of plugins too."""
-    return tuple(dict.fromkeys(kind for kinds in KINDS_OF.values() for kind in kinds))
-
 
 __all__ = [
     "ADDED_KINDS",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,9 +14,11 @@ from regard.blocks import initialise
 from regard.data.batch import CaptionBatch, PairBatch
 from regard.embed import embedding_table
 from regard.errors import UsageError
-from regard.models.config import TranslationConfig
-from regard.models.configs.pictures import CaptionerConfig
 from regard.models.loss import Loss, Part, output_loss
+
+if TYPE_CHECKING:
+    from regard.models.config import TranslationConfig
+    from regard.models.configs.pictures import CaptionerConfig
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from regard.config import Tables
 from regard.errors import UsageError, nearest
-from regard.models.config import all_kinds
+from regard.models.kinds import all_kinds
 
 PRESETS: dict[str, dict[str, Tables]] = {  # size -> kind -> values
     "demo": {

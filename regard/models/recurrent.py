@@ -12,7 +12,7 @@ from regard.attention import Lengths, Look, Mask, MemoryKeys, SoftAttention, mak
 from regard.attention.soft import make_place
 from regard.blocks.recurrent import LayerStates, Recurrent, RecurrentEncoder, backwards
 from regard.embed import TokenEmbedding, positions
-from regard.models.config import BahdanauConfig, LuongConfig, Seq2SeqConfig
+from regard.models.configs.translation import BahdanauConfig, LuongConfig, Seq2SeqConfig
 from regard.models.encoder_decoder import EncoderDecoder, Memory, rows_of_parents, rows_of_sources
 from regard.noise import dropout
 

@@ -3,49 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from regard.config import StrictConfig
 from regard.data.pictures.config import PictureFormat
 from regard.errors import UsageError, nearest
-from regard.models.bert import Bert
-from regard.models.bytenet import ByteNet
-from regard.models.config import ADDED_KINDS, KINDS_OF, ModelConfig, TranslationConfig, all_kinds
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.models.gpt import GPT
-from regard.models.language import LSTM
-from regard.models.pictures.answerer import Answerer
-from regard.models.pictures.captioner import CaptionTransformer, ShowAndTell
-from regard.models.pictures.classifier import PictureClassifier
-from regard.models.pictures.show_attend_tell import ShowAttendTell
+from regard.models.kinds import ADDED_KINDS, KINDS_OF, all_kinds
 from regard.models.presets import PRESETS
-from regard.models.recurrent import Bahdanau, Luong, Seq2Seq
-from regard.models.text_classifiers import CLASSIFIERS
-from regard.models.transformer import Transformer
-from regard.plugins import adding
+from regard.plugins import NamedParts, adding
 
-FAMILIES: dict[str, type[EncoderDecoder]] = {
-    "transformer": Transformer,
-    "luong": Luong,
-    "bahdanau": Bahdanau,
-    "seq2seq": Seq2Seq,
-    "bytenet": ByteNet,
+if TYPE_CHECKING:
+    from regard.models.config import ModelConfig, TranslationConfig
+
+FAMILIES = NamedParts[type[EncoderDecoder]](
+    {
+        "transformer": "regard.models.transformer:Transformer",
+        "luong": "regard.models.recurrent:Luong",
+        "bahdanau": "regard.models.recurrent:Bahdanau",
+        "seq2seq": "regard.models.recurrent:Seq2Seq",
+        "bytenet": "regard.models.bytenet:ByteNet",
+    }
+)
+GPT_LINE = ("gpt1", "gpt2", "gpt3", "llama")
+RUNGS = {
+    "tfidf": "Tfidf",
+    "token-weights": "TokenWeights",
+    "plain-attention": "PlainAttention",
+    "additive": "Additive",
+    "self-attention": "SelfAttention",
 }
-GPT_LINE = dict.fromkeys(("gpt1", "gpt2", "gpt3", "llama"), GPT)
-MODELS: dict[str, dict[str, Any]] = {
+# By task and kind; a model's file is imported when one is built, and no other with it.
+MODELS: dict[str, NamedParts[Any]] = {
     "translate": FAMILIES,
-    "generate": {**GPT_LINE, "lstm": LSTM},
-    "fill": {"bert": Bert},
-    "classify": CLASSIFIERS,
-    "classify-pictures": dict.fromkeys(KINDS_OF["classify-pictures"], PictureClassifier),
-    "caption": {
-        "show-attend-tell": ShowAttendTell,
-        "caption-transformer": CaptionTransformer,
-        "show-and-tell": ShowAndTell,
-    },
-    "answer": {"answerer": Answerer},
+    "generate": NamedParts({**dict.fromkeys(GPT_LINE, "regard.models.gpt:GPT"), "lstm": "regard.models.language:LSTM"}),
+    "fill": NamedParts({"bert": "regard.models.bert:Bert"}),
+    "classify": NamedParts(
+        {
+            **{kind: f"regard.models.text_classifiers:{name}" for kind, name in RUNGS.items()},
+            "bert": "regard.models.classifier:BertClassifier",
+            **dict.fromkeys(GPT_LINE, "regard.models.classifier:GPTClassifier"),
+        }
+    ),
+    "classify-pictures": NamedParts(
+        dict.fromkeys(KINDS_OF["classify-pictures"], "regard.models.pictures.classifier:PictureClassifier")
+    ),
+    "caption": NamedParts(
+        {
+            "show-attend-tell": "regard.models.pictures.show_attend_tell:ShowAttendTell",
+            "caption-transformer": "regard.models.pictures.captioner:CaptionTransformer",
+            "show-and-tell": "regard.models.pictures.captioner:ShowAndTell",
+        }
+    ),
+    "answer": NamedParts({"answerer": "regard.models.pictures.answerer:Answerer"}),
 }
 
 LABELLED = {"classify", "classify-pictures", "answer"}  # tasks whose models are built for a number of labels
@@ -72,12 +84,13 @@ def add_kind(
         PRESETS.setdefault(size, {})[name] = dict(values)
     for task in tasks:
         KINDS_OF[task] = (*KINDS_OF.get(task, ()), name)
-        MODELS.setdefault(task, {})[name] = model
+        MODELS.setdefault(task, NamedParts({}))[name] = model
 
 
 def lend_kinds(lender: str, task: str) -> None:
     """Let a task that a plugin adds have the kinds of models of another, built in the same way."""
-    MODELS[task] = {**MODELS.get(lender, {}), **MODELS.get(task, {})}
+    own, none = MODELS.get(task, NamedParts({})), NamedParts[Any]({})
+    MODELS[task] = NamedParts({**MODELS.get(lender, none).lent(), **own.lent()})
     KINDS_OF[task] = tuple(dict.fromkeys((*KINDS_OF.get(lender, ()), *KINDS_OF.get(task, ()))))
     LABELLED.update({task} if lender in LABELLED else ())
 

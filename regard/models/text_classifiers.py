@@ -23,7 +23,7 @@ from regard.attention.record import attend_seen, report
 from regard.blocks import RecurrentEncoder, initialise
 from regard.data.batch import LabelBatch
 from regard.embed import TokenEmbedding, embedding_table, positions
-from regard.models.classifier import BertClassifier, Classifier, GPTClassifier, mean_of_real, padding_mask, real_places
+from regard.models.classifier import Classifier, mean_of_real, padding_mask, real_places
 from regard.models.config import (
     AdditiveConfig,
     PlainAttentionConfig,
@@ -191,14 +191,3 @@ def _unit_tokens(config: TokenWeightsConfig | PlainAttentionConfig, vocabulary: 
     """Embeddings of a length of about 1, without positions."""
     none = positions("none", config.width, 0)
     return TokenEmbedding(embedding_table(vocabulary, config.width), none, config.dropout, scaled=False)
-
-
-CLASSIFIERS: dict[str, type[Classifier]] = {
-    "tfidf": Tfidf,
-    "token-weights": TokenWeights,
-    "plain-attention": PlainAttention,
-    "additive": Additive,
-    "self-attention": SelfAttention,
-    "bert": BertClassifier,
-    **dict.fromkeys(("gpt1", "gpt2", "gpt3", "llama"), GPTClassifier),
-}

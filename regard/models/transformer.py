@@ -12,7 +12,7 @@ from regard.attention import Causal, Lengths, Mask, MultiHead, Role
 from regard.blocks import Block, BlockState, FeedForward, Residual, Stack, StateSpace, make_norm
 from regard.embed import TokenEmbedding, positions
 from regard.models.attention import called, make_attention, make_cross_attention, relative_positions, rotary_positions
-from regard.models.config import TransformerConfig
+from regard.models.configs.translation import TransformerConfig
 from regard.models.encoder_decoder import EncoderDecoder, Memory, rows_of_parents, rows_of_sources
 
 

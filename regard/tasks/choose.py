@@ -12,7 +12,7 @@ from regard.config import Tables, check, merge
 from regard.errors import UsageError
 from regard.models.presets import preset
 from regard.tasks.config import RunConfig
-from regard.tasks.rules import TIMED, Rule, Sizes, Value, chosen
+from regard.tasks.rules import TIMED, Facts, Rule, Sizes, Value
 from regard.training.config import TrainConfig
 from regard.training.events import Choice
 from regard.training.loop import Source
@@ -20,6 +20,13 @@ from regard.training.optimiser import make_optimiser
 
 KIND = "model.kind"
 MEASURED, MEASURING = 3, 0.03  # updates that are timed, and the share of the time that this may take
+
+
+def chosen(rules: Sequence[Rule], facts: Facts, kind: str, asked: frozenset[str]) -> list[Choice]:
+    """The settings that the rules give, but for those that the person asked for; of two for one setting, the later."""
+    holding = [rule for rule in rules if rule.setting not in asked and (not rule.kinds or kind in rule.kinds)]
+    last = {rule.setting: rule for rule in holding}
+    return [Choice(rule.setting, rule.value(facts), rule.reason(facts)) for rule in last.values()]
 
 
 @dataclass

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from regard.config import Tables, check, from_assignments, merge, read_toml
 from regard.errors import Advice, Option, Setting, UsageError, nearest
-from regard.models.config import KINDS_OF
+from regard.models.kinds import KINDS_OF
 from regard.models.presets import preset
+from regard.plugins import imported
 from regard.tasks.config import RunConfig
 from regard.tasks.start import started_from
 from regard.tasks.table import TASKS
@@ -73,7 +74,7 @@ def _named(what: str) -> Tables:
 def _meant(values: Tables) -> Tables:
     """The values with the task that they mean: to classify is one word for texts and pictures."""
     task = TASKS.get(values.get("task", "translate"))
-    return values if task is None or task.meant is None else {**values, "task": task.meant(values)}
+    return values if task is None or task.meant is None else {**values, "task": imported(task.meant)(values)}
 
 
 def check_run(values: Tables, origin: str) -> RunConfig:
@@ -85,7 +86,7 @@ def _kind_of_run(values: Tables, origin: str) -> type[RunConfig]:
     task = values.get("task", "translate")
     if task not in TASKS:
         raise UsageError(f"{origin}: no task {task}", nearest(str(task), TASKS))
-    return TASKS[task].config
+    return TASKS[task].configuration
 
 
 def _filled(values: Tables, origin: str) -> Tables:

@@ -7,11 +7,10 @@ characters, of labels, or the seconds that are left for training. Where a reason
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from regard.config import Tables
-from regard.training.events import Choice
 
 MORE = float("inf")
 Value = str | int | float | bool | None
@@ -71,13 +70,6 @@ class Sizes:
 
     rows: tuple[Size, ...]
     why: str
-
-
-def chosen(rules: Sequence[Rule], facts: Facts, kind: str, asked: frozenset[str]) -> list[Choice]:
-    """The settings that the rules give, but for those that the person asked for; of two for one setting, the later."""
-    holding = [rule for rule in rules if rule.setting not in asked and (not rule.kinds or kind in rule.kinds)]
-    last = {rule.setting: rule for rule in holding}
-    return [Choice(rule.setting, rule.value(facts), rule.reason(facts)) for rule in last.values()]
 
 
 TIMED = (

@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 
 from regard.config import keys_of
 from regard.data.pictures.config import PictureFormat, SeenConfig
-from regard.models.config import KINDS_OF
+from regard.models.kinds import KINDS_OF
 from regard.models.presets import PRESETS
 from regard.tasks.config import RunConfig
 from regard.tasks.configure import run_config

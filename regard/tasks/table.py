@@ -1,23 +1,17 @@
-"""Every task, one record each. No torch here: what needs it is imported when it is used."""
+"""Every task, one record each. Nothing of a task is imported here: what is needed of it is imported when it is used."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from regard.tasks.answer.config import AnswerConfig
-from regard.tasks.caption.config import CaptionConfig
-from regard.tasks.classify.config import ClassifyConfig, of_pictures
-from regard.tasks.classify_pictures.config import ClassifyPicturesConfig
-from regard.tasks.fill.config import FillConfig
-from regard.tasks.generate.config import GenerateConfig
+from regard.plugins import imported
 from regard.tasks.rules import ANSWER, CAPTION, CLASSIFY, FILL, GENERATE, PICTURES, SIZES, TRANSLATE
-from regard.tasks.task import Task, imported
-from regard.tasks.translate.config import TranslateConfig
+from regard.tasks.task import Task
 
 _TASKS = (
     Task(
         "translate",
-        TranslateConfig,
+        "regard.tasks.translate.config:TranslateConfig",
         recipe="regard.tasks.translate.recipe:prepare_translate",
         predictor="regard.tasks.translate.predictor:Translator",
         subject="regard.tasks.translate.recipe:TranslateSubject",
@@ -33,7 +27,7 @@ _TASKS = (
     ),
     Task(
         "generate",
-        GenerateConfig,
+        "regard.tasks.generate.config:GenerateConfig",
         recipe="regard.tasks.generate.recipe:prepare_generate",
         predictor="regard.tasks.generate.predictor:Generator",
         subject="regard.tasks.generate.recipe:GenerateSubject",
@@ -51,7 +45,7 @@ _TASKS = (
     ),
     Task(
         "fill",
-        FillConfig,
+        "regard.tasks.fill.config:FillConfig",
         recipe="regard.tasks.fill.recipe:prepare_fill",
         predictor="regard.tasks.fill.predictor:Filler",
         subject="regard.tasks.fill.recipe:FillSubject",
@@ -68,7 +62,7 @@ _TASKS = (
     ),
     Task(
         "classify",
-        ClassifyConfig,
+        "regard.tasks.classify.config:ClassifyConfig",
         recipe="regard.tasks.classify.recipe:prepare_classify",
         predictor="regard.tasks.classify.predictor:TextClassifier",
         subject="regard.tasks.classify.recipe:ClassifySubject",
@@ -84,11 +78,11 @@ _TASKS = (
         starts_from=("fill", "generate"),
         reads_text=True,
         has_labels=True,
-        meant=lambda values: "classify-pictures" if of_pictures(values) else "classify",
+        meant="regard.tasks.classify.config:which_classify",
     ),
     Task(
         "classify-pictures",
-        ClassifyPicturesConfig,
+        "regard.tasks.classify_pictures.config:ClassifyPicturesConfig",
         recipe="regard.tasks.classify_pictures.recipe:prepare_classify_pictures",
         predictor="regard.tasks.classify_pictures.predictor:PictureLabeller",
         subject="regard.tasks.classify_pictures.recipe:ClassifyPicturesSubject",
@@ -103,7 +97,7 @@ _TASKS = (
     ),
     Task(
         "caption",
-        CaptionConfig,
+        "regard.tasks.caption.config:CaptionConfig",
         recipe="regard.tasks.caption.recipe:prepare_caption",
         predictor="regard.tasks.caption.predictor:Captioner",
         subject="regard.tasks.caption.recipe:CaptionSubject",
@@ -116,7 +110,7 @@ _TASKS = (
     ),
     Task(
         "answer",
-        AnswerConfig,
+        "regard.tasks.answer.config:AnswerConfig",
         recipe="regard.tasks.answer.recipe:prepare_answer",
         predictor="regard.tasks.answer.predictor:QuestionAnswerer",
         subject="regard.tasks.answer.recipe:AnswerSubject",

@@ -1,25 +1,26 @@
 """The record of a task: all that the rest of Regard must know of it, in one place. No torch here.
 
 A task's recipe, predictor and subject import torch, and a record must not: they are named as "module:name" and imported
-when they are first used. A task of someone else's file may give the objects themselves.
+when they are first used, and its configuration too, so that using one task imports no other. A task of someone else's file
+may give the objects themselves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from regard.config import Tables
+from regard.plugins import imported
 from regard.runs import EXAMPLES
-from regard.tasks.config import RunConfig
 from regard.tasks.rules import Rule, Sizes
 
 if TYPE_CHECKING:
     from regard.bundle import Bundle
     from regard.predictor import Predictor
     from regard.tasks.comparison import Comparison
+    from regard.tasks.config import RunConfig
     from regard.tasks.material import TextSource
     from regard.tasks.recipe import Prepare
     from regard.tasks.subject import Subject
@@ -30,7 +31,7 @@ class Task:
     """One task: its configuration, its recipe, its predictor, and how it is spoken of."""
 
     name: str  # as configurations and bundles have it
-    config: type[RunConfig]  # its configuration, with its defaults
+    config: str | type[RunConfig]  # its configuration, with its defaults
     recipe: str | Prepare  # data -> batches, model, validation and the figure that selects
     predictor: str | Callable[[Bundle], Predictor]  # what `regard.load` makes of a bundle
     subject: str | type[Subject]  # synthetic batches, for `regard verify`
@@ -48,7 +49,7 @@ class Task:
     rules: tuple[Rule, ...] = ()  # what a timed run chooses where the person says nothing
     sizes: Mapping[str, Sizes] = field(default_factory=dict)  # of its kinds of models, to choose from
     like: str = ""  # the task of ours that it resembles: it has its kinds of models, and what else it does not say
-    meant: Callable[[Tables], str] | None = None  # which task a configuration of this one really means
+    meant: str | Callable[[Tables], str] | None = None  # which task a configuration of this one really means
 
     @property
     def family(self) -> str:
@@ -70,6 +71,11 @@ class Task:
         return self.try_it or self.example
 
     @property
+    def configuration(self) -> type[RunConfig]:
+        found: type[RunConfig] = imported(self.config)
+        return found
+
+    @property
     def prepare(self) -> Prepare:
         found: Prepare = imported(self.recipe)
         return found
@@ -83,11 +89,3 @@ class Task:
     def make_subject(self) -> type[Subject]:
         found: type[Subject] = imported(self.subject)
         return found
-
-
-def imported(part: Any) -> Any:
-    """A part of a record: what "module:name" names, or the part itself."""
-    if not isinstance(part, str):
-        return part
-    module, _, name = part.partition(":")
-    return getattr(import_module(module), name)

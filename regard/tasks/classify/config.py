@@ -55,3 +55,8 @@ def of_pictures(values: Tables) -> bool:
     names = data.get("train", ()) if isinstance(data, dict) else ()
     names = (names,) if isinstance(names, str) else names
     return kind in KINDS_OF["classify-pictures"] or (kind is None and are_pictures(names))
+
+
+def which_classify(values: Tables) -> str:
+    """The task that a configuration to classify means: of texts, or of pictures."""
+    return "classify-pictures" if of_pictures(values) else "classify"
