@@ -72,8 +72,8 @@ def train(
         list[str] | None,
         typer.Option(
             metavar="FILE...",
-            help="Training data: pairs, labelled texts, captions or questions (.tsv .jsonl .csv, two parallel files), "
-            "any text, or a folder of pictures with a class a folder.",
+            help="Training data: pairs, labelled texts, captions or questions (.tsv .jsonl .csv .tmx .zip, two parallel "
+            "files), any text, or a folder of pictures with a class a folder.",
         ),
     ] = None,
     valid: Annotated[

@@ -56,7 +56,9 @@ def generated(name: str, most: dict[str, int]) -> GeneratedData:
 
 
 class PairsConfig(StrictConfig):
-    """Pairs of texts. A set is one file of pairs (.tsv, .csv, .jsonl) or two parallel files; each may be gzipped."""
+    """Pairs of texts. A set is one file of pairs (.tsv, .csv, .jsonl, .tmx, .parquet), two parallel files, or a folder or
+    .zip with one of these; each may be gzipped.
+    """
 
     train: tuple[str, ...] = Field(
         ("builtin/dates",),
@@ -70,7 +72,10 @@ class PairsConfig(StrictConfig):
     fields: tuple[Column, Column] = Field(
         ("source", "target"), description="Columns (or keys in JSONL) of source and target, by name or number from 1."
     )
-    languages: tuple[str, str] | None = Field(None, description="Language codes of source and target, such as en, de.")
+    languages: tuple[str, str] | None = Field(
+        None,
+        description="Language codes of source and target, such as en, de; they find sides of .tmx, files in folders.",
+    )
     hold_out: int = Field(1000, ge=1, description="Most pairs held out for validation when there is no valid set.")
     max_length: int = Field(
         256, ge=2, description="Longest side of a training pair, in tokens; longer pairs are dropped."
