@@ -80,6 +80,23 @@ def chosen(rules: Sequence[Rule], facts: Facts, kind: str, asked: frozenset[str]
     return [Choice(rule.setting, rule.value(facts), rule.reason(facts)) for rule in last.values()]
 
 
+RATE = 0.2  # of the rate of a fresh run, where a run goes on from a model of its own task
+KEPT = ("tokens.", "model.", "decode.")  # what such a model brings
+
+
+def fine_tuned(rules: Sequence[Rule]) -> tuple[Rule, ...]:
+    """The rules of a run that goes on from a model of its own task: all but those of what the model brings."""
+    return tuple(rule for rule in rules if not rule.setting.startswith(KEPT))
+
+
+def lowered(choice: Choice) -> Choice:
+    """A choice of the learning rate for such a run; any other as it is."""
+    if choice.setting != "train.lr" or not isinstance(choice.value, int | float):
+        return choice
+    why = f"{RATE:g} of the {choice.value:g} of a fresh run: larger steps would forget what the weights know"
+    return Choice(choice.setting, RATE * choice.value, why)
+
+
 TIMED = (
     Rule("train.schedule", "wsd", "the rate falls when the clock says so, and ends with the time"),
     Rule("train.steps", 10_000_000, ""),  # the clock ends it
