@@ -329,7 +329,7 @@ def test_what_a_run_can_start_from(trained: Path, tmp_path: Path) -> None:
         run_config("generate", {"start": str(trained / "fill")})
     with pytest.raises(UsageError, match=r"is a generate model; fill goes on from fill"):
         run_config("fill", {"start": str(trained / "generate")})
-    with pytest.raises(UsageError, match=r"is a fill model; translate goes on from no other run"):
+    with pytest.raises(UsageError, match=r"is a fill model; translate goes on from translate"):
         run_config("translate", {"start": str(trained / "fill")})
     with pytest.raises(UsageError, match="brings its own model; leave out preset"):
         run_config("classify", {"start": str(trained / "fill"), "preset": "tiny"})

@@ -13,13 +13,16 @@ from regard.check.reading import Rows, builtin_rows, columns_of, labelled_rows, 
 from regard.check.report import CHECKED, Report
 from regard.check.scan import OnProgress
 from regard.config import find_file
+from regard.data.archives import ZIP
 from regard.data.labelled_files import LABEL_NAMES, Keys
 from regard.data.lines import suffix_of
 from regard.data.pairs import FIELDS, LANGUAGES, SOURCE_NAMES, TARGET_NAMES
+from regard.data.parquet import PARQUET
 from regard.data.pictures.captions import read_captions, read_questions
 from regard.data.pictures.config import are_pictures
 from regard.data.pictures.sets import CaptionSet, PictureSet, QuestionSet, read_picture_set
 from regard.data.rows import FORMATS, few_values, words_of
+from regard.data.tmx import TMX
 from regard.errors import Advice, Option, UsageError, nearest
 
 BUILTIN = {
@@ -154,6 +157,10 @@ def guess_task(files: Sequence[str], asked: Asked, data_root: Path | None = None
     paths = [find_file(name, data_root) for name in files]
     if are_pictures([str(path) for path in paths]) or paths[0].suffix == ".bin":
         return _taken("classify-pictures", "pictures with a class a folder")
+    if (form := suffix_of(paths[0]).lower()) in (TMX, ZIP, PARQUET):
+        return _taken("translate", f"pairs in {form}")
+    if paths[0].is_dir() and asked.languages:
+        return _taken("translate", "a folder with a file for each language")
     if paths[0].is_dir():
         labelled = any(paths[0].glob("*/*.txt")) or any(paths[0].glob("*/*.txt.gz"))
         return _taken("classify", "a folder of texts for each label") if labelled else _taken("generate", "plain text")

@@ -11,6 +11,7 @@ import json
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -20,7 +21,9 @@ from regard.data.documents import BUILTIN as PYTHON
 from regard.data.documents import read_documents
 from regard.data.labelled_files import LABEL_NAMES, TEXT_NAMES, Keys, find_columns, wanted_columns
 from regard.data.lines import Bad, decode_lines, opened, suffix_of
+from regard.data.parquet import PARQUET, parquet_cells, parquet_table
 from regard.data.rows import BETWEEN, FORMATS, MISSING, Table, Wanted, as_label, as_text, delimiter_of, table_of
+from regard.data.tmx import TMX, tmx_pairs, two_languages
 from regard.errors import Option, RegardError, UsageError
 
 HEAD, SAMPLED = 1000, 4000  # rows that tell which column is which: the first, and some of the others
@@ -65,21 +68,43 @@ def made_rows(names: Sequence[str], parts: tuple[str, ...], texts: Sequence[tupl
 
 
 def pair_rows(paths: Sequence[Path], fields: tuple[str, str], languages: tuple[str, str] | None) -> Rows:
-    """The pairs of one table or of two parallel files."""
+    """The pairs of one table or translation memory, of two parallel files, or of a folder or archive with one of these."""
     parts = pairs.FIELDS if languages is None else languages
+    paths = pairs.meant_files(paths, languages)
     if len(paths) == 2:
         return Rows(tuple(map(str, paths)), parts, lambda: _parallel(*paths))
-    if len(paths) != 1 or suffix_of(paths[0]) not in FORMATS:
-        raise UsageError(
-            f"{', '.join(map(str, paths))}: pairs come as one .tsv, .csv or .jsonl file, or as two parallel files"
-        )
+    form = suffix_of(paths[0]).lower()
+    if form == TMX:
+        return _memory(paths[0], languages)
     wanted = pairs.wanted_columns(fields, languages)
-    table, skip = _sampled(paths[0], wanted, titles=pairs.LANGUAGES)
+    table, skip = (
+        (parquet_table(paths[0]), 0) if form == PARQUET else _sampled(paths[0], wanted, titles=pairs.LANGUAGES)
+    )
     first, second, guessed = pairs.find_columns(table, *wanted)
+    if form == PARQUET:
+        return Rows((str(paths[0]),), parts, lambda: _parquet(paths[0], (first, second)))
     told = f"{paths[0]}: source is {table.kind} {table.called(first)}, target is {table.kind} {table.called(second)}"
     notes = (f"{told} ({guessed})",) if guessed else ()
     reads = (as_text, as_text)
     return Rows((str(paths[0]),), parts, lambda: _cells(paths[0], table, (first, second), reads, skip), notes)
+
+
+def _memory(path: Path, languages: tuple[str, str] | None) -> Rows:
+    """The units of a translation memory that have both languages; how many have not is counted beforehand."""
+    notes: list[str] = []
+    both = languages or two_languages(path, notes)
+    for _ in tmx_pairs(path, both, notes):
+        pass
+    read = partial(tmx_pairs, path, both)
+    return Rows((str(path),), both, lambda: (Row(str(path), line, pair) for line, pair in read()), tuple(notes))
+
+
+def _parquet(path: Path, columns: tuple[int, int]) -> Iterator[Row]:
+    for number, cells in parquet_cells(path, columns):
+        try:
+            yield Row(str(path), number, pairs.as_pair(path, number, cells))
+        except RegardError as error:
+            yield Row(str(path), number, ("", ""), error.wrong.partition(": ")[2])
 
 
 def _parallel(first: Path, second: Path) -> Iterator[Row]:

@@ -72,8 +72,8 @@ def train(
         list[str] | None,
         typer.Option(
             metavar="FILE...",
-            help="Training data: pairs, labelled texts, captions or questions (.tsv .jsonl .csv, two parallel files), "
-            "any text, or a folder of pictures with a class a folder.",
+            help="Training data: pairs, labelled texts, captions or questions (.tsv .jsonl .csv .tmx .zip, two parallel "
+            "files), any text, or a folder of pictures with a class a folder.",
         ),
     ] = None,
     valid: Annotated[
@@ -303,6 +303,7 @@ def summary(result: RunResult) -> dict[str, object]:
         "verdict": result.verdict.data(),
         "bundle": str(result.best),
         "curves": str(result.curves),
+        **({} if result.tuning is None else {"fine_tuning": result.tuning}),
     }
 
 
@@ -323,6 +324,25 @@ def print_summary(result: RunResult) -> None:
         ("score it", f"regard eval {result.folder} --on {_test_set(result)}"),
     ]
     print_table(("", " "), rows, fold=(" ",))
+    if result.tuning is not None:
+        print_tuning(result.tuning)
+
+
+def print_tuning(table: Tables) -> None:
+    """What was gained on the new data and lost on the old, with 95% intervals."""
+    share = f", blended {table['blend']:g} with its weights" if table["blend"] else ""
+    say(f"against {table['start']}{share} (validation, with 95% intervals):")
+    rows = [
+        (row["data"], row["metric"], *(_figure(row["metric"], row[when]) for when in ("before", "after", "change")))
+        for row in table["rows"]
+    ]
+    print_table(("data", "metric", "before", "after", "change"), rows)
+
+
+def _figure(metric: str, found: Tables) -> str:
+    if found["low"] is None:
+        return number(metric, found["value"])
+    return f"{number(metric, found['value'])} ({number(metric, found['low'])} to {number(metric, found['high'])})"
 
 
 def next_step(verdict: Verdict, result: RunResult) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from regard.config import StrictConfig
+from regard.config import StrictConfig, Tables
 from regard.errors import UsageError
 
 _GENERATED = re.compile(r"builtin/([a-z-]+)(?:/([1-9]\d{0,4}))?(?:/(train|valid|test)(?:/([1-9]\d{0,4}))?)?")
@@ -23,6 +23,13 @@ def _numbered(value: object) -> object:
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]  # a single name may stand without brackets
+OldData = Annotated[
+    tuple[str, ...] | Tables, BeforeValidator(_listed)
+]  # names, or a table like the one of the new data
+OLD = (
+    "Fine-tuning: what the model learned from before, to mix in; files, or a table of data. By default that of its run."
+)
+MIX = "Fine-tuning: share of the training batches that come from data.old."
 Column = Annotated[str, BeforeValidator(_numbered), Field(min_length=1)]  # a name, or a number from 1
 
 
@@ -56,7 +63,9 @@ def generated(name: str, most: dict[str, int]) -> GeneratedData:
 
 
 class PairsConfig(StrictConfig):
-    """Pairs of texts. A set is one file of pairs (.tsv, .csv, .jsonl) or two parallel files; each may be gzipped."""
+    """Pairs of texts. A set is one file of pairs (.tsv, .csv, .jsonl, .tmx, .parquet), two parallel files, or a folder or
+    .zip with one of these; each may be gzipped.
+    """
 
     train: tuple[str, ...] = Field(
         ("builtin/dates",),
@@ -70,7 +79,10 @@ class PairsConfig(StrictConfig):
     fields: tuple[Column, Column] = Field(
         ("source", "target"), description="Columns (or keys in JSONL) of source and target, by name or number from 1."
     )
-    languages: tuple[str, str] | None = Field(None, description="Language codes of source and target, such as en, de.")
+    languages: tuple[str, str] | None = Field(
+        None,
+        description="Language codes of source and target, such as en, de; they find sides of .tmx, files in folders.",
+    )
     hold_out: int = Field(1000, ge=1, description="Most pairs held out for validation when there is no valid set.")
     max_length: int = Field(
         256, ge=2, description="Longest side of a training pair, in tokens; longer pairs are dropped."
@@ -79,6 +91,8 @@ class PairsConfig(StrictConfig):
         9.0, ge=1, description="Largest ratio of the two lengths in tokens, for pairs over 10 tokens."
     )
     builtin_size: int = Field(40_000, ge=1, description="Training pairs generated for built-in sets.")
+    old: OldData = Field((), description=OLD)
+    mix: float = Field(0.5, ge=0, lt=1, description=MIX)
 
     @field_validator("train", "valid", "test", mode="before")
     @classmethod
@@ -102,6 +116,8 @@ class TextConfig(StrictConfig):
     )
     builtin_size: int = Field(4_000_000, ge=1, description="Most characters taken of builtin/python.")
     context: int = Field(256, ge=1, description="Tokens that are predicted in a window of training text.")
+    old: OldData = Field((), description=OLD)
+    mix: float = Field(0.5, ge=0, lt=1, description=MIX)
 
 
 class LabelledConfig(StrictConfig):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import io
+import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from regard.data.archives import bounded, open_member, split_member
 from regard.errors import RegardError
 
 Bad = dict[int, RegardError]  # what is wrong with single lines or pairs, by their number, where others are read on
@@ -76,18 +78,23 @@ def _redirected(name: str) -> str:
 
 @contextmanager
 def opened(path: Path) -> Iterator[IO[bytes]]:
-    """The file's bytes, unzipped if it is gzipped; what goes wrong while they are read becomes a sentence."""
+    """The file's bytes, unzipped if it is gzipped or in an archive; what goes wrong while they are read becomes a sentence."""
     try:
         with open_binary(path) as file:
             yield file
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise RegardError(f"{path} is not a whole gzip file ({error})", "fetch it again") from error
+    except (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile) as error:
+        kind = "gzip file" if split_member(path) is None else "text of a zip archive"
+        raise RegardError(f"{path} is not a whole {kind} ({error})", "fetch it again") from error
     except OSError as error:
         raise RegardError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def open_binary(path: Path) -> IO[bytes]:
-    return gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")  # type: ignore[return-value]
+    if (member := split_member(path)) is not None:
+        return open_member(*member)
+    if path.suffix != ".gz":
+        return open(path, "rb")
+    return bounded(gzip.open(path, "rb"), path.stat().st_size, str(path))  # type: ignore[arg-type]
 
 
 def suffix_of(path: Path) -> str:

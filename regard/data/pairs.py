@@ -1,4 +1,4 @@
-"""Pairs of texts from two parallel files, TSV, CSV, JSONL or built-in, and what was left out of them and why."""
+"""Pairs of texts from parallel files, tables, translation memories, folders, archives or built-in, and what was left out."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from pathlib import Path
 
 from regard.config import find_file
 from regard.data import held_out
+from regard.data.archives import pair_files, split_member
 from regard.data.builtin import algorithms as addition
 from regard.data.builtin import algorithms as copying
 from regard.data.config import GeneratedData, PairsConfig, generated
 from regard.data.lines import LONGEST_LINE, Bad, read_lines, suffix_of
+from regard.data.parquet import PARQUET, parquet_cells, parquet_table
 from regard.data.rows import (
     FORMATS,
+    MISSING,
     Table,
     Wanted,
     as_text,
@@ -26,12 +29,14 @@ from regard.data.rows import (
     renamed,
     words_of,
 )
+from regard.data.tmx import TMX, tmx_pairs
 from regard.errors import Advice, Option, RegardError, UsageError
 
 Pair = tuple[str, str]
 BUILTIN = "builtin/dates"
 FIELDS = ("source", "target")
 SOURCE_NAMES = ("source", "src", "input", "source_text", "src_text", "original")
+FORMS = (*FORMATS, TMX, PARQUET)  # of one file of pairs
 TARGET_NAMES = ("target", "tgt", "output", "target_text", "tgt_text", "translation", "reference")
 _LANGUAGES = """
 ar bg bn ca cs da de el en es et fa fi fr ga gl gu he hi hr hu hy is it ja ka kk ko lt lv mk mn ms nb nl nn no pl pt
@@ -113,25 +118,48 @@ def read_pairs(
     notes: list[str] | None = None,
     bad: Bad | None = None,
 ) -> list[Pair]:
-    """The pairs of one file (TSV, CSV, JSONL), of two parallel files, or of a split of a built-in set.
+    """The pairs of one file, of two parallel files, of a folder or archive of them, or of a split of a built-in set.
 
-    `fields` are the columns or keys of source and target, by name or number; `languages` also name them. `notes` get
-    what was guessed of them. Where `bad` is given, what is wrong with single pairs is told there by their places, from 0,
-    and they are empty; without it, one of them is an error.
+    `fields` are the columns or keys of source and target, by name or number; `languages` also name them, and the sides of
+    a translation memory, and files in a folder. `notes` get what was guessed of them. Where `bad` is given, what is wrong
+    with single pairs is told there by their places, from 0, and they are empty; without it, one of them is an error.
     """
     if is_builtin(names):
         if _is_dates(names[0]):
             return builtin_pairs(names[0].removeprefix(BUILTIN).strip("/") or "test", 1000)
         return builtin_pairs(_generated(names[0]).split or "test", 1000, names[0])
-    paths = [find_file(name, data_root) for name in names]
+    paths = meant_files([find_file(name, data_root) for name in names], languages)
     if len(paths) == 2:
         return _parallel(paths[0], paths[1], bad)
-    if suffix_of(paths[0]) in FORMATS:
-        return _table(paths[0], fields, languages, notes, bad)
+    form = suffix_of(paths[0]).lower()
+    if form == TMX:
+        return [pair for _, pair in tmx_pairs(paths[0], languages, notes)]
+    if form == PARQUET:
+        return _parquet(paths[0], fields, languages, notes, bad)
+    return _table(paths[0], fields, languages, notes, bad)
+
+
+def meant_files(paths: Sequence[Path], languages: tuple[str, str] | None) -> tuple[Path, ...]:
+    """The file of pairs or the two parallel files that paths mean: these themselves, or what is in a folder or archive."""
+    if len(paths) == 2:
+        found = [pair_files(path, None, FORMS) for path in paths]
+        return found[0][0], found[1][0]
+    found = [pair_files(path, languages, FORMS) for path in paths]
+    if len(found) == 1 and (len(found[0]) == 2 or is_one_file(found[0][0])):
+        return found[0]
+    named = ", ".join(map(str, paths))
     raise UsageError(
-        f"{paths[0]}: {renamed(paths[0])}pairs come as one .tsv, .csv or .jsonl file, or as two parallel files (each may "
+        f"{named}: {renamed(paths[0])}pairs come as one .tsv, .csv or .jsonl file, or as two parallel files (each may "
         "end in .gz)"
     )
+
+
+def is_one_file(path: Path) -> bool:
+    """Whether a file holds both sides of pairs: by its name, or as the only text of an archive, where all but names tell."""
+    form = suffix_of(path).lower()
+    if form == PARQUET and split_member(path) is not None:
+        raise UsageError(f"{path}: Parquet is not read inside an archive", "unpack it first")
+    return form in FORMS or split_member(path) is not None
 
 
 def without_empty(pairs: list[Pair], which: str, notes: list[str]) -> list[Pair]:
@@ -224,6 +252,42 @@ def _table(
             bad[place] = error
             pairs.append(("", ""))
     return pairs
+
+
+def _parquet(
+    path: Path,
+    fields: tuple[str, str],
+    languages: tuple[str, str] | None,
+    notes: list[str] | None,
+    bad: Bad | None,
+) -> list[Pair]:
+    table = parquet_table(path)
+    first, second, guessed = find_columns(table, *wanted_columns(fields, languages))
+    if notes is not None and guessed:
+        notes.append(f"{path}: source is {table.called(first)}, target is {table.called(second)} ({guessed})")
+    pairs: list[Pair] = []
+    for number, cells in parquet_cells(path, (first, second)):
+        try:
+            pairs.append(as_pair(path, number, cells))
+        except RegardError as error:
+            if bad is None:
+                raise
+            bad[number - 1] = error
+            pairs.append(("", ""))
+    if not pairs:
+        raise RegardError(f"{path} is empty", "it should hold a pair a row")
+    return pairs
+
+
+def as_pair(path: Path, number: int, cells: Sequence[object]) -> Pair:
+    """Two cells of row `number` as texts; one without a value is empty."""
+    try:
+        source, target = (
+            "" if cell is MISSING else as_text(name, cell) for name, cell in zip(FIELDS, cells, strict=True)
+        )
+    except ValueError as error:
+        raise RegardError(f"{path}, row {number}: {error}") from error
+    return source, target
 
 
 def _pair(table: Table, line: int, row: Sequence[object], first: int, second: int) -> Pair:

@@ -12,7 +12,8 @@ from regard.config import Tables, check, merge
 from regard.errors import UsageError
 from regard.models.presets import preset
 from regard.tasks.config import RunConfig
-from regard.tasks.rules import TIMED, Facts, Rule, Sizes, Value
+from regard.tasks.rules import RATE, TIMED, Facts, Rule, Sizes, Value, fine_tuned
+from regard.tasks.table import TASKS
 from regard.training.config import TrainConfig
 from regard.training.events import Choice
 from regard.training.loop import Source
@@ -27,6 +28,14 @@ def chosen(rules: Sequence[Rule], facts: Facts, kind: str, asked: frozenset[str]
     holding = [rule for rule in rules if rule.setting not in asked and (not rule.kinds or kind in rule.kinds)]
     last = {rule.setting: rule for rule in holding}
     return [Choice(rule.setting, rule.value(facts), rule.reason(facts)) for rule in last.values()]
+
+
+def lowered(choice: Choice) -> Choice:
+    """A choice of the learning rate for a run that goes on from a model of its own task; any other as it is."""
+    if choice.setting != "train.lr" or not isinstance(choice.value, int | float):
+        return choice
+    why = f"{RATE:g} of the {choice.value:g} of a fresh run: larger steps would forget what the weights know"
+    return Choice(choice.setting, RATE * choice.value, why)
 
 
 @dataclass
@@ -50,13 +59,23 @@ class Chooser:
         return with_values(config, {"train": chose})
 
     def by_rules(self, config: RunConfig, rules: Sequence[Rule], facts: Mapping[str, float]) -> RunConfig:
-        """The configuration with the settings that the rules give for these facts; the kind of model first."""
+        """The configuration with the settings that the rules give for these facts; the kind of model first.
+
+        One that goes on from a model of its own task keeps the tokens, the model and the decoding of that.
+        """
         facts = {**facts, "seconds": self.seconds_left()}
+        if config.start is not None and config.task in TASKS[config.task].starts_from:
+            return self._taken(config, [lowered(each) for each in self._found(config, fine_tuned(rules), facts)])
         config = self._kind(config, chosen(rules, facts, config.model.kind, self.asked))
         rest = [rule for rule in rules if rule.setting != KIND]
-        found = chosen(rest, facts, config.model.kind, self.asked)
-        self.choices += found
-        return with_choices(config, found)
+        return self._taken(config, self._found(config, rest, facts))
+
+    def _found(self, config: RunConfig, rules: Sequence[Rule], facts: Mapping[str, float]) -> list[Choice]:
+        return chosen(rules, facts, config.model.kind, self.asked)
+
+    def _taken(self, config: RunConfig, choices: Sequence[Choice]) -> RunConfig:
+        self.choices += choices
+        return with_choices(config, choices)
 
     def _kind(self, config: RunConfig, choices: Sequence[Choice]) -> RunConfig:
         """The configuration with the kind of model that is chosen, if that has all that the person asked of the model."""

@@ -54,6 +54,21 @@ class RunConfig(StrictConfig):
         return self
 
     @model_validator(mode="after")
+    def _old_has_a_start(self) -> RunConfig:
+        given = [
+            name
+            for name, value in (("data.old", getattr(self.data, "old", ())), ("train.blend", self.train.blend))
+            if value
+        ]
+        if given and not self.fine_tunes:
+            raise ValueError(f"{given[0]}: no run to {self.task} mixes old and new")
+        if given and self.start is None:
+            raise ValueError(
+                f"{given[0]}: only a run that goes on from another model has something old; name it with start"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _classes_have_weights(self) -> RunConfig:
         if self.train.class_weights is not None and not self.has_classes:
             raise ValueError(f"train.class_weights: only classifiers have classes; leave it out to {self.task}")
@@ -61,6 +76,7 @@ class RunConfig(StrictConfig):
 
     # Laid over the defaults of the fields where a configuration says nothing; a preset, a file and options come above.
     defaults: ClassVar[Tables] = {}
+    fine_tunes: ClassVar[bool] = False  # whether a run from a model of its own task mixes old and new
     has_classes: ClassVar[bool] = False  # whether `train.class_weights` has a meaning
 
     @classmethod

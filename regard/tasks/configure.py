@@ -11,7 +11,8 @@ from regard.models.kinds import KINDS_OF
 from regard.models.presets import preset
 from regard.plugins import imported
 from regard.tasks.config import RunConfig
-from regard.tasks.start import started_from
+from regard.tasks.rules import RATE
+from regard.tasks.start import brought_along, started_from
 from regard.tasks.table import TASKS
 from regard.training.config import TrainConfig
 
@@ -99,12 +100,23 @@ def _filled(values: Tables, origin: str) -> Tables:
     if values.get("start") is not None:
         if size is not None:
             raise UsageError(f"{origin}: start = {values['start']!r} brings its own model; leave out preset")
-        return merge(
-            defaults, merge(started_from(values["start"], values["task"], TASKS[values["task"]].starts_from), values)
+        brought = started_from(values["start"], values["task"], TASKS[values["task"]].starts_from)
+        if kind_of_run.fine_tunes:
+            brought = merge(brought, brought_along(values["start"], values.get("data", {})))
+        return kind_of_run.completed(
+            merge(merge(defaults, _lower_rate(defaults, values["task"])), merge(brought, values))
         )
     kind = model.get("kind", KINDS_OF[values["task"]][0])
     values = merge(merge(kind_of_run.defaults_for(values), {"model": preset(size or "tiny", kind)}), values)
     return kind_of_run.completed(values)
+
+
+def _lower_rate(defaults: Tables, task: str) -> Tables:
+    """The learning rate of a run that goes on from a model of its own task, where nobody sets it."""
+    if task not in TASKS[task].starts_from:
+        return {}
+    usual = defaults.get("train", {}).get("lr", TrainConfig.model_fields["lr"].default)
+    return {"train": {"lr": RATE * usual}}
 
 
 def _short_warmup(values: Tables, asked: Tables, note: Callable[[str], None]) -> Tables:

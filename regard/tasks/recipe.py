@@ -33,8 +33,9 @@ from regard.tasks.task import Task
 from regard.tokens import TextTokenizer, TokenizerPair, train_tokenizer
 from regard.training.config import Weights
 from regard.training.events import OnEvent, Working, counting, silent
+from regard.training.finetune import FineTuning
 from regard.training.loop import Job, Source
-from regard.training.optimiser import autocast
+from regard.training.optimiser import autocast, freeze_parts
 from regard.training.state import Fingerprint
 from regard.training.validation import Validation
 
@@ -122,6 +123,8 @@ class Setup:
         built = build(config.task, how, vocabulary, labels=labels, pictures=pictures, smoothing=smoothing)
         if config.start is not None and not self.resume:
             take_weights(built, config.start)
+        if not isinstance(config.train.freeze, int):
+            freeze_parts(built, config.train.freeze)  # before batches are made: what is seen may then be computed once
         return built
 
     def job(
@@ -134,6 +137,7 @@ class Setup:
         *,
         probe: Callable[[nn.Module, int], None] | None = None,
         unit: str = "tokens",
+        tuning: FineTuning | None = None,
     ) -> Job:
         """The job for the training loop: to learn from `batches`, to validate, and to save bundles like `bundle`."""
         return Job(
@@ -150,6 +154,7 @@ class Setup:
             asked=None if self.chooser is None else self.chooser.asked_at,
             probe=probe,
             unit=unit,
+            tuning=tuning,
         )
 
 

@@ -72,6 +72,15 @@ class Sizes:
     why: str
 
 
+RATE = 0.2  # of the rate of a fresh run, where a run goes on from a model of its own task
+KEPT = ("tokens.", "model.", "decode.")  # what such a model brings
+
+
+def fine_tuned(rules: Sequence[Rule]) -> tuple[Rule, ...]:
+    """The rules of a run that goes on from a model of its own task: all but those of what the model brings."""
+    return tuple(rule for rule in rules if not rule.setting.startswith(KEPT))
+
+
 TIMED = (
     Rule("train.schedule", "wsd", "the rate falls when the clock says so, and ends with the time"),
     Rule("train.steps", 10_000_000, ""),  # the clock ends it

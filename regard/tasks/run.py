@@ -17,12 +17,13 @@ from regard.tasks.choose import Chooser
 from regard.tasks.config import RunConfig
 from regard.tasks.configure import check_run
 from regard.tasks.examples import FILES
-from regard.tasks.generate.recipe import STREAMS
+from regard.tasks.generate.recipe import OLD_STREAMS, STREAMS
 from regard.tasks.recipe import TOKENS, made_by, prepare
 from regard.tasks.table import TASKS
 from regard.tasks.trained import load_model
 from regard.training.config import TrainConfig
 from regard.training.events import Chosen, Note, OnEvent, Prepared
+from regard.training.finetune import START, read_table
 from regard.training.history import RunLog
 from regard.training.loop import Outcome
 from regard.training.show import BothListeners, Show
@@ -63,6 +64,11 @@ class RunResult:
         config, outcome = check_run(read_run(self.folder)["config"], f"{self.folder}"), self.outcome
         rows, fresh = RunLog(self.folder).rows(), config.start is None
         return verdict_on(rows, config.train, outcome.metrics, outcome.progress.first_loss, fresh)
+
+    @property
+    def tuning(self) -> dict[str, Any] | None:
+        """What a fine-tuned model gained on the new data and lost on the old; None of a run that began with nothing."""
+        return read_table(self.folder)
 
     def load(self, device: str = "cpu") -> Any:
         """The trained model, ready to use: a Translator, Generator, Filler or TextClassifier."""
@@ -258,7 +264,7 @@ def _run(
 def leave_nothing(folder: Path) -> None:
     """Remove what a run wrote that could not start; its folder held nothing before (`make_place`)."""
     shutil.rmtree(folder / TOKENS, ignore_errors=True)
-    for name in (*STREAMS, *FILES.values(), SCHEDULE):
+    for name in (*STREAMS, *OLD_STREAMS, *FILES.values(), SCHEDULE, START):
         (folder / name).unlink(missing_ok=True)
     (folder / CONFIG).unlink(missing_ok=True)
     if is_bare(folder):

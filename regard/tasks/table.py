@@ -23,6 +23,7 @@ _TASKS = (
         rules=TRANSLATE,
         sizes=SIZES["translate"],
         columns=("source", "target"),
+        starts_from=("translate",),
         reads_text=True,
     ),
     Task(
@@ -106,6 +107,7 @@ _TASKS = (
         try_it="regard caption -m {model} photo.jpg -o words.png",
         data="captions.jsonl",
         test="test.jsonl",
+        starts_from=("caption",),
         eval_options=("beam", "save"),
     ),
     Task(

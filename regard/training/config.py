@@ -27,6 +27,8 @@ def _none(value: object) -> object:
 
 
 Duration = Annotated[float, BeforeValidator(seconds)]
+Parts = Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
+Share = Annotated[float, Field(ge=0, le=1)]
 Weights = Annotated[dict[str, Annotated[float, Field(gt=0)]] | Literal["balanced"] | None, BeforeValidator(_none)]
 
 
@@ -57,7 +59,15 @@ class TrainConfig(StrictConfig):
         "adam", description="AdamW for everything, or Muon for the matrices of the blocks and AdamW for the rest."
     )
     layer_decay: float = Field(1.0, gt=0, le=1, description="Learning rate of a layer as a share of the next one's.")
-    freeze: int = Field(0, ge=0, description="Layers from below that do not learn: 1 is the embeddings, 2 a block too.")
+    freeze: Annotated[int, Field(ge=0)] | Parts = Field(
+        0,
+        description="What does not learn: so many layers from below (1 is the embeddings, 2 a block too), or parts by their "
+        "names, such as encoder, decoder, embeddings.",
+    )
+    blend: Share | Literal["auto"] = Field(
+        0.0,
+        description="Fine-tuning: share of the old weights in the new ones at the end; auto: the best on validation data.",
+    )
     betas: tuple[float, float] = Field((0.9, 0.98), description="Adam's two decay rates.")
     epsilon: float = Field(1e-9, gt=0, description="Adam's epsilon.")
     weight_decay: float = Field(0.0, ge=0, description="Decoupled weight decay of matrices (AdamW).")

@@ -12,15 +12,25 @@ from pathlib import Path
 from typing import Protocol, Self, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from regard.bundle import WEIGHTS
 from regard.errors import RegardError
-from regard.files import clear_leftovers
+from regard.files import clear_leftovers, read_json, standing_folder
 from regard.models.loss import Loss
 from regard.noise import noise
-from regard.tensors import weights_of, write_tensors
+from regard.tensors import read_tensors, weights_of, write_tensors
 from regard.training.config import TrainConfig
 from regard.training.events import Checkpoint, End, Note, OnEvent, Validated, Working
+from regard.training.finetune import (
+    BLEND,
+    TUNED,
+    FineTuning,
+    blended,
+    choose_share,
+    compare,
+    write_table,
+)
 from regard.training.guard import ADVICE, check_update, locate, stop_requests
 from regard.training.history import CLOCK, RunLog
 from regard.training.optimiser import autocast, clip_gradient, learning_rate, make_optimiser, set_rate
@@ -74,6 +84,7 @@ class Job:
     probe: Callable[[nn.Module, int], None] | None = None  # keep where the model looks, at this step
     unit: str = "tokens"  # what the loss is a mean over, as a person calls it: "tokens", "texts"
     clock: Callable[[], float] = field(default=lambda: time.monotonic())
+    tuning: FineTuning | None = None  # of a run that goes on from another model
     asked: float | None = None  # what the clock said when the run was asked for; None: when the loop begins
 
 
@@ -360,9 +371,46 @@ class Trainer:
                     progress.best, progress.best_step, progress.chosen = found.metrics, progress.step, name
             self.log.write({"kind": "average", "step": progress.step, **found.metrics, **_choice_row(choice)})
             self.emit_validation(name, found, choice)
+        if self.job.tuning is not None:
+            self.weigh_start(self.job.tuning)
         progress.finished = reason
         self.checkpoint()
         return self.end(reason)
+
+    def weigh_start(self, tuning: FineTuning) -> None:
+        """Blend the best weights with those that the run started from, if asked; write what was gained and lost."""
+        self.emit(Working("comparing with the model that it started from"))
+        old, share = tuning.weights(), 0.0
+        new = self.tuned_weights()
+        if self.config.blend and not self.progress.chosen.startswith(BLEND):
+            share = choose_share(self.model, new, tuning) if self.config.blend == "auto" else self.config.blend
+        if share:
+            new = blended(new, old, share)
+            self.keep_blend(new, share, tuning.start)
+        write_table(self.job.folder, tuning.start, share, compare(self.model, old, new, tuning.sides))
+
+    def tuned_weights(self) -> dict[str, Tensor]:
+        """The best weights; where a stop came after they were blended and before that was noted, those before it."""
+        name = "best" if self.named_weights("best") == self.progress.chosen else TUNED
+        weights: dict[str, Tensor] = read_tensors(standing_folder(self.job.folder / name) / WEIGHTS)
+        return weights
+
+    def named_weights(self, bundle: str) -> object:
+        found = read_json(standing_folder(self.job.folder / bundle) / "metrics.json")
+        return found.get("weights") if isinstance(found, dict) else None
+
+    def keep_blend(self, weights: dict[str, Tensor], share: float, start: str) -> None:
+        """Make the blended weights the best, and keep those before it beside them."""
+        progress = self.progress
+        if self.named_weights("best") == progress.chosen:
+            with weights_in_place(self.model, self.tuned_weights()):
+                self.job.save(self.model, TUNED, {"weights": progress.chosen, **progress.best})
+        with weights_in_place(self.model, weights):
+            found, name = self.evaluate(), f"{BLEND}{1 - share:g} {progress.chosen}, {share:g} {start}"
+            self.job.save(self.model, "best", {"weights": name, **found.metrics})
+        progress.best, progress.chosen = found.metrics, name
+        self.log.write({"kind": "blend", "step": progress.step, "share": share, **found.metrics, "best": True})
+        self.emit_validation(name, found, Selection(True, "blend"))
 
     def end(self, reason: str) -> Outcome:
         progress = self.progress

@@ -59,7 +59,7 @@ def depths_of(model: nn.Module, config: TrainConfig) -> dict[str, int]:
     A model tells them in `depths()`: 0 for embeddings, 1 for the first block, the most for what is above the last one.
     """
     names = [name for name, _ in model.named_parameters()]
-    if config.layer_decay == 1.0 and config.freeze == 0:
+    if config.layer_decay == 1.0 and (config.freeze == 0 or not isinstance(config.freeze, int)):
         return dict.fromkeys(names, 0)
     if not isinstance(model, HasDepths):
         raise UsageError(
@@ -84,6 +84,33 @@ def freeze(model: nn.Module, depths: dict[str, int], below: int) -> None:
             parameter.requires_grad_(False)
 
 
+def freeze_parts(model: nn.Module, parts: Sequence[str]) -> None:
+    """Parameters of the named parts stay as they are: `encoder` also means `encoder_norm`, `encoder.0` its first block.
+
+    `embeddings` are all tables of tokens and positions, also where the output shares them.
+    """
+    tables = {id(table.weight) for table in model.modules() if isinstance(table, nn.Embedding)}
+    parameters = dict(model.named_parameters())
+    for part in parts:
+        inside = [
+            name
+            for name, parameter in parameters.items()
+            if (part == "embeddings" and id(parameter) in tables) or f"{name}.".startswith((f"{part}.", f"{part}_"))
+        ]
+        if not inside:
+            known = [*sorted({name.split(".")[0] for name in parameters}), "embeddings"]
+            raise UsageError(f"train.freeze: the model has no part {part}", f"there is {', '.join(known)}")
+        for name in inside:
+            parameters[name].requires_grad_(False)
+    if not any(parameter.requires_grad for parameter in parameters.values()):
+        raise UsageError(f"train.freeze = {list(parts)} leaves nothing to train", "name fewer parts")
+    for module in model.modules():  # statistics of what is frozen do not change either
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and not any(
+            p.requires_grad for p in module.parameters()
+        ):
+            module.momentum = 0.0
+
+
 def rate_scales(depths: dict[str, int], decay: float) -> dict[str, float]:
     """By what each parameter's learning rate is multiplied."""
     deepest = max(depths.values(), default=0)
@@ -96,7 +123,10 @@ MOMENTS = ("exp_avg", "exp_avg_sq", "step", "momentum")
 def make_optimiser(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
     """Matrices decay, vectors (biases, norms) do not. Below `train.freeze` nothing learns."""
     depths = depths_of(model, config)
-    freeze(model, depths, config.freeze)
+    if isinstance(config.freeze, int):
+        freeze(model, depths, config.freeze)
+    else:
+        freeze_parts(model, config.freeze)
     scales = rate_scales(depths, config.layer_decay)
     names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     hidden = set(hidden_matrices(model)) if config.optimiser == "muon" else set()

@@ -180,7 +180,7 @@ class PlainLines(Show):
     def validated(self, event: Validated) -> None:
         self.activity.start(f"step {event.step + 1:,}")
         self._wait = LATE
-        if event.weights.startswith("average"):
+        if event.weights.startswith(("average", "blend")):
             found = f"{event.weights}: {metrics_line(event.metrics)}{'  taken' if event.best else '  not better'}"
             self.note(f"{found}{chosen_by(event)}")
             return
@@ -248,7 +248,7 @@ class LiveTable(PlainLines):
         self._live.refresh()
 
     def validated(self, event: Validated) -> None:
-        if event.weights.startswith("average"):
+        if event.weights.startswith(("average", "blend")):
             super().validated(event)
             return
         self.activity.start(f"step {event.step + 1:,}")

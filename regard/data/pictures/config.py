@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import Field
 
 from regard.config import StrictConfig
-from regard.data.config import Names
+from regard.data.config import MIX, OLD, Names, OldData
 
 _COMMON = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".dib", ".webp", ".tif", ".tiff", ".avif")
 SUFFIXES = frozenset((*_COMMON, ".jp2", ".j2k", ".ppm", ".pgm", ".pbm", ".pnm"))
@@ -104,6 +104,8 @@ class CaptionsConfig(SeenConfig):
     )
     valid: Names = Field((), description="Validation captions; without them some training pictures are held out.")
     max_length: int = Field(64, ge=3, description="Longest training caption, in tokens; longer ones are left out.")
+    old: OldData = Field((), description=OLD)
+    mix: float = Field(0.5, ge=0, lt=1, description=MIX)
 
 
 class QuestionsConfig(SeenConfig):

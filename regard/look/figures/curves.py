@@ -155,7 +155,9 @@ def _marker(values: np.ndarray) -> str:
 
 def chosen(log: Sequence[Row]) -> Row | None:
     """The validation whose weights were chosen, or that of the average of the last ones; None if no row says."""
-    return next((row for row in reversed(log) if row.get("kind") in ("valid", "average") and row.get("best")), None)
+    return next(
+        (row for row in reversed(log) if row.get("kind") in ("valid", "average", "blend") and row.get("best")), None
+    )
 
 
 def marked(log: Sequence[Row], key: str, more_is_better: bool) -> tuple[float, float] | None:

@@ -35,6 +35,8 @@ class CaptionValidateConfig(StrictConfig):
 class CaptionConfig(RunConfig):
     """A model that says what is in a picture."""
 
+    fine_tunes: ClassVar[bool] = True
+
     task: Literal["caption"] = "caption"
     data: CaptionsConfig = CaptionsConfig()
     tokens: TokensConfig = TokensConfig(kind="word")

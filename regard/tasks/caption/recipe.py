@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from regard.bundle import Bundle, BundleConfig
+from regard.bundle import Bundle, BundleConfig, load_bundle
 from regard.config import find_file
 from regard.data.batch import (
     CaptionBatch,
@@ -23,16 +23,18 @@ from regard.data.pictures.batches import CaptionBatches, PictureSource
 from regard.data.pictures.config import PictureFormat
 from regard.data.pictures.load import SHAPES, Captioned, load_captions
 from regard.data.pictures.store import PictureStore
-from regard.errors import RegardError
+from regard.errors import RegardError, UsageError
 from regard.evaluate.captions import score_captions
 from regard.evaluate.translation import exact_match
 from regard.models.config import AnswererConfig, CaptionTransformerConfig, ShowAndTellConfig, ShowAttendTellConfig
 from regard.models.configs.pictures import EfficientNetConfig
 from regard.predictor import Cancel, check_cancel
+from regard.runs import bundle_folder
 from regard.tasks.caption.config import CaptionConfig
 from regard.tasks.caption.features import PictureFeatures, features_of
 from regard.tasks.caption.predictor import Captioner
 from regard.tasks.config import RunConfig
+from regard.tasks.finetune import few_at_once, fine_tuning, mixed, mixing_note, old_data
 from regard.tasks.recipe import PreparedRun, Setup, digest_of, every_batch, loss_metrics, mean_loss
 from regard.tasks.subject import (
     EXTRA,
@@ -41,6 +43,8 @@ from regard.tasks.subject import (
 )
 from regard.tokens import PAD, TextTokenizer, TokenizerPair, as_arrays
 from regard.training.events import Choice, OnEvent, counting, silent
+from regard.training.finetune import Side
+from regard.training.state import Fingerprint
 from regard.training.validation import Validation, interval_error, share_error
 
 KNOWING, KNOWING_SIZE = "efficientnet-lite0.safetensors", 224  # weights that know ImageNet, and their pictures
@@ -53,9 +57,14 @@ def prepare_caption(config: RunConfig, setup: Setup) -> PreparedRun:
     assert isinstance(config, CaptionConfig)
     assert isinstance(config.model, Captioning)
     config = choose_encoder(config, setup)
-    train, valid, picture_format, notes = load_captions(
-        config.data, setup.data_root, counting(setup.emit, "reading pictures")
-    )
+    reading = counting(setup.emit, "reading pictures")
+    train, valid, picture_format, notes = load_captions(config.data, setup.data_root, reading)
+    before, old = old_data(config, config.data), None
+    if config.start is not None:
+        picture_format = _seen_before(config.start, setup.data_root, picture_format)
+    if before is not None:
+        before = before.model_copy(update={"size": config.data.size, "fit": config.data.fit})
+        old = load_captions(before, setup.data_root, reading)[:2]
     words = {word for each in train.captions for text in each for word in text.lower().split()}
     config = setup.choose(config, examples=len(train.rows), size=picture_format.size, words=len(words))
     assert isinstance(config, CaptionConfig)
@@ -74,25 +83,49 @@ def prepare_caption(config: RunConfig, setup: Setup) -> PreparedRun:
     )
     batches = _batches(config, train, tokenizer, picture_format, model, config.train.seed, setup.emit)
     held = _batches(config, valid, tokenizer, picture_format, model, None, setup.emit)
+    validate = _validation(held, valid, about, tokenizer, config)
+    data: Fingerprint = {
+        "the training data": [train.store.sha256, len(batches)],
+        "the captions": digest_of(*train.captions),
+        "the validation data": [valid.store.sha256, digest_of(*valid.captions)],
+    }
+    sides, learned = [Side("new", validate, partial(few_at_once, held.take, len(held)))], None
+    if old is not None:
+        learned = _batches(config, old[0], tokenizer, picture_format, model, config.train.seed, setup.emit)
+        seen = _batches(config, old[1], tokenizer, picture_format, model, None, setup.emit)
+        sides.append(
+            Side("old", _validation(seen, old[1], about, tokenizer, config), partial(few_at_once, seen.take, len(seen)))
+        )
+        data["the old data"] = [old[0].store.sha256, digest_of(*old[0].captions), digest_of(*old[1].captions)]
     job = setup.job(
         config,
         Bundle(about, model, TokenizerPair(tokenizer, tokenizer), {}),
-        batches,
-        _validation(held, valid, about, tokenizer, config),
-        {
-            "the training data": [train.store.sha256, len(batches)],
-            "the captions": digest_of(*train.captions),
-            "the validation data": [valid.store.sha256, digest_of(*valid.captions)],
-        },
+        mixed(config, batches, learned),
+        validate,
+        data,
+        tuning=fine_tuning(config, setup.folder, setup.resume, sides),
     )
+    notes += mixing_note(config, before, "" if learned is None else f"{len(learned):,} captions")
     counts = f"{len(train.rows):,} training and {len(valid.rows):,} validation pictures, {len(batches):,} captions"
     return PreparedRun(job, (*notes, f"{counts}, {tokenizer.size:,} words"))
+
+
+def _seen_before(start: str, data_root: Path | None, now: PictureFormat) -> PictureFormat:
+    """How pictures are shown to a model that goes on from another: with the numbers that this one learned with."""
+    place = Path(start) if Path(start).exists() or data_root is None else data_root / start
+    before = load_bundle(bundle_folder(place)).config.pictures
+    if before is None or (before.size, before.channels) != (now.size, now.channels):
+        sees = "" if before is None else f" of {before.size} pixels and {before.channels} channels"
+        these = f"{now.size} and {now.channels}"
+        raise UsageError(f"start: the model of {start} sees pictures{sees}; these have {these}", "leave data.size out")
+    return before
 
 
 def choose_encoder(config: CaptionConfig, setup: Setup) -> CaptionConfig:
     """The configuration with a network that knows photographs, if its weights are at hand and nobody asked for another."""
     asked = frozenset() if setup.chooser is None else setup.chooser.asked
-    if setup.chooser is None or config.data.train == (SHAPES,) or asked & {"preset", "data.size", "model.encoder"}:
+    taken = config.start is not None or config.data.train == (SHAPES,)
+    if setup.chooser is None or taken or asked & {"preset", "data.size", "model.encoder"}:
         return config
     try:
         find_file(KNOWING, setup.data_root)

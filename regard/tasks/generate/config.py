@@ -21,6 +21,8 @@ from regard.training.config import TrainConfig
 class GenerateConfig(TextRunConfig):
     """A language model from any text."""
 
+    fine_tunes: ClassVar[bool] = True
+
     task: Literal["generate"] = "generate"
     data: TextConfig = TextConfig()
     tokens: TokensConfig = TokensConfig()

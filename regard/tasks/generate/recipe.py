@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +25,7 @@ from regard.errors import UsageError
 from regard.files import sha256
 from regard.inspect.probes import first_lines, prober
 from regard.tasks.config import RunConfig
+from regard.tasks.finetune import fine_tuning, mixed, mixing_note, old_data
 from regard.tasks.generate.config import GenerateConfig
 from regard.tasks.generate.predictor import Generator
 from regard.tasks.recipe import TOKENS, PreparedRun, Setup, digest_of, encoded, loss_metrics, mean_loss
@@ -35,16 +36,21 @@ from regard.tasks.subject import (
 )
 from regard.tokens import TextTokenizer, TokenizerPair
 from regard.training.events import Working
+from regard.training.finetune import Side
+from regard.training.state import Fingerprint
 from regard.training.validation import Validation
 
 VALIDATED = 4096  # tokens of a batch in validation, or more
 STREAMS = ("train.tokens", "valid.tokens")  # files of a run
+OLD_STREAMS = ("old-train.tokens", "old-valid.tokens")  # of one that goes on from another
 
 
 def prepare_generate(config: RunConfig, setup: Setup) -> PreparedRun:
     """Read the text, make or reload tokenizer and streams, build the model. Nothing is trained yet."""
     assert isinstance(config, GenerateConfig)
     train, valid, notes = load_texts(config.data, setup.data_root)
+    before = old_data(config, config.data)
+    old = None if before is None else load_texts(before, setup.data_root)
     config = setup.choose(config, **text_facts(train))
     assert isinstance(config, GenerateConfig)
     config = setup.choose_context(config, config.data.context)
@@ -53,6 +59,9 @@ def prepare_generate(config: RunConfig, setup: Setup) -> PreparedRun:
     tokenizer = setup.tokenizer(config, train)
     parts = zip(STREAMS, (train, valid), strict=True)
     streams = [_stream(setup, name, texts, tokenizer) for name, texts in parts]
+    known: list[TokenStream] = []
+    if old is not None:
+        known = [_stream(setup, name, texts, tokenizer) for name, texts in zip(OLD_STREAMS, old[:2], strict=True)]
     config = _sized(config, setup, tokenizer, streams[0])
     setup.note(config)
     setup.emit(Working("building the model"))
@@ -64,14 +73,25 @@ def prepare_generate(config: RunConfig, setup: Setup) -> PreparedRun:
     size = sum(len(text.encode()) for text in valid)
     bundle = Bundle(about, setup.build(config, (tokenizer.size,)), TokenizerPair(tokenizer, tokenizer), {})
     generator = Generator(bundle)
+    validate = _validation(streams[1], context, rows, size, generator, config)
+    windows = [Windows(stream, context, rows, config.train.seed) for stream in (streams[0], *known[:1])]
+    sides = [Side("new", validate, partial(evaluation_batches, streams[1], context, 1))]
+    data: Fingerprint = {"the training data": streams[0].sha256, "the validation data": streams[1].sha256}
+    if old is not None:
+        data["the old data"] = [stream.sha256 for stream in known]
+        bytes_ = sum(len(text.encode()) for text in old[1])
+        looked = _validation(known[1], context, rows, bytes_, generator, config)
+        sides.append(Side("old", looked, partial(evaluation_batches, known[1], context, 1)))
     job = setup.job(
         config,
         bundle,
-        Windows(streams[0], context, rows, config.train.seed),
-        _validation(streams[1], context, rows, size, generator, config),
-        {"the training data": streams[0].sha256, "the validation data": streams[1].sha256},
+        mixed(config, windows[0], windows[1] if known else None),
+        validate,
+        data,
         probe=prober(generator, first_lines(valid), config.probes, setup.folder),
+        tuning=fine_tuning(config, setup.folder, setup.resume, sides),
     )
+    notes += mixing_note(config, before, f"{len(known[0]):,} tokens" if known else "")
     counts = (
         f"{len(streams[0]):,} training and {len(streams[1]):,} validation tokens, a vocabulary of {tokenizer.size:,}"
     )

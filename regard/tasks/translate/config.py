@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -30,6 +30,8 @@ class ValidateConfig(StrictConfig):
 
 class TranslateConfig(TextRunConfig):
     """A translation model from pairs of texts."""
+
+    fine_tunes: ClassVar[bool] = True
 
     task: Literal["translate"] = "translate"
     data: PairsConfig = PairsConfig()

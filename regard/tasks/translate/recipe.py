@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,11 +19,13 @@ from regard.data.batch import (
     PairBatch,
 )
 from regard.data.batches import Batches, TokenPairs, filter_lengths
-from regard.data.pairs import Pair, dropped, is_builtin, load_pairs
+from regard.data.pairs import Pair, PairSets, dropped, is_builtin, load_pairs, overlap
 from regard.errors import RegardError
 from regard.evaluate.translation import exact_match, score_translations
 from regard.inspect.probes import prober
+from regard.runs import bundle_folder
 from regard.tasks.config import RunConfig
+from regard.tasks.finetune import few_at_once, fine_tuning, mixed, mixing_note, old_data
 from regard.tasks.recipe import (
     TOKENS,
     PreparedRun,
@@ -46,7 +49,9 @@ from regard.tasks.translate.evaluate import tokenizing
 from regard.tasks.translate.predictor import Translator
 from regard.tokens import PAD, TextTokenizer, TokenizerPair, as_arrays
 from regard.training.events import OnEvent, Working, silent
+from regard.training.finetune import Side
 from regard.training.loop import Job
+from regard.training.state import Fingerprint
 from regard.training.validation import Validation, interval_error, share_error
 
 RESAMPLES = 200  # of the validation sentences, to tell how much of their BLEU is chance
@@ -76,6 +81,8 @@ def prepare_translate(config: RunConfig, setup: Setup) -> PreparedTranslation:
     """Read the data, make or reload the tokenizers, build the model. Nothing is trained yet."""
     assert isinstance(config, TranslateConfig)
     pairs = load_pairs(config.data, setup.data_root)
+    before = old_data(config, config.data)
+    old = None if before is None else load_pairs(before, setup.data_root)
     config = _chosen(config, setup, pairs.train)
     setup.note(config)
     tokenizers = _tokenizers(config, setup, pairs.train)
@@ -84,6 +91,7 @@ def prepare_translate(config: RunConfig, setup: Setup) -> PreparedTranslation:
     config = _sized(config, setup, tokenizers, train)
     setup.note(config)
     valid, left_out = _readable(pairs.valid, tokenizers, config.model.longest)
+    known = None if old is None else _old_part(old, config, tokenizers, setup.emit)
     setup.emit(Working("building the model"))
     sizes = (tokenizers.source.size, tokenizers.target.size)
     about = BundleConfig(
@@ -96,21 +104,54 @@ def prepare_translate(config: RunConfig, setup: Setup) -> PreparedTranslation:
         decode=config.decode,
     )
     bundle = Bundle(about, setup.build(config, sizes), tokenizers, {})
+    validate = validation(about, tokenizers, valid, config)
+    data: Fingerprint = {
+        "the training data": fingerprint(train.sources, train.targets),
+        "the validation data": digest_of(*zip(*pairs.valid, strict=True)),
+    }
+    sides = [Side("new", validate, partial(_few_at_once, valid, tokenizers))]
+    if known is not None:
+        data["the old data"] = known.fingerprint
+        seen = validation(about, tokenizers, known.valid, config)
+        sides.append(Side("old", seen, partial(_few_at_once, known.valid, tokenizers)))
+    new = Batches(train, config.train.batch_tokens, config.train.seed)
     job = setup.job(
         config,
         bundle,
-        Batches(train, config.train.batch_tokens, config.train.seed),
-        validation(about, tokenizers, valid, config),
-        {
-            "the training data": fingerprint(train.sources, train.targets),
-            "the validation data": digest_of(*zip(*pairs.valid, strict=True)),
-        },
+        mixed(config, new, known and known.batches),
+        validate,
+        data,
         probe=prober(Translator(bundle), valid, config.probes, setup.folder),
+        tuning=fine_tuning(config, setup.folder, setup.resume, sides),
     )
     counted = tokenizing(about, [target for _, target in valid]).note if config.validate_.sentences else ""
     told = [each for each in (*pairs.notes, counted, reach if note else None, note, left_out) if each]
+    if old is not None:
+        told += [*overlap(old.train, valid, "validation"), *overlap(pairs.train, old.valid, "old validation")]
+    told += mixing_note(config, before, "" if known is None else f"{known.pairs:,} pairs")
     counts = f"{len(train):,} training and {len(valid):,} validation pairs"
     return PreparedTranslation(job, (*told, counts), about, tokenizers, valid, config)
+
+
+class OldPart(NamedTuple):
+    """The pairs that the model learned from before: batches to mix in, and those it is validated on."""
+
+    batches: Batches
+    valid: list[Pair]
+    pairs: int
+    fingerprint: str
+
+
+def _old_part(old: PairSets, config: TranslateConfig, tokenizers: TokenizerPair, emit: OnEvent) -> OldPart:
+    train, _ = filter_lengths(encode(old.train, tokenizers, emit), _lengths(config)[0], config.data.max_ratio)
+    valid, _ = _readable(old.valid, tokenizers, config.model.longest)
+    batches = Batches(train, config.train.batch_tokens, config.train.seed)
+    return OldPart(batches, valid, len(train), fingerprint(train.sources, train.targets))
+
+
+def _few_at_once(pairs: list[Pair], tokenizers: TokenizerPair) -> Iterator[PairBatch]:
+    tokens = encode(pairs, tokenizers)
+    return few_at_once(tokens.take, len(tokens))
 
 
 def _chosen(config: TranslateConfig, setup: Setup, train: list[Pair]) -> TranslateConfig:
@@ -195,10 +236,14 @@ def _bounds(tokens: TokenPairs) -> Tables:
 
 
 def _tokenizers(config: TranslateConfig, setup: Setup, train: list[Pair]) -> TokenizerPair:
-    """Those of the run when it goes on; otherwise trained on the training pairs, and nothing else."""
+    """Those of the run when it goes on, those of the model it starts from, or trained on the training pairs alone."""
     place = setup.folder / TOKENS
     if setup.resume:
         return TokenizerPair.load(place)
+    if config.start is not None:
+        tokenizers = TokenizerPair.load(bundle_folder(config.start))
+        tokenizers.save(place)
+        return tokenizers
     setup.emit(Working("training the tokenizer"))
     tokenizers = TokenizerPair.train([pair[0] for pair in train], [pair[1] for pair in train], config.tokens)
     tokenizers.save(place)
