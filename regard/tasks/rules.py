@@ -7,7 +7,7 @@ characters, of labels, or the seconds that are left for training. Where a reason
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from regard.config import Tables
