@@ -329,7 +329,7 @@ def print_summary(result: RunResult) -> None:
 
 
 def print_tuning(table: Tables) -> None:
-    """What was gained on the new data and lost on the old, with 95% intervals."""
+    """A table of the gain on the new data and the loss on the old, with 95% intervals."""
     share = f", blended {table['blend']:g} with its weights" if table["blend"] else ""
     say(f"against {table['start']}{share} (validation, with 95% intervals):")
     rows = [

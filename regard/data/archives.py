@@ -164,7 +164,7 @@ def _parallel(names: Iterable[str], languages: tuple[str, str]) -> list[tuple[st
 
 
 def _ending(name: str) -> tuple[str, str]:
-    """What a name begins with, and what it ends with where parallel files have their language."""
+    """The beginning of a name, and its end where parallel files have their language."""
     name = name.removesuffix(".gz").removesuffix(".txt")
     begin, _, language = name.rpartition("." if "." in PurePosixPath(name).name else "/")
     return begin, language

@@ -189,7 +189,7 @@ class FastDecoder:
         return [Past(new, each.unbind(0), visible, turn) for new, each in pairs]  # type: ignore[arg-type]
 
     def _for_heads(self, bias: Tensor | None) -> Tensor | None:
-        """What is added to scores, (B, 1, W or 1, S), laid out for each head: (B, H, W or 1, S)."""
+        """Numbers that are added to scores, (B, 1, W or 1, S), laid out for each head: (B, H, W or 1, S)."""
         return None if bias is None else bias.expand(-1, self.layers[0].heads, -1, -1).contiguous()
 
     def reorder(self, state: FastState, parents: Tensor) -> FastState:

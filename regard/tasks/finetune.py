@@ -40,7 +40,7 @@ def mixed(config: RunConfig, new: Any, old: Source | None) -> Any:
 
 
 def mixing_note(config: RunConfig, old: StrictConfig | None, count: str = "") -> tuple[str, ...]:
-    """What is mixed in, or that nothing is; nothing to say of a run that starts from nothing."""
+    """A note of the old data that is mixed in, or that none is; nothing to say of a run that starts from nothing."""
     if config.start is None:
         return ()
     if old is None:
@@ -60,7 +60,7 @@ def few_at_once(take: Callable[[range], Batch], count: int) -> Iterator[Batch]:
 
 
 def fine_tuning(config: RunConfig, folder: Path, resume: bool, sides: Sequence[Side]) -> FineTuning | None:
-    """What a run is compared on with the model that it started from, if it did.
+    """The sides on which a run is compared with the model that it started from, if it did.
 
     The weights of that model are kept in the run's folder, so that the run can end wherever and whenever it is resumed.
     """

@@ -67,7 +67,7 @@ class RunResult:
 
     @property
     def tuning(self) -> dict[str, Any] | None:
-        """What a fine-tuned model gained on the new data and lost on the old; None of a run that began with nothing."""
+        """Gain on the new data and loss on the old of a fine-tuned model; None of a run that began with nothing."""
         return read_table(self.folder)
 
     def load(self, device: str = "cpu") -> Any:

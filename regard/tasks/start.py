@@ -24,7 +24,7 @@ def started_from(start: str, task: str, able_from: tuple[str, ...]) -> Tables:
 
 
 def brought_along(start: str, data: Tables) -> Tables:
-    """What else a run takes over from a model of its own task: how it decodes, its languages, how large its pictures are.
+    """The rest that a run takes over from a model of its own task: how it decodes, its languages, how large its pictures are.
 
     Its data comes as `data.old`, if it is not named and still there, and if the new is other.
     """

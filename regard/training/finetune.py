@@ -165,6 +165,6 @@ def _as_json(row: Change) -> dict[str, JSON]:
 
 
 def read_table(folder: Path) -> dict[str, Any] | None:
-    """What a run gained and lost against the model that it started from; None where it started from none."""
+    """Gain and loss of a run against the model that it started from; None where it started from none."""
     found = read_json(folder / TABLE) if (folder / TABLE).exists() else None
     return found if isinstance(found, dict) else None
