@@ -173,7 +173,7 @@ def is_exact(heads: nn.Module | None) -> bool:
 
 
 def scale_of(heads: MultiHead) -> float:
-    """What products of queries and keys are multiplied by."""
+    """The factor of products of queries and keys."""
     return heads.head_width**-0.5 if heads.scale is None else heads.scale
 
 
