@@ -26,7 +26,8 @@ class Stepper(Protocol[S]):
 
     Logits are raw (not normalised), float, and a fresh tensor: the search writes -inf into them where a token is
     forbidden. The state keeps what belongs to a source (encoder memory) apart from what belongs to a hypothesis, so
-    that the former is never tiled over the beam.
+    that the former is never tiled over the beam. Whoever makes a new state of an old one may write into its buffers:
+    the old one is not used again.
     """
 
     @property

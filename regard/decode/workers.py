@@ -1,9 +1,8 @@
 """Groups of sources searched side by side: as many workers as torch has threads, each with one of them.
 
-The operations of a step are small. Threads that share one operation gain little by it; threads that search a group each
-gain what the cores have to give, since an operation lets the others go on while it computes. Processes gained no more
-when they were measured, and one that is forked after torch's threads began may hang. Which sources make a group does not
-depend on the number of workers, so neither do the results.
+The operations of a step are small, and threads that share one operation gain little by it; threads that search a group each
+work on while the others' operations compute. Which sources make a group does not depend on the number of workers, so neither
+do the results.
 """
 
 from __future__ import annotations

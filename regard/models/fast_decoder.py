@@ -189,7 +189,7 @@ class FastDecoder:
         return [Past(new, each.unbind(0), visible, turn) for new, each in pairs]  # type: ignore[arg-type]
 
     def _for_heads(self, bias: Tensor | None) -> Tensor | None:
-        """Numbers that are added to scores, (B, 1, W or 1, S), laid out for each head: (B, H, W or 1, S)."""
+        """Lay out for each head what is added to scores: (B, 1, W or 1, S) -> (B, H, W or 1, S)."""
         return None if bias is None else bias.expand(-1, self.layers[0].heads, -1, -1).contiguous()
 
     def reorder(self, state: FastState, parents: Tensor) -> FastState:
@@ -299,7 +299,7 @@ def _added_positions(target: TokenEmbedding) -> SinusoidalPositions | LearnedPos
 
 
 class LaidOut:
-    """Which stepper a search over a model takes: the laid-out one where it can, the model itself where someone looks on.
+    """Choose the stepper of a search over a model: the laid-out one where it can be, the model where someone looks on.
 
     Weights are laid out when they are first needed, and again when they have changed: each tensor counts its changes.
     """

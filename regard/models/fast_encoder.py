@@ -58,7 +58,7 @@ class EncoderLayer:
 
 
 class FastEncoder:
-    """What `Transformer.encode` computes: ids (B, S) and lengths (B,) -> the memory that the decoder reads."""
+    """Ids (B, S) and lengths (B,) -> the memory that the decoder reads, as `Transformer.encode` computes it."""
 
     def __init__(self, model: Transformer) -> None:
         self.embed, self.layers = model.source, [_layer(block) for block in model.encoder.each()]
