@@ -98,7 +98,8 @@ def test_the_page_has_an_example_for_each_verb() -> None:
         "picture-attention",
         "piece",
         "tune",
-    }  # of the last: test_tune.py
+        "bench",
+    }  # of the last two: test_tune.py, test_bench_model.py
 
 
 @pytest.mark.parametrize("name", WORDS)

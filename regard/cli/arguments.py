@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
-from regard.errors import UsageError
+from regard.errors import Named, Option, Setting, UsageError, Verb, nearest
 
 if TYPE_CHECKING:
-    from typer._click.core import Context
-
-from regard.errors import Named, Option, Setting, Verb
+    from typer._click.core import Command, Context
 
 FILE_OPTIONS = ("--data", "--valid", "--test", "--on")  # each takes one file of pairs or two parallel ones
 NUMBER_OPTIONS = ("--join",)  # each takes any number of numbers
@@ -25,6 +23,16 @@ class SeveralValues(TyperCommand):
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, spread_files(args))
+
+
+class NearestName(TyperGroup):
+    """A group whose unknown commands get the nearest name."""
+
+    def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
+        known = self.list_commands(ctx)
+        if args and args[0] not in known and not args[0].startswith("-"):
+            raise UsageError(f"no command {args[0]}", nearest(args[0], known))
+        return super().resolve_command(ctx, args)
 
 
 def take_debug(words: Sequence[str]) -> tuple[bool, list[str]]:

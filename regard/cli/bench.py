@@ -1,7 +1,8 @@
-"""`regard bench`: what attention costs over the length on this machine, and which pairs sparse patterns see."""
+"""`regard bench`: what a model costs on this machine, attention over the length, and which pairs sparse patterns see."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from regard.cli.arguments import NearestName
+from regard.cli.bench_model import bench_model
 from regard.cli.extrapolate import print_lengths
 from regard.cli.model import about, check_out
 from regard.cli.options import AsJson
@@ -22,16 +25,31 @@ from regard.models.configs.attention import KERNEL_KINDS
 from regard.training.stopwatch import duration
 
 if TYPE_CHECKING:
+    from typer._click.core import Context
+
     from regard.bench.attention import AttentionBench, KernelCosts, OnProgress
     from regard.bench.extrapolate import Extrapolation
 
 Row = dict[str, object]  # what one kernel learned of one task, by the names of its figures
 
+
+class RunOrCommand(NearestName):
+    """A group whose first word may be a run, which is measured: `regard bench RUN` is `regard bench model RUN`."""
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        known = (*self.list_commands(ctx), "-h", "--help")
+        if args and args[0] not in known and (args[0].startswith("-") or os.sep in args[0] or Path(args[0]).is_dir()):
+            args = ["model", *args]
+        return super().parse_args(ctx, args)
+
+
 bench = typer.Typer(
+    cls=RunOrCommand,
     rich_markup_mode=None,
     add_completion=False,
-    help="""What attention costs over the length of a text, and which pairs sparse patterns see.""",
+    help="""What a model costs here (regard bench RUN); attention over the length of a text, and sparse patterns.""",
 )
+bench.command("model")(bench_model)
 
 
 @bench.command()

@@ -20,11 +20,10 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from regard import __version__
-from regard.cli.arguments import SeveralValues, as_typed, plugins_first, take_debug
-from regard.errors import RegardError, UsageError, nearest
+from regard.cli.arguments import NearestName, SeveralValues, as_typed, plugins_first, take_debug
+from regard.errors import RegardError, UsageError
 from regard.plugins import added, load_plugins
 
 if TYPE_CHECKING:
@@ -93,16 +92,6 @@ VERBS = {name: VerbFile(*place.split(":")) for verbs in GROUPS.values() for name
 WrongUse: type[Any] = typer.BadParameter.__mro__[1]  # typer's own usage error, which has lived in several modules
 
 
-class NearestName(TyperGroup):
-    """A group whose unknown commands get the nearest name."""
-
-    def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
-        known = self.list_commands(ctx)
-        if args and args[0] not in known and not args[0].startswith("-"):
-            raise UsageError(f"no command {args[0]}", nearest(args[0], known))
-        return super().resolve_command(ctx, args)
-
-
 class Verbs(NearestName):
     """The verbs by name; the file of one is imported when it is typed, and of none to list them."""
 
@@ -147,7 +136,6 @@ def command(name: str) -> Command:
     """The command of a verb, made of its function; bench has commands of its own."""
     made = _function(name)
     if isinstance(made, typer.Typer):
-        made.info.cls = NearestName
         return typer.main.get_command(made)
     alone = typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
     alone.command(name, cls=SeveralValues)(made)

@@ -165,10 +165,37 @@ class _Watch(TorchDispatchMode):
                 yield from self._own(child)
 
 
+class _Counter(TorchDispatchMode):
+    """Counts the multiply-adds of all that runs inside, there and back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        self.count += _multiply_adds(func, args, kwargs or {}, out)
+        return out
+
+
+def multiply_adds_of(work: Callable[[], object]) -> int:
+    """Multiply-adds of matrix products, convolutions, recurrent layers and attention while `work` runs, backward included."""
+    with _Counter() as counter:
+        work()
+    return counter.count
+
+
 def _multiply_adds(func: Any, args: Any, kwargs: Any, out: Any) -> int:
-    if func._overloadpacket is torch.ops.aten._scaled_dot_product_flash_attention_for_cpu:
+    aten, called = torch.ops.aten, func._overloadpacket
+    if called is aten._scaled_dot_product_flash_attention_for_cpu:
         q, k, v = args[:3]  # (B, H, T, E), (B, H, S, E), (B, H, S, E)
         return prod(q.shape[:3]) * k.size(-2) * (k.size(-1) + v.size(-1))
+    if called is aten._scaled_dot_product_flash_attention_for_cpu_backward:
+        q, k, v = args[1:4]  # the scores again, then the gradients of weights, values, queries and keys
+        return prod(q.shape[:3]) * k.size(-2) * (3 * k.size(-1) + 2 * v.size(-1))
+    if called in (aten.mkldnn_rnn_layer, aten.mkldnn_rnn_layer_backward):  # of x and of the state, at each step and row
+        once = prod(args[0].shape[:2]) * (args[1].numel() + args[2].numel())
+        return once if called is aten.mkldnn_rnn_layer else 2 * once
     formula = flop_registry.get(func._overloadpacket)
     return 0 if formula is None else formula(*args, **kwargs, out_val=out) // 2  # a multiply-add is two operations
 
