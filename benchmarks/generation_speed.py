@@ -136,14 +136,15 @@ def theirs(model: Any, prompt: Tensor, new: int) -> list[list[int]]:
     return found[:, prompt.size(1) :].tolist()
 
 
-def measure(kind: str, size: Size, batch: int, rounds: int) -> dict[str, Any]:
+def measure(kind: str, size: Size, batch: int, rounds: int, only: str | None = None) -> dict[str, Any]:
     torch.manual_seed(1)
-    foreign = None if transformers is None else stirred(MAKE[kind](size))
-    own = alone(kind, size) if foreign is None else brought_over(foreign)
+    foreign = None if transformers is None or only == "regard" else stirred(MAKE[kind](size))
+    own = alone(kind, size) if foreign is None or only is not None else brought_over(foreign)
     prompt = torch.randint(1, size.vocabulary, (batch, PROMPT))
     runs: dict[str, Callable[[], list[list[int]]]] = {"regard": lambda: ours(own, prompt, size.new)}
     if foreign is not None:
         runs["transformers"] = lambda: theirs(foreign, prompt, size.new)
+    runs = {name: run for name, run in runs.items() if only in (None, name)}
     speeds: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(rounds + 1):
         ids = {}
@@ -152,11 +153,12 @@ def measure(kind: str, size: Size, batch: int, rounds: int) -> dict[str, Any]:
             ids[name] = runs[name]()
             if turn:  # the first round warms up
                 speeds[name].append(batch * size.new / (time.perf_counter() - started))
-        assert ids["regard"] == ids.get("transformers", ids["regard"]), "the two wrote different ids"
-    beside = speeds.get("transformers", [math.nan] * rounds)
-    ratios = [a / b for a, b in zip(speeds["regard"], beside, strict=True)]
+        assert len(ids) < 2 or ids["regard"] == ids["transformers"], "the two wrote different ids"
+    nobody = [math.nan] * rounds
+    ratios = [a / b for a, b in zip(speeds.get("regard", nobody), speeds.get("transformers", nobody), strict=True)]
     return {
         "tokens_per_second": {name: round(statistics.median(values)) for name, values in speeds.items()},
+        "speeds": {name: [round(value, 1) for value in values] for name, values in speeds.items()},
         "ratio": round(statistics.median(ratios), 3),
         "ratio_range": [round(min(ratios), 3), round(max(ratios), 3)],
         "rounds": rounds,
@@ -170,6 +172,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--kinds", nargs="+", choices=MAKE, default=list(MAKE))
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 16])
+    parser.add_argument("--only", choices=("regard", "transformers"), help="measure one alone, such as for its memory")
     parser.add_argument("--out", type=Path, help="also write the figures here, as JSON")
     parser.add_argument("--tiny", action="store_true", help="next to nothing, in seconds: to see that it runs")
     options = parser.parse_args(words)
@@ -184,11 +187,11 @@ def main(words: Sequence[str] | None = None) -> None:
     for name, size in sizes.items():
         for kind in options.kinds:
             for batch in options.batches:
-                found = measure(kind, size, batch, min(options.rounds, size.rounds or options.rounds))
+                found = measure(kind, size, batch, min(options.rounds, size.rounds or options.rounds), options.only)
                 rows.append({"kind": kind, "size": name, "batch": batch, **found})
                 speed, (least, most) = found["tokens_per_second"], found["ratio_range"]
                 print(
-                    f"{kind:7}{name:10} batch {batch:3}  {speed['regard']:8,}/s {speed.get('transformers', 0):12,}/s"
+                    f"{kind:7}{name:10} batch {batch:3}  {speed.get('regard', 0):8,}/s {speed.get('transformers', 0):12,}/s"
                     f"{found['ratio']:8.2f}   {least:.2f} .. {most:.2f}",
                     flush=True,
                 )
