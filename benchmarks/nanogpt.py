@@ -6,7 +6,7 @@
 
 speed   training tokens per second at equal shape: 4 layers, 4 heads, width 128, context 64, batches of 12, no dropout,
         no biases in linear layers, float32. nanoGPT's step is that of its train.py, with its model, its get_batch and its
-        optimiser; Regard's is `Trainer.update`, all its books included. In turns, round by round.
+        optimiser; Regard's is `Trainer.learn`, all its books included. In turns, round by round.
 race    nanoGPT trains the CPU command of its README (2,000 iterations, its evaluations left out) in a process of its own;
         then Regard trains `configs/language/tiny-shakespeare-1min.toml` for as many seconds. Both losses are over the
         whole last tenth of the text, in windows of 64 in order, computed by one function from the last weights.
@@ -173,7 +173,7 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
         (folder / "run").mkdir()
         ours = regard_trainer(folder / "run", folder, vocabulary)
         ours.checkpoint()  # an update that fails goes back to it
-        steps: dict[str, Callable[[], object]] = {"regard": ours.update}
+        steps: dict[str, Callable[[], object]] = {"regard": ours.learn}
         if options.nanogpt is None:
             print(f"nanoGPT is not here ({WHERE}); this is Regard alone")
         else:

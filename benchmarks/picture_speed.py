@@ -4,7 +4,7 @@
 
 A ConvNet (32, 64, 128, 192 channels, one 3 x 3 convolution each, batch norm, ReLU, max-pooling) on 32 x 32 pictures, batches
 of 64, crops and flips, AdamW, clipping. The plain loop is what one writes with torch alone: nn.Conv2d, nn.BatchNorm2d, pictures
-in memory, crops and flips batch by batch. Regard's is `Trainer.update`, all its books included. Both networks get the same
+in memory, crops and flips batch by batch. Regard's is `Trainer.learn`, all its books included. Both networks get the same
 weights and must give the same logits. Random pictures: only time counts here. Also prints how much of Regard's time goes into
 making batches.
 """
@@ -157,7 +157,7 @@ def main(words: Sequence[str] | None = None) -> None:
         ours, theirs = regard_trainer(Path(place), pictures, labels), PlainLoop(pictures, labels)
         print(f"largest difference of the logits {same_weights(ours.model, theirs.model):.1e}")
         ours.checkpoint()
-        speeds = in_turns({"regard": ours.update, "plain torch": theirs.update}, options.rounds, options.updates)
+        speeds = in_turns({"regard": ours.learn, "plain torch": theirs.update}, options.rounds, options.updates)
         began = time.perf_counter()
         made = min(20, ours.job.batches.count(0))
         for index in range(made):

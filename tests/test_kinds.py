@@ -299,7 +299,7 @@ def test_every_kind_learns_in_bf16(task: str, kind: str, values: dict[str, Any],
     job = Job(tmp_path, config, model, 64, Whatever(task), lambda _: Validation({}), lambda *_: None)
     trainer = Trainer(job, Show())
     for _ in range(2):
-        trainer.update()
+        trainer.learn()
     assert trainer.progress.step == 2 and trainer.progress.went_back == 0
     assert all(bool(parameter.isfinite().all()) for parameter in model.parameters())
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
