@@ -1,6 +1,7 @@
 # make demo   the whole journey on built-in data, in about a minute of training
 # make test   every test
 # make lint   ruff and mypy
+# make bench  every comparison with peers, in an environment of its own, in under 25 minutes (NANOGPT=DIR adds nanoGPT)
 # Each sets up .venv first, demo without the tools that only tests need; all that is needed beforehand is Python 3.11 or newer.
 
 PYTHON ?= python3
@@ -9,8 +10,9 @@ READY := $(VENV)/.ready
 TOOLS := $(VENV)/.tools
 INSTALL = $(RUN)/python -m pip install --quiet --constraint constraints.txt --editable
 RUN := $(VENV)/bin
+BENCH := .venv-bench
 
-.PHONY: demo test lint format clean
+.PHONY: demo test lint format bench clean
 
 demo: $(READY)
 	$(RUN)/regard demo
@@ -38,5 +40,15 @@ $(TOOLS): $(READY)
 	$(INSTALL) '.[dev]'
 	@touch $(TOOLS)
 
+# Peers at versions of their own file; torch and transformers at those of constraints.txt.
+bench: $(BENCH)/.ready
+	$(BENCH)/bin/python benchmarks/bench.py $(if $(NANOGPT),--nanogpt $(NANOGPT))
+
+$(BENCH)/.ready: pyproject.toml constraints.txt benchmarks/constraints.txt
+	$(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/python -m pip install --quiet --constraint constraints.txt --constraint benchmarks/constraints.txt \
+		--editable '.[hf]' ctranslate2 x-transformers
+	@touch $(BENCH)/.ready
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache build *.egg-info
+	rm -rf $(VENV) $(BENCH) .mypy_cache .ruff_cache .pytest_cache build *.egg-info

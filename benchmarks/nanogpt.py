@@ -186,6 +186,7 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
     print(f"ratio    {statistics.median(ratios):9.2f} (from {min(ratios):.2f} to {max(ratios):.2f})")
     return {
         "tokens_per_second": {name: round(statistics.median(values)) for name, values in speeds.items()},
+        "speeds": {name: [round(value, 1) for value in values] for name, values in speeds.items()},
         "ratio": round(statistics.median(ratios), 3),
         "ratio_range": [round(min(ratios), 3), round(max(ratios), 3)],
         "rounds": options.rounds,
