@@ -48,6 +48,7 @@ bench = typer.Typer(
     rich_markup_mode=None,
     add_completion=False,
     help="""What a model costs here (regard bench RUN); attention over the length of a text, and sparse patterns.""",
+    epilog="Such as: regard bench RUN --budget 1m, regard bench attention -o growth.png",
 )
 bench.command("model")(bench_model)
 
