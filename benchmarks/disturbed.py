@@ -72,7 +72,9 @@ def disturbed(name: str, budget: float, seed: int, place: Path) -> Row:
     with somebody_else(seed):
         hurried = by_the_clock(name, budget, seed, place / "hurried")
     config = check_run(read_run(place / "hurried")["config"], "the run")
-    train = {**config.train.model_dump(), "budget": None, "steps": hurried["steps"], "patience": 0}
+    steps, train = hurried["steps"], config.train.model_dump()
+    warmup = min(train["warmup"], max(1, steps // 10))  # as by the clock
+    train |= {"budget": None, "steps": steps, "patience": 0, "warmup": warmup}
     calm = check(type(config), {**config.dump(), "train": train}, "the run")
     outcome = start_run(calm, folder=place / "calm").outcome
     return {"hurried": hurried, "calm": {"steps": outcome.progress.step, **outcome.metrics}}
