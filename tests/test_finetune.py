@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import nn
 from toy_run import Contents
 
 from regard.bundle import load_bundle
@@ -31,6 +32,7 @@ from regard.tokens import PAD
 from regard.training import loop
 from regard.training.events import Progress
 from regard.training.finetune import SHARES, _ratio_error, batch_losses, blended
+from regard.training.optimiser import freeze_parts
 from regard.training.show import Show
 from regard.training.state import set_weights
 
@@ -225,7 +227,7 @@ def test_every_new_batch_once_an_epoch_and_old_ones_in_turn(share: float, olds: 
 
 @pytest.mark.parametrize("task", SUFFIX)
 def test_a_resumed_run_is_equal_to_the_bit(before: Path, tmp_path: Path, task: str) -> None:
-    train = {"blend": 0.3, "average": 2, "freeze": ["embeddings"]}
+    train = {"blend": 0.3, "average": 2, "freeze": ["encoder"] if task == "caption" else ["embeddings"]}
     for name, show in (("whole", Show()), ("run", Interrupts(3))):
         outcome = tune(before, tmp_path / name, task, show, train=train).outcome
     assert (outcome.reason, outcome.progress.step) == ("interrupted", 3)
@@ -267,6 +269,22 @@ def test_frozen_parts_stay_equal_to_the_bit(before: Path, tmp_path: Path) -> Non
     still = {name for name, value in new.items() if torch.equal(value, old[name])}
     assert {name for name in old if name.startswith(("encoder", "source.table"))} <= still
     assert not any(name in still for name in old if name.startswith("decoder.") and old[name].dim() > 1)
+
+
+def test_a_frozen_batch_norm_keeps_its_statistics() -> None:
+    model = nn.Sequential()
+    model.add_module("encoder", nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5)))
+    model.add_module("decoder", nn.Sequential(nn.Linear(5, 2), nn.BatchNorm1d(2)))
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    freeze_parts(model, ["encoder"])
+    model.eval()
+    model.train()
+    model(torch.randn(7, 3)).sum().backward()
+    changed = {name for name, tensor in model.state_dict().items() if not torch.equal(tensor, before[name])}
+    assert changed == {f"decoder.1.{name}" for name in ("running_mean", "running_var", "num_batches_tracked")}
+    assert [name for name, each in model.named_parameters() if each.grad is None] == [
+        "encoder.0.weight", "encoder.0.bias", "encoder.1.weight", "encoder.1.bias"
+    ]  # fmt: skip
 
 
 def test_blending_by_hand(before: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from regard.check.data import Asked, check_data
 from regard.data import archives
 from regard.data.config import PairsConfig
-from regard.data.lines import LONGEST_LINE
+from regard.data.lines import LONGEST_LINE, opened
 from regard.data.pairs import load_pairs, read_pairs
 from regard.data.tmx import read_units
 from regard.errors import RegardError, UsageError
@@ -213,6 +213,13 @@ def test_archives_that_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "unpacks to more than" in refusal(bomb) and "over 250 times what is packed" in refusal(bomb)
     packed = write(tmp_path, "bomb.tsv.gz", gzip.compress(b"\0" * (1 << 22)))
     assert "unpacks to more than" in refusal(packed)
+
+
+def test_a_packed_file_can_be_read_again(tmp_path: Path) -> None:
+    file = Path(write(tmp_path, "t.txt.gz", gzip.compress(b"one\ntwo\n")))
+    with opened(file) as stream:
+        assert stream.readline() == b"one\n" and stream.seek(0) == 0
+        assert list(stream) == [b"one\n", b"two\n"]
 
 
 def test_a_bomb_that_lies_about_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

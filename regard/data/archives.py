@@ -39,6 +39,13 @@ class Bounded(io.RawIOBase):
         buffer[: len(data)] = data
         return len(data)
 
+    def seekable(self) -> bool:
+        return self.file.seekable()
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self.count = self.file.seek(offset, whence)
+        return self.count
+
     def close(self) -> None:
         self.file.close()
         super().close()

@@ -33,9 +33,9 @@ from regard.tasks.task import Task
 from regard.tokens import TextTokenizer, TokenizerPair, train_tokenizer
 from regard.training.config import Weights
 from regard.training.events import OnEvent, Working, counting, silent
-from regard.training.finetune import FineTuning
+from regard.training.finetune import START, FineTuning
 from regard.training.loop import Job, Source
-from regard.training.optimiser import autocast, freeze_parts
+from regard.training.optimiser import autocast
 from regard.training.state import Fingerprint
 from regard.training.validation import Validation
 
@@ -123,8 +123,8 @@ class Setup:
         built = build(config.task, how, vocabulary, labels=labels, pictures=pictures, smoothing=smoothing)
         if config.start is not None and not self.resume:
             take_weights(built, config.start)
-        if not isinstance(config.train.freeze, int):
-            freeze_parts(built, config.train.freeze)  # before batches are made: what is seen may then be computed once
+        elif (self.folder / START).exists():  # features of what does not learn are computed before checkpoints are read
+            load_weights(built, self.folder / START)
         return built
 
     def job(

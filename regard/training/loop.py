@@ -380,9 +380,10 @@ class Trainer:
     def weigh_start(self, tuning: FineTuning) -> None:
         """Blend the best weights with those that the run started from, if asked; write what was gained and lost."""
         self.emit(Working("comparing with the model that it started from"))
-        old, share = tuning.weights(), 0.0
-        new = self.tuned_weights()
-        if self.config.blend and not self.progress.chosen.startswith(BLEND):
+        old, new, share = tuning.weights(), self.tuned_weights(), 0.0
+        if self.progress.chosen.startswith(BLEND):  # a run that had ended, was made longer and found nothing better
+            return
+        if self.config.blend:
             share = choose_share(self.model, new, tuning) if self.config.blend == "auto" else self.config.blend
         if share:
             new = blended(new, old, share)

@@ -104,11 +104,16 @@ def freeze_parts(model: nn.Module, parts: Sequence[str]) -> None:
             parameters[name].requires_grad_(False)
     if not any(parameter.requires_grad for parameter in parameters.values()):
         raise UsageError(f"train.freeze = {list(parts)} leaves nothing to train", "name fewer parts")
-    for module in model.modules():  # statistics of what is frozen do not change either
-        if isinstance(module, nn.modules.batchnorm._BatchNorm) and not any(
-            p.requires_grad for p in module.parameters()
-        ):
-            module.momentum = 0.0
+    for module in model.modules():
+        is_norm = isinstance(module, nn.modules.batchnorm._BatchNorm)
+        if is_norm and not any(parameter.requires_grad for parameter in module.parameters()):
+            _keep_statistics(module)
+
+
+def _keep_statistics(module: nn.Module) -> None:
+    """Let a frozen batch norm use the statistics that it has, and leave them, also while the rest of the model learns."""
+    module.eval()
+    module.train = lambda mode=True: module  # type: ignore[method-assign]
 
 
 def rate_scales(depths: dict[str, int], decay: float) -> dict[str, float]:
