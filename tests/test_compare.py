@@ -210,7 +210,7 @@ def test_measuring_slow_updates_does_not_outlast_the_budget(monkeypatch: pytest.
         def __init__(self, job: object, tell: object) -> None:
             self.updates = 0
 
-        def update(self) -> None:
+        def learn(self) -> None:
             clock.now += job.seconds
             job.made += 1
 
