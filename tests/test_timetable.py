@@ -19,7 +19,7 @@ from regard.training.events import Event, Forecast, Progress, silent
 from regard.training.history import RunLog
 from regard.training.loop import Job, Outcome
 from regard.training.optimiser import learning_rate
-from regard.training.timed import BEFORE_FALL, TimedTrainer, fastest
+from regard.training.timed import BEFORE_FALL, TimedTrainer, fastest, trainer_of
 from regard.training.timetable import SCHEDULE, Timetable
 from regard.training.validation import Validation
 
@@ -81,7 +81,7 @@ def slow_job(
 
 def run(job: Job, resume: bool = False, longer: bool = False, events: list[Event] | None = None) -> Outcome:
     job.folder.mkdir(exist_ok=True)
-    return TimedTrainer(job, silent if events is None else events.append).run(resume, longer)
+    return trainer_of(job, silent if events is None else events.append).run(resume, longer)
 
 
 def used(job: Job) -> float:

@@ -27,8 +27,12 @@ def train(job: Job, show: Show, resume: bool = False, longer: bool = False) -> O
     job.folder.mkdir(parents=True, exist_ok=True)
     with show:
         show(Working("getting ready to learn"))
-        trainer = Trainer(job, show) if job.config.budget is None else TimedTrainer(job, show)
-        return trainer.run(resume, longer)
+        return trainer_of(job, show).run(resume, longer)
+
+
+def trainer_of(job: Job, emit: OnEvent) -> Trainer:
+    """The loop of a job: by the clock where it has a budget, else by its steps."""
+    return Trainer(job, emit) if job.config.budget is None else TimedTrainer(job, emit)
 
 
 class TimedTrainer(Trainer):
