@@ -1,8 +1,9 @@
 """Groups of sources searched side by side: as many workers as torch has threads, each with one of them.
 
-The operations of a step are small, and threads that share one operation gain little by it; threads that search a group each
-work on while the others' operations compute. Which sources make a group does not depend on the number of workers, so neither
-do the results.
+The operations of a step are small, and threads that share one operation gain little by it. Threads that search a group each
+compute side by side only while they are inside an operation; between operations Python runs one of them at a time, so that
+two were not shown to be faster than one so far (docs/results.md). Which sources make a group does not depend on the number of
+workers, so neither do the results.
 """
 
 from __future__ import annotations
