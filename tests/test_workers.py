@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextvars import ContextVar
 
@@ -59,6 +60,7 @@ def test_the_first_error_ends_all() -> None:
 
     def search(group: list[int]) -> None:
         begun.append(group)
+        time.sleep(0.005)  # as a search takes longer than to hear of an error
         raise KeyError(*group)
 
     with pytest.raises(KeyError):
