@@ -9,7 +9,8 @@ once, at the end. What is in the file is not run again.
 
 By the clock, nothing else may run on the machine. With `--processor` a run has one thread, and its budget is of the
 processor's time from the start of the program: as if it ran alone on a machine of one core, whatever runs beside it. With
-`how-much` as a case, all those that `docs/how-much.md` is drawn from. Cases: `list`.
+`how-much` as a case, all those that `docs/how-much.md` is drawn from; with `held-out`, three sets that no rule was chosen by,
+each also searched for better settings (`regard tune`) in as much time. Cases: `list`.
 """
 
 from __future__ import annotations
@@ -20,16 +21,22 @@ import gzip
 import json
 import math
 import os
+import random
 import resource
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from PIL import Image
 
 from regard.files import write_json
 from regard.training.history import RunLog
@@ -45,6 +52,11 @@ class Case:
     train: str  # the words after `regard train`
     test: str  # the words after `regard eval RUN --on`
     scores: Callable[[Row], Row]
+    verb: str = "train"  # or tune, whose best run is scored
+
+    def run_in(self, out: Path) -> Path:
+        """The folder of the run that is scored."""
+        return out if self.verb == "train" else out / "best"
 
 
 def bleu(row: Row) -> Row:
@@ -97,6 +109,12 @@ def beginning(characters: int, budget: str) -> Case:
     )
 
 
+def held_out(name: str, train: str, test: str, scores: Callable[[Row], Row]) -> tuple[Case, Case]:
+    """A set that no rule was chosen by: the shortest command, and a search around its settings, in as much time."""
+    words = f"{train} --budget 20m"
+    return Case(f"{name}-20m", words, test, scores), Case(f"{name}-tune-20m", words, test, scores, "tune")
+
+
 PTB = "generate --data ptb.train.txt --valid ptb.valid.txt --set tokens.kind=space --set tokens.size=10004"
 MNIST = "mnist/{0}-images-idx3-ubyte.gz mnist/{0}-labels-idx1-ubyte.gz"
 IMDB = "classify --data imdb.train.jsonl --text text --label label --budget 3m"
@@ -104,6 +122,11 @@ HOW_MUCH = (
     *(translation(pairs, budget) for pairs in (1000, 5000, 29000) for budget in ("1m", "3m", "10m", "30m")),
     *(beginning(characters, budget) for characters in (100_000, 300_000, 1_000_000) for budget in ("1m", "3m", "10m")),
     *(opinions(texts, budget) for texts in (300, 1400, 6920) for budget in ("20s", "60s", "3m")),
+)
+HELD_OUT = (
+    *held_out("sst5", "classify --data sst5.train.tsv --valid sst5.valid.tsv", "sst5.test.tsv", accuracy),
+    *held_out("cmudict", "translate --data cmudict.train.tsv --valid cmudict.valid.tsv", "cmudict.test.tsv", bleu),
+    *held_out("fsdd", "classify --data fsdd/train --valid fsdd/valid", "fsdd/test", accuracy),
 )
 CASES = (
     *(shakespeare(budget) for budget in ("60s", "3m", "10m")),
@@ -135,7 +158,9 @@ CASES = (
     ),
     Case("scenes-200s", "caption --budget 200s", "builtin/shapes/test", exact),
     Case("questions-230s", "answer --budget 230s", "builtin/shapes/test", accuracy),
+    *HELD_OUT,
 )
+GROUPS = {"how-much": HOW_MUCH, "held-out": HELD_OUT}
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -158,10 +183,11 @@ def main(words: Sequence[str] | None = None) -> None:
     elif options.verb == "prepare" and options.folder and os.environ.get("REGARD_DATA"):
         prepare(Path(os.environ["REGARD_DATA"]), options.folder)
     elif options.verb == "run" and options.folder:
-        wanted = [*options.cases, *(case.name for case in HOW_MUCH if "how-much" in options.cases)]
+        grouped = [case.name for name in options.cases for case in GROUPS.get(name, ())]
+        wanted = [*options.cases, *grouped]
         run(options, [case for case in CASES if case.name in wanted or not wanted])
     else:
-        print("\n".join(f"{case.name:28} regard train {case.train}" for case in CASES))
+        print("\n".join(f"{case.name:28} regard {case.verb} {case.train}" for case in CASES))
 
 
 def run(options: argparse.Namespace, cases: Sequence[Case]) -> None:
@@ -201,12 +227,12 @@ def measure(case: Case, seed: int, processor: bool, data: Path, kept: Path) -> R
     regard = [sys.executable, *(["-c", BY_PROCESSOR] if processor else ["-m", "regard"])]
     before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     with (kept / f"{out.name}.log").open("w") as log:
-        train = [*regard, "train", *case.train.split(), "--seed", str(seed), "-o", str(out)]
+        train = [*regard, case.verb, *case.train.split(), "--seed", str(seed), "-o", str(out)]
         subprocess.run(train, cwd=data, env=environment, check=True, stdout=log, stderr=subprocess.STDOUT)
     by_clock = time.monotonic() - before[0]
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     of_processor = used.ru_utime + used.ru_stime - before[1].ru_utime - before[1].ru_stime
-    test = [sys.executable, "-m", "regard", "eval", str(out), "--on", *case.test.split(), "--json"]
+    test = [sys.executable, "-m", "regard", "eval", str(case.run_in(out)), "--on", *case.test.split(), "--json"]
     told = subprocess.run(test, cwd=data, env=environment, check=True, capture_output=True, text=True).stdout
     shutil.rmtree(cache)
     return {
@@ -214,7 +240,7 @@ def measure(case: Case, seed: int, processor: bool, data: Path, kept: Path) -> R
         "by": "processor" if processor else "clock",
         "seconds": round(of_processor if processor else by_clock, 1),
         "cores": 1 if processor else os.cpu_count(),
-        "steps": max(row["step"] for row in RunLog(out).rows()),
+        "steps": max(row["step"] for row in RunLog(case.run_in(out)).rows()),
     }
 
 
@@ -249,6 +275,36 @@ def prepare(data: Path, out: Path) -> None:
     shutil.copytree(data / "mnist", out / "mnist", dirs_exist_ok=True)
     rows(out / "agnews.train.tsv", told[:-1000])
     rows(out / "agnews.test.tsv", told[-1000:])
+    prepare_held_out(data, out)
+
+
+def prepare_held_out(data: Path, out: Path) -> None:
+    """Opinions in five degrees, words with how they are spoken, and spoken digits as pictures of their sound."""
+    for part, name in (("train", "train"), ("valid", "dev"), ("test", "test")):
+        told = (data / "sst2" / f"stsa.fine.{name}").read_text(encoding="utf-8").splitlines()
+        rows(out / f"sst5.{part}.tsv", [line.partition(" ")[::-2] for line in told])
+    with zipfile.ZipFile(data / "cmudict" / "cmudict.zip") as archive:
+        spoken = [line.split(" ", 2) for line in archive.read("cmudict/cmudict").decode("latin1").splitlines()]
+    words = [(word.lower(), sounds) for word, number, sounds in spoken if number == "1" and word.isalpha()]
+    random.Random(1).shuffle(words)
+    for part, chosen in (("test", words[:2000]), ("valid", words[2000:3000]), ("train", words[3000:])):
+        rows(out / f"cmudict.{part}.tsv", chosen)
+    digits = np.load(data / "fsdd" / "fsdd.npz")
+    for place, (begin, end) in enumerate(pairwise(digits["offset"].tolist())):
+        number = int(digits["index"][place])
+        part = "test" if number < 5 else "valid" if number < 10 else "train"
+        folder = out / "fsdd" / part / str(digits["digit"][place])
+        folder.mkdir(parents=True, exist_ok=True)
+        spectrogram(digits["audio"][begin:end]).save(folder / f"{digits['speaker'][place]}-{number}.png")
+
+
+def spectrogram(wave: np.ndarray) -> Image.Image:
+    """The loudness of each frequency over time, in decibels of the loudest, as a picture of 64 x 64."""
+    frames = np.lib.stride_tricks.sliding_window_view(np.pad(wave / 32768.0, 128), 256)[::64]
+    power = np.abs(np.fft.rfft(frames * np.hanning(256), axis=1)) ** 2  # (frames, 129)
+    decibels = 10 * np.log10(np.maximum(power, 1e-10) / max(1e-10, float(power.max())))
+    grey = np.uint8(np.clip(1 + decibels.T[::-1] / 80, 0, 1) * 255)  # low frequencies below
+    return Image.fromarray(grey).resize((64, 64), Image.Resampling.BILINEAR)
 
 
 def unpacked(path: Path) -> bytes:
