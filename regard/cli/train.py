@@ -221,7 +221,7 @@ def print_rehearsal(found: Rehearsal, as_json: bool) -> None:
     passes = f"{found.passes:,.0f}" if found.passes >= 10 else f"{found.passes:.2g}"
     rows = [
         *(("data", note) for note in found.notes),
-        *((each.setting, f"{each.value}" + (f" ({each.why})" if each.why else "")) for each in found.choices),
+        *((each.setting, f"{each.value} ({each.why})") for each in found.choices if each.why),
         ("parameters", f"{found.parameters:,}"),
         ("speed", speed),
         ("updates", f"about {found.steps:,} in {roughly(found.seconds)}: {passes} passes over the data"),

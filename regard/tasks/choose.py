@@ -18,6 +18,7 @@ from regard.training.config import TrainConfig
 from regard.training.events import Choice
 from regard.training.loop import Source
 from regard.training.optimiser import make_optimiser
+from regard.training.timed import fastest_threads
 
 KIND = "model.kind"
 MEASURED, MEASURING = 3, 0.03  # updates that are timed, and the share of the time that this may take
@@ -115,7 +116,8 @@ class Chooser:
             weights = sum(parameter.numel() for parameter in model.parameters())
             if each and self.seconds_left() / (each * weights) < 0.8 * size.least_updates:
                 break
-            pace = seconds_of_an_update(model, batches, candidate.train, MEASURING * self.budget)
+            with fastest_threads():
+                pace = seconds_of_an_update(model, batches, candidate.train, MEASURING * self.budget)
             updates, each = int(self.seconds_left() / pace), pace / weights
             if updates < size.least_updates:
                 break

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -155,6 +157,17 @@ class TimedTrainer(Trainer):
     def finish(self, reason: str) -> Outcome:
         self.timetable.finish(self.progress.step, reason)
         return super().finish(reason)
+
+
+@contextmanager
+def fastest_threads() -> Iterator[None]:
+    """Compute with as many of torch's threads as are fastest now, so that speed is measured as a timed run learns."""
+    most = torch.get_num_threads()
+    torch.set_num_threads(fastest(most, most) if most > 1 else 1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(most)
 
 
 def fastest(now: int, most: int) -> int:
