@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.decode.config import DecodeConfig
-from regard.decode.ranking import Hypothesis, Live
+from regard.decode.live import Live
+from regard.decode.ranking import Hypothesis
 from regard.decode.search import generate
 from regard.errors import RegardError
 

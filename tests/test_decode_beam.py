@@ -14,7 +14,7 @@ from torch import Tensor
 
 from regard.decode.choice import BLOCK, Beam, StepLogits, best_continuations, log_norm
 from regard.decode.config import DecodeConfig
-from regard.decode.ranking import Live
+from regard.decode.live import Live, Wants
 from regard.decode.search import generate
 from regard.errors import ModelError
 
@@ -29,7 +29,8 @@ def drawn(seed: int, sources: int = 5, width: int = BEAM) -> tuple[StepLogits, L
     logits[..., END] += 9 * torch.rand(sources, width, generator=dice)  # often among the best
     norms, ends = log_norm(logits), logits[..., END].clone()
     logits[..., [0, 1]] = -math.inf
-    live = Live.beginning(sources, width)
+    wants = Wants.of([DecodeConfig(beam=BEAM)] * sources, [9] * sources, range(sources), [None] * sources)
+    live = Live.beginning(range(sources), wants, width)
     totals = -9 * torch.rand(sources, width, generator=dice).double().numpy()
     totals[0, 1:] = -np.inf  # empty places
     return StepLogits(logits, norms, ends, logits, None), replace(live, totals=totals)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +14,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.decode import choice as filters
-from regard.decode.choice import TopK, TopP, filters_of
+from regard.decode.choice import Filter, TopK, TopP, filters_of
 from regard.decode.config import DecodeConfig
-from regard.decode.ranking import Live
+from regard.decode.live import Live, Wants
 from regard.decode.search import generate
 
 PROBABILITIES = [0.02, 0.31, 0.17, 0.05, 0.23, 0.09, 0.13]
@@ -106,27 +107,30 @@ def test_samples_of_a_source_and_tokens_of_a_sample_are_independent() -> None:
     assert abs(both[True] / DRAWS - likely) < 4 * math.sqrt(likely * (1 - likely) / DRAWS)
 
 
-LIVE = Live.beginning(1, 1)
+def live_of(*options: DecodeConfig) -> Live:
+    """One hypothesis of a source for each of these options."""
+    count = len(options)
+    return Live.beginning(range(count), Wants.of(options, [9] * count, range(count), [None] * count), 1)
 
 
-def kept(rule: TopK | TopP, logits: list[float]) -> list[int]:
-    left = rule(torch.tensor([[logits]]), LIVE)[0, 0]
+def kept(rule: Filter, logits: list[float], **options: Any) -> list[int]:
+    left = rule(torch.tensor([[logits]]), live_of(DecodeConfig(sample=True, **options)))[0, 0]
     support = left.isfinite().nonzero()[:, 0].tolist()
     assert left[support].tolist() == torch.tensor(logits)[support].tolist()  # what is left keeps its logits
     return support
 
 
 def test_top_k_takes_the_lower_ids_of_equals() -> None:
-    assert kept(TopK(3), [0.0, 1.0, 0.0, 0.0, 2.0]) == [0, 1, 4]
-    assert kept(TopK(7), [0.0, 1.0, 0.0]) == [0, 1, 2]
+    assert kept(TopK(), [0.0, 1.0, 0.0, 0.0, 2.0], top_k=3) == [0, 1, 4]
+    assert kept(TopK(), [0.0, 1.0, 0.0], top_k=7) == [0, 1, 2]
 
 
 def test_top_p_takes_the_fewest_that_reach_p() -> None:
     logits = [math.log(p) for p in [0.125, 0.5, 0.25, 0.125]]
-    assert kept(TopP(0.3), logits) == [1]
-    assert kept(TopP(0.6), logits) == [1, 2]
-    assert kept(TopP(0.8), logits) == [0, 1, 2]
-    assert kept(TopP(0.99), logits) == [0, 1, 2, 3]
+    assert kept(TopP(), logits, top_p=0.3) == [1]
+    assert kept(TopP(), logits, top_p=0.6) == [1, 2]
+    assert kept(TopP(), logits, top_p=0.8) == [0, 1, 2]
+    assert kept(TopP(), logits, top_p=0.99) == [0, 1, 2, 3]
 
 
 @settings(max_examples=40, deadline=None)
@@ -138,13 +142,31 @@ def test_top_p_agrees_with_a_full_sort(seed: int, p: float, spread: float) -> No
     probabilities = logits.softmax(0).numpy()
     order = np.argsort(-probabilities)
     needed = int(np.searchsorted(np.cumsum(probabilities[order]), p)) + 1
-    left = TopP(p)(logits[None, None], LIVE)[0, 0]
+    left = TopP()(logits[None, None], live_of(DecodeConfig(sample=True, top_p=p)))[0, 0]
     assert set(left.isfinite().nonzero()[:, 0].tolist()) == set(order[:needed].tolist())
 
 
-def test_filters_are_only_those_asked_for() -> None:
-    device = torch.device("cpu")
-    assert filters_of(DecodeConfig(), [END], [], [], device) == []
-    options = DecodeConfig(sample=True, temperature=0.5, top_k=2, top_p=0.5, min_length=1)
-    names = [type(rule).__name__ for rule in filters_of(options, [END], [0], [TopK(1)], device)]
-    assert names == ["Forbid", "MinLength", "TopK", "TemperatureFilter", "TopK", "TopP"]
+def test_each_row_is_shaped_by_its_own_numbers() -> None:
+    """Rows of different options in one batch, greedy ones among them, are what each is alone."""
+    options = [
+        DecodeConfig(beam=1),
+        DecodeConfig(sample=True, temperature=0.6, top_k=5),
+        DecodeConfig(sample=True, top_p=0.7, min_length=1),
+        DecodeConfig(sample=True, temperature=1.9, top_k=11, top_p=0.4, min_p=0.03),
+        DecodeConfig(sample=True, min_p=0.2),
+        DecodeConfig(beam=1, min_length=2),
+    ]
+    dice = torch.Generator().manual_seed(3)
+    logits = 2 * torch.randn(len(options), 1, 29, generator=dice, dtype=torch.float64)
+    rules = filters_of([END], [0, 7], [], torch.device("cpu"))
+
+    def shaped_by_rules(rows: list[int]) -> Tensor:
+        left, live = logits[rows].clone(), live_of(*(options[row] for row in rows))
+        for rule in rules:
+            left = rule(left, live)
+        return left
+
+    together = shaped_by_rules(list(range(len(options))))
+    assert torch.equal(together, torch.cat([shaped_by_rules([row]) for row in range(len(options))]))
+    left = together.isfinite().sum(dim=-1)[:, 0].tolist()
+    assert left[0] == 27 and left[1] == 5 and left[5] == 26 and len(set(left)) > 4

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from regard.decode.config import DecodeConfig
-from regard.decode.ranking import Bools, Floats, Ints, Live
+from regard.decode.live import NUMBERS, Bools, Floats, Ints, Live
 
 BLOCK = 64  # elements that one maximum stands for: a row of 10,000 becomes 156 maxima
 SMALL = 2**15  # elements up to which `torch.topk` itself is faster than blocks
@@ -174,14 +174,18 @@ class Choice(ABC):
 
 
 class Alone(Choice):
-    """Every hypothesis goes on by itself, with one token."""
+    """Every hypothesis goes on by itself, with one token: the likeliest, of equals the lower id, or a drawn one.
 
-    @abstractmethod
-    def pick(self, allowed: Tensor, live: Live) -> tuple[Tensor, Tensor]:
-        """The allowed logit of each hypothesis' next token, and the token, both (B, W)."""
+    n samples of a source are n independent sequences. Sample i of the source with stream s draws from its own PCG64,
+    seeded with (seed, s, i), one number for each token, on the CPU in float64: neither the rest of the batch nor the
+    device changes it. The token is the first whose cumulative probability exceeds the number.
+    """
+
+    def __init__(self, samples: int, ends: Sequence[int]) -> None:
+        super().__init__(width=samples, first=samples, ends=ends)
 
     def candidates(self, scores: StepLogits, live: Live) -> Candidates:
-        values, ids = self.pick(scores.allowed, live)
+        values, ids = self._pick(scores.allowed, live)
         own = values  # (B, W)
         if scores.allowed is not scores.logits:  # a filter gave others
             own = scores.logits.gather(-1, ids[..., None]).squeeze(-1).masked_fill(values == -math.inf, -math.inf)
@@ -194,38 +198,38 @@ class Alone(Choice):
         parents = np.zeros((len(ids), 1), np.int64) + np.arange(ids.size(1))  # (B, W)
         return Candidates(parents, ids.cpu().numpy(), log_probs, live.totals + log_probs, willing)
 
+    def _pick(self, allowed: Tensor, live: Live) -> tuple[Tensor, Tensor]:
+        """The allowed logit of each hypothesis' next token, and the token, both (B, W)."""
+        drawn = live.wants.drawn
+        if drawn.all():
+            return _draw(allowed, _next_numbers(live))
+        values, ids = (part.squeeze(-1) for part in top(allowed, 1))
+        if drawn.any():
+            rows = torch.from_numpy(drawn.nonzero()[0]).to(allowed.device)
+            values[rows], ids[rows] = _draw(allowed[rows], _next_numbers(live)[drawn])
+        return values, ids
 
-class Greedy(Alone):
-    """The most likely token, of equals the lower id."""
 
-    def __init__(self, ends: Sequence[int]) -> None:
-        super().__init__(width=1, first=1, ends=ends)
+def _draw(allowed: Tensor, numbers: Floats) -> tuple[Tensor, Tensor]:
+    """As `_pick`, with the random numbers (B, W)."""
+    cumulative = allowed.cpu().double().softmax(dim=-1).cumsum(dim=-1)  # (B, W, V)
+    wanted = torch.from_numpy(numbers)[..., None] * cumulative[..., -1:]  # (B, W, 1)
+    ids = torch.searchsorted(cumulative, wanted, right=True)  # (B, W, 1)
+    ids = ids.clamp(max=allowed.size(-1) - 1).to(allowed.device)  # NaN leads beyond the end; it is reported later
+    return allowed.gather(-1, ids).squeeze(-1), ids.squeeze(-1)
 
-    def pick(self, allowed: Tensor, live: Live) -> tuple[Tensor, Tensor]:
-        values, ids = top(allowed, 1)
-        return values.squeeze(-1), ids.squeeze(-1)
 
-
-class Sample(Alone):
-    """A token drawn from the filtered distribution; n samples of a source are n independent sequences.
-
-    Sample i of the source with stream s draws from its own PCG64, seeded with (seed, s, i), one number for each token,
-    on the CPU in float64: neither the rest of the batch nor the device changes it. The token is the first whose
-    cumulative probability exceeds the number.
-    """
-
-    def __init__(self, ends: Sequence[int], seed: int, streams: Sequence[int], n: int) -> None:
-        super().__init__(width=n, first=n, ends=ends)
-        self._numbers = [[np.random.Generator(np.random.PCG64([seed, s, i])) for i in range(n)] for s in streams]
-
-    def pick(self, allowed: Tensor, live: Live) -> tuple[Tensor, Tensor]:
-        sources, samples = live.sources.tolist(), live.samples.tolist()
-        drawn = [[self._numbers[s][i].random() for i in row] for s, row in zip(sources, samples, strict=True)]
-        cumulative = allowed.cpu().double().softmax(dim=-1).cumsum(dim=-1)  # (B, W, V)
-        wanted = torch.tensor(drawn, dtype=torch.float64)[..., None] * cumulative[..., -1:]  # (B, W, 1)
-        ids = torch.searchsorted(cumulative, wanted, right=True)  # (B, W, 1)
-        ids = ids.clamp(max=allowed.size(-1) - 1).to(allowed.device)  # NaN leads beyond the end; it is reported later
-        return allowed.gather(-1, ids).squeeze(-1), ids.squeeze(-1)
+def _next_numbers(live: Live) -> Floats:
+    """The random number for the next token of each hypothesis, (B, W); some at once are drawn ahead."""
+    at = live.lengths % NUMBERS  # (B,)
+    for row in ((at == 0) & live.wants.drawn).nonzero()[0].tolist():
+        key = (live.wants.seeds[row], live.wants.streams[row])
+        first = int(live.wants.first_sample[row])
+        for sample in set(live.samples[row].tolist()):
+            numbers = np.random.PCG64([*key, first + sample]).advance(int(live.lengths[row]))
+            live.numbers[row, sample] = np.random.Generator(numbers).random(NUMBERS)
+    found: Floats = live.numbers[np.arange(len(at))[:, None], live.samples, at[:, None]]
+    return found
 
 
 class Beam(Choice):
@@ -289,11 +293,11 @@ class Beam(Choice):
         )
 
 
-def choice_of(options: DecodeConfig, ends: Sequence[int], streams: Sequence[int]) -> Choice:
+def choice_of(options: DecodeConfig, ends: Sequence[int]) -> Choice:
     """The choice these options ask for."""
     if options.sample:
-        return Sample(ends, options.seed, streams, options.n_best)
-    return Greedy(ends) if options.beam == 1 else Beam(options.beam, ends)
+        return Alone(options.n_best, ends)
+    return Alone(1, ends) if options.beam == 1 else Beam(options.beam, ends)
 
 
 HEAD = 256  # tokens looked at first for top-p; nearly always they have the probability asked for
@@ -321,63 +325,92 @@ class Forbid:
 
 @dataclass(frozen=True)
 class MinLength:
-    """No end token before `tokens` others."""
+    """No end token before as many others as a source wants."""
 
     end: Tensor
-    tokens: int
 
     def __call__(self, logits: Tensor, live: Live, /) -> Tensor:
-        return logits.index_fill_(-1, self.end, -math.inf) if live.length < self.tokens else logits
+        early = live.lengths < live.wants.min_length  # (B,)
+        if early.all():
+            return logits.index_fill_(-1, self.end, -math.inf)
+        if early.any():
+            rows = torch.from_numpy(early.nonzero()[0]).to(logits.device)
+            logits[rows[:, None], :, self.end] = -math.inf
+        return logits
 
 
-@dataclass(frozen=True)
-class TemperatureFilter:
+class Shape(ABC):
+    """A rule that reshapes what is drawn from, for those sources that want it, each by its own number."""
+
+    @abstractmethod
+    def wanted(self, live: Live) -> tuple[Floats | Ints, Bools]:
+        """The number of each source, and which have one: both (B,)."""
+
+    @abstractmethod
+    def shaped(self, logits: Tensor, numbers: Tensor) -> Tensor:
+        """New logits (B, W, V) by numbers (B, 1, 1)."""
+
+    def __call__(self, logits: Tensor, live: Live, /) -> Tensor:
+        numbers, chosen = self.wanted(live)
+        if not chosen.any():
+            return logits
+        by = torch.from_numpy(numbers[chosen]).to(logits.device)[:, None, None]
+        if chosen.all():
+            return self.shaped(logits, by)
+        rows = torch.from_numpy(chosen.nonzero()[0]).to(logits.device)
+        return logits.index_copy(0, rows, self.shaped(logits[rows], by))
+
+
+class Temperature(Shape):
     """Probabilities become p^(1 / temperature), normalised again."""
 
-    temperature: float
+    def wanted(self, live: Live) -> tuple[Floats, Bools]:
+        return live.wants.temperature, live.wants.temperature != 1
 
-    def __call__(self, logits: Tensor, live: Live, /) -> Tensor:
-        return logits / self.temperature
+    def shaped(self, logits: Tensor, numbers: Tensor) -> Tensor:
+        return logits / numbers.to(logits.dtype)
 
 
-@dataclass(frozen=True)
-class TopK:
+class TopK(Shape):
     """Only the k most likely tokens (Fan et al. 2018, section 5.4); of equals, the lower ids."""
 
-    k: int
+    def wanted(self, live: Live) -> tuple[Ints, Bools]:
+        return live.wants.top_k, live.wants.top_k > 0
 
-    def __call__(self, logits: Tensor, live: Live, /) -> Tensor:
-        return _only(logits, *top(logits, min(self.k, logits.size(-1))))
+    def shaped(self, logits: Tensor, numbers: Tensor) -> Tensor:
+        values, ids = top(logits, min(int(numbers.max()), logits.size(-1)))  # (B, W, K)
+        beyond = torch.arange(ids.size(-1), device=ids.device) >= numbers  # (B, 1, K)
+        return _only(logits, values.masked_fill(beyond, -math.inf), ids)
 
 
-@dataclass(frozen=True)
-class TopP:
+class TopP(Shape):
     """The nucleus: the fewest most likely tokens that have probability p together (Holtzman et al. 2020, eq. 2)."""
 
-    p: float
+    def wanted(self, live: Live) -> tuple[Floats, Bools]:
+        return live.wants.top_p, live.wants.top_p < 1
 
-    def __call__(self, logits: Tensor, live: Live, /) -> Tensor:
+    def shaped(self, logits: Tensor, numbers: Tensor) -> Tensor:
         vocabulary = logits.size(-1)
         norm = logits.logsumexp(dim=-1, keepdim=True)  # (B, W, 1)
         for count in (min(HEAD, vocabulary), vocabulary):
             values, ids = top(logits, count)  # (B, W, count)
             probabilities = (values - norm).exp()
             upto = probabilities.cumsum(dim=-1)
-            if bool((upto[..., -1] >= self.p).all()):
+            if bool((upto[..., -1:] >= numbers).all()):
                 break
-        outside = upto - probabilities >= self.p
+        outside = upto - probabilities >= numbers
         outside[..., 0] = False  # the most likely token stays, whatever rounding says
         return _only(logits, values.masked_fill(outside, -math.inf), ids)
 
 
-@dataclass(frozen=True)
-class MinP:
+class MinP(Shape):
     """The tokens whose probability is at least a share of the likeliest one's (Nguyen et al. 2025)."""
 
-    share: float
+    def wanted(self, live: Live) -> tuple[Floats, Bools]:
+        return live.wants.min_p, live.wants.min_p > 0
 
-    def __call__(self, logits: Tensor, live: Live, /) -> Tensor:
-        least = logits.amax(dim=-1, keepdim=True) + math.log(self.share)
+    def shaped(self, logits: Tensor, numbers: Tensor) -> Tensor:
+        least = logits.amax(dim=-1, keepdim=True) + numbers.log().to(logits.dtype)
         return logits.masked_fill(logits < least, -math.inf)
 
 
@@ -386,25 +419,9 @@ def _only(logits: Tensor, values: Tensor, ids: Tensor) -> Tensor:
 
 
 def filters_of(
-    options: DecodeConfig,
-    ends: Sequence[int],
-    forbidden: Sequence[int],
-    constraints: Sequence[Filter],
-    device: torch.device,
+    ends: Sequence[int], forbidden: Sequence[int], constraints: Sequence[Filter], device: torch.device
 ) -> list[Filter]:
-    """The rules these options ask for. Those that forbid come first, so that top-k counts what is left."""
-    filters: list[Filter] = []
-    if forbidden:
-        filters.append(Forbid(torch.tensor(sorted(set(forbidden)), device=device)))
-    if options.min_length:
-        filters.append(MinLength(torch.tensor(list(ends), device=device), options.min_length))
-    filters.extend(constraints)
-    if options.sample and options.temperature != 1:
-        filters.append(TemperatureFilter(options.temperature))
-    if options.sample and options.top_k:
-        filters.append(TopK(options.top_k))
-    if options.sample and options.top_p < 1:
-        filters.append(TopP(options.top_p))
-    if options.sample and options.min_p:
-        filters.append(MinP(options.min_p))
-    return filters
+    """All rules there are. Those that forbid come first, so that top-k counts what is left."""
+    never = [Forbid(torch.tensor(sorted(set(forbidden)), device=device))] if forbidden else []
+    late = MinLength(torch.tensor(list(ends), device=device))
+    return [*never, late, *constraints, Temperature(), TopK(), TopP(), MinP()]

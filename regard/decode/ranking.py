@@ -1,23 +1,16 @@
-"""Hypotheses of a search: those that go on (`Live`), and how those that ended are ranked (`Ranking`, length penalties).
-
-The books of a search are small, so they are NumPy arrays on the CPU.
-"""
+"""How sequences that ended are ranked (`Ranking`), and which of those that go on can still be among the best."""
 
 from __future__ import annotations
 
 import math
 from bisect import insort_right
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from regard.decode.config import DecodeConfig
+from regard.decode.live import PENALTIES, Bools, ByRow, Floats, Ints, Objects, Wants
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
+__all__ = ["PENALTIES", "Hypothesis", "Ranking"]
 
 
 @dataclass(frozen=True)
@@ -36,85 +29,36 @@ class Hypothesis:
 
 
 @dataclass(frozen=True)
-class Live:
-    """The hypotheses that go on: W for each of B sources, all T tokens long. A total of -inf marks an empty place."""
+class Ranking(ByRow):
+    """The n best ended sequences of each source, best first; of equals, the one that ended earlier. All fields are (B,)."""
 
-    sources: Ints  # (B,) which of the sources given to `generate` each row is
-    samples: Ints  # (B, W) which sample of its source each one is (a beam has no use for it)
-    ids: Ints  # (B, W, T) without prefix
-    log_probs: Floats  # (B, W, T) of each id
-    totals: Floats  # (B, W) their sums
+    best: Objects  # list[Hypothesis]
+    ended: Ints
+    to_beat: Floats  # score that a sequence must exceed to be among the best
+    greatest: Floats  # penalty at the limit
 
     @classmethod
-    def beginning(cls, sources: int, width: int) -> Live:
-        """W hypotheses for each source, still without a token."""
-        shape = (sources, width)
-        samples = np.tile(np.arange(width), (sources, 1))  # (B, W)
-        return cls(np.arange(sources), samples, np.zeros((*shape, 0), np.int64), np.zeros((*shape, 0)), np.zeros(shape))
+    def beginning(cls, wants: Wants) -> Ranking:
+        best = np.empty(len(wants.limits), dtype=np.object_)
+        for row in range(len(best)):
+            best[row] = []
+        both = zip(wants.penalties, wants.limits.tolist(), strict=True)
+        greatest = np.array([penalty(limit + 1) for penalty, limit in both])
+        return cls(best, np.zeros(len(best), np.int64), np.full(len(best), -math.inf), greatest)
 
-    @property
-    def length(self) -> int:
-        return self.ids.shape[2]
-
-    def extended(self, rows: Ints, parents: Ints, ids: Ints, log_probs: Floats, totals: Floats) -> Live:
-        """The hypotheses one token on: row i continues row `rows[i]`, place w there continues place `parents[i, w]`."""
-        at = (rows[:, None], parents)  # (B', W')
-        return Live(
-            sources=self.sources[rows],
-            samples=self.samples[at],
-            ids=np.concatenate([self.ids[at], ids[..., None]], axis=2),  # (B', W', T + 1)
-            log_probs=np.concatenate([self.log_probs[at], log_probs[..., None]], axis=2),  # (B', W', T + 1)
-            totals=totals,
-        )
-
-
-def gnmt_penalty(length: int, alpha: float) -> float:
-    """((5 + |Y|) / 6)^alpha (Wu et al. 2016, eq. 14)."""
-    return ((5 + length) / 6) ** alpha
-
-
-def power_penalty(length: int, alpha: float) -> float:
-    """|Y|^alpha; alpha = 1 ranks by the mean log-probability of a token."""
-    return float(length**alpha)
-
-
-def no_penalty(length: int, alpha: float) -> float:
-    return 1.0
-
-
-# |Y| counts the end token, so that the empty sequence has a length too.
-PENALTIES: dict[str, Callable[[int, float], float]] = {
-    "gnmt": gnmt_penalty,
-    "power": power_penalty,
-    "none": no_penalty,
-}
-
-
-class Ranking:
-    """The n best ended sequences of each source, best first; of equals, the one that ended earlier."""
-
-    def __init__(self, options: DecodeConfig, limits: Ints) -> None:
-        self.n_best = options.n_best
-        self.early, self.enough = options.stopping == "early" and not options.sample, options.beam
-        self.best: list[list[Hypothesis]] = [[] for _ in limits]
-        self.ended = [0] * len(limits)
-        self._penalty, self._alpha = PENALTIES[options.length_penalty], options.alpha
-        self._to_beat = np.full(len(limits), -math.inf)  # (B,) score that a sequence must exceed to be among the best
-        self._greatest = np.array([self._divisor(limit) for limit in limits.tolist()])  # (B,) penalty at the limit
-
-    def add(self, source: int, ids: list[int], log_probs: list[float], total: float, finished: bool) -> None:
+    def add(self, row: int, wants: Wants, ids: list[int], log_probs: list[float], total: float, finished: bool) -> None:
         """An ended sequence; `log_probs` has one more than `ids`, for the end token, if there is one."""
-        score = total / self._penalty(len(log_probs), self._alpha)
-        best = self.best[source]
+        score = total / wants.penalties[row](len(log_probs))
+        best, most, enough = self.best[row], wants.n_best[row], wants.enough[row]
         insort_right(best, Hypothesis(tuple(ids), score, total, tuple(log_probs), finished), key=lambda h: -h.score)
-        del best[self.n_best :]
-        self.ended[source] += 1
-        if len(best) == self.n_best:
-            self._to_beat[source] = best[-1].score
-        if self.early and self.ended[source] >= self.enough:
-            self._to_beat[source] = math.inf
+        del best[most:]
+        self.ended[row] += 1
+        if len(best) == most:
+            self.to_beat[row] = best[-1].score
+        if enough and self.ended[row] >= enough:
+            self.to_beat[row] = math.inf
 
-    def can_win(self, sources: Ints, totals: Floats) -> Bools:
+    def can_win(self, wants: Wants, totals: Floats) -> Bools:
         """Which unfinished hypotheses (B, C) may still enter the best of their source.
 
         A log-probability only falls, and the penalty only grows with length: no continuation scores better than
@@ -122,10 +66,11 @@ class Ranking:
         totals and limits: a model that gives every further token probability 1 reaches it. `stopping = "early"` is for
         whoever would rather not wait for such a turn.
         """
-        winning = totals / self._greatest[sources, None] > self._to_beat[sources, None]
-        if self.early:  # those that cannot win still count when they end, so they stay as long as their source
-            winning = winning.any(axis=1, keepdims=True) & (totals > -math.inf)
-        return winning
-
-    def _divisor(self, tokens: int) -> float:
-        return self._penalty(tokens + 1, self._alpha)
+        winning = totals / self.greatest[:, None] > self.to_beat[:, None]
+        if not wants.enough.any():
+            return winning
+        early = (
+            wants.enough > 0
+        )  # those that cannot win still count when they end, so they stay as long as their source
+        staying = winning.any(axis=1, keepdims=True) & (totals > -math.inf)
+        return np.where(early[:, None], staying, winning)

@@ -123,7 +123,7 @@ class Past:
 
 
 class FastDecoder:
-    """A Transformer as a search's `Stepper` (`regard.decode.search`)."""
+    """A Transformer as a search's `Stepper` (`regard.decode.stepper`)."""
 
     def __init__(self, model: TransformerDecoder) -> None:
         blocks = list(model.decoder.each())

@@ -16,7 +16,7 @@ from regard.attention import Seen
 
 @runtime_checkable
 class HasSteps(Protocol):
-    """Goes on with sequences token by token (all of it: `regard.decode.search.Stepper`)."""
+    """Goes on with sequences token by token (all of it: `regard.decode.stepper.Stepper`)."""
 
     def start(self, source: Any, prefix: Tensor, /) -> tuple[Tensor, Any]: ...
 

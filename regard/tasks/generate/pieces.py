@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from regard.decode.ranking import Live
+from regard.decode.live import Live
 from regard.errors import UsageError
 from regard.files import JSON
 from regard.predictor import Result
