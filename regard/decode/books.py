@@ -84,7 +84,9 @@ class Books:
 
     def _checked(self, found: Candidates) -> Candidates:
         """Without the candidates of sources whose numbers are none."""
-        wrong = np.asarray(np.isnan(found.log_probs).any(axis=1))  # (B,) NaN or +inf anywhere in a row makes its norm NaN
+        wrong = np.asarray(
+            np.isnan(found.log_probs).any(axis=1)
+        )  # (B,) NaN or +inf anywhere in a row makes its norm NaN
         if not wrong.any():
             return found
         for row in wrong.nonzero()[0].tolist():

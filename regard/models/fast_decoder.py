@@ -14,7 +14,6 @@ given up from time to time: of a beam most tokens are soon shared, so that a sou
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -22,15 +21,15 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding
 
 from regard.attention import Mask, MultiHead, is_changed, is_recorded, is_softened
-from regard.attention.relative import Rotary, turned
+from regard.attention.relative import Rotary
 from regard.blocks import Block, FeedForward
 from regard.embed import LearnedPositions, NoPositions, RandomOffset, SinusoidalPositions, TokenEmbedding
 from regard.models.encoder_decoder import Memory
 from regard.models.fast_encoder import encoder_of
+from regard.models.fast_layer import GRAIN, Cross, Layer, Shape, Turn, Workspace
 from regard.models.fast_step import (
-    Function,
+    Product,
     added_to_scores,
-    attend_heads,
     feed_forward_function,
     is_exact,
     joined,
@@ -53,73 +52,15 @@ class FastState:
 
     memory: Tensor  # (L, 2, B, H, S, E) keys and values of the sources
     padding: Tensor | None  # (B, 1, 1, S) 0 where a source has a token, else -inf; None: everywhere
-    past: Tensor  # (L, 2, B or more, H, room, E) keys and values of the slots
-    visible: Tensor | None  # (B, 1, W, room) 0 where a hypothesis sees a slot, else -inf; None: W = 1 sees all filled
+    past: Tensor  # (L, 2, B or more, H, room, E) keys and values of the slots; 0 where none was filled
+    visible: Tensor  # (B, W, room) 0 where a hypothesis sees a slot, else -inf
     read: Tensor  # (B,) tokens that each source has read: the position of the next
     longest: int = 0  # the greatest of them
     filled: int = 0  # slots
     crowded: int = ROOM // 2  # slots from which on it may pay to give some up
     place: Tensor | None = None  # (B,) the row of each source; None: they stand in order
     order: Tensor | None = None  # (B,) the source in each row
-
-
-@dataclass(frozen=True)
-class Layer:
-    """One block of the decoder, as functions of the N = B * W newest tokens."""
-
-    pre: bool  # norms stand before each sub-layer, not behind; without norms, they are the identity
-    norms: tuple[Function, Function, Function]
-    project: Function  # (N, D) -> (N, 3 D): queries, keys and values
-    join: Function
-    ask: Function  # (N, D) -> (N, D): queries to the memory
-    join_asked: Function
-    feed_forward: Function
-    heads: int
-    scales: tuple[float, float]  # of products with the past, with the memory
-
-    def __call__(self, x: Tensor, past: Past, memory: tuple[Tensor, Tensor], padding: Tensor | None) -> Tensor:
-        """Vectors (N, D) -> (N, D); keys and values join the past. What a sub-layer gives is fresh, and is added to."""
-        first, second, third = self.norms
-        if self.pre:
-            x = self._look_back(first(x), past).add_(x)
-            x = self._look_at(second(x), memory, padding).add_(x)
-            return self.feed_forward(third(x)).add_(x)
-        x = first(self._look_back(x, past).add_(x))
-        x = second(self._look_at(x, memory, padding).add_(x))
-        return third(self.feed_forward(x).add_(x))
-
-    def _look_back(self, x: Tensor, past: Past) -> Tensor:
-        parts = self.project(x).view(len(past), -1, 3, self.heads, x.size(1) // self.heads)  # (B, W, 3, H, E)
-        queries, keys, values = past.append(parts.permute(2, 0, 3, 1, 4))  # (B, H, W, E), twice (B, H, slots, E)
-        return self.join(attend_heads(queries, keys, values, past.visible, self.scales[0]))
-
-    def _look_at(self, x: Tensor, memory: tuple[Tensor, Tensor], padding: Tensor | None) -> Tensor:
-        rows, heads, _, width = memory[0].shape
-        queries = self.ask(x).view(rows, -1, heads, width).transpose(1, 2)  # (B, H, W, E)
-        return self.join_asked(attend_heads(queries, *memory, padding, self.scales[1]))
-
-
-@dataclass(frozen=True)
-class Past:
-    """The slots of one layer at one step: where the newest go, and all that are filled then."""
-
-    newest: Tensor  # (2, B, H, W, E)
-    filled: tuple[Tensor, Tensor]  # each (B, H, slots, E)
-    visible: Tensor | None  # (B, H, W, slots)
-    turn: Callable[[Tensor], Tensor] | None  # queries and keys to their positions, where positions turn
-
-    def __len__(self) -> int:
-        return self.newest.size(1)
-
-    def append(self, parts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, and the keys and values of all slots, after `parts` (3, B, H, W, E) of the newest have joined them."""
-        queries = parts[0]
-        if self.turn is None:
-            self.newest.copy_(parts[1:])
-        else:
-            queries, keys = self.turn(parts[:2]).unbind(0)
-            self.newest[0], self.newest[1] = keys, parts[2]
-        return (queries, *self.filled)
+    work: Workspace | None = None  # where the last step computed; None: shapes or buffers are others since
 
 
 class FastDecoder:
@@ -127,7 +68,9 @@ class FastDecoder:
 
     def __init__(self, model: TransformerDecoder) -> None:
         blocks = list(model.decoder.each())
-        self.model, self.layers, self.encode = model, [_layer(block) for block in blocks], encoder_of(model)
+        self.model, self.encode = model, encoder_of(model)
+        self.layers = [_layer(number, block) for number, block in enumerate(blocks)]
+        self.heads = _self_attention(blocks[0]).heads
         self.norm, self.output = norm_function(model.decoder_norm), product_of_any(model.output.weight, None)
         self.memory = _memory_product(blocks)
         self.table, self.scale = model.target.table.weight, model.target.scale
@@ -147,26 +90,30 @@ class FastDecoder:
 
     def _begin(self, memory: Memory) -> FastState:
         rows, length, width = memory.vectors.shape
-        heads = self.layers[0].heads
+        heads = self.heads
         both = self.memory(memory.vectors.reshape(rows * length, width))  # (B * S, L * 2 D)
         both = both.view(rows, length, -1, 2, heads, width // heads).permute(2, 3, 0, 4, 1, 5)  # (L, 2, B, H, S, E)
         both, padding = _padded(both.contiguous(), memory.mask)
-        past = both.new_empty(*both.shape[:4], ROOM, width // heads)
-        return FastState(both, padding, past, None, torch.zeros(rows, dtype=torch.long, device=both.device))
+        past = both.new_zeros(*both.shape[:4], ROOM, width // heads)
+        visible = both.new_full((rows, 1, ROOM), -math.inf)
+        return FastState(both, padding, past, visible, torch.zeros(rows, dtype=torch.long, device=both.device))
 
     def step(self, ids: Tensor, state: FastState) -> tuple[Tensor, FastState]:
         """The newest token of each hypothesis (B, W) -> logits (B, W, V). The state is consumed."""
         rows, width = ids.shape
         state = _with_room(state, width)
         x = self._embedded(ids if state.order is None else ids[state.order], state)  # (B * W, D)
-        memories = [both.unbind(0) for both in state.memory.unbind(0)]
-        padding = self._for_heads(state.padding)
-        for layer, past, memory in zip(self.layers, self._pasts(state, rows, width), memories, strict=True):
-            x = layer(x, past, memory, padding)  # type: ignore[arg-type]
+        state.visible.narrow(2, state.filled, width).copy_(_own_slot(width, state.visible))
+        work = state.work = self._workspace(state, rows, width)
+        work.seen.copy_(work.visible)
+        turn = None if self.rotary is None else _turn(self.rotary, state)
+        for layer in self.layers:
+            x = layer(x, work, state.filled, turn)
         if state.place is not None:
             x = x.view(rows, width, -1)[state.place].flatten(0, 1)
         logits = self.output(self.norm(x)).view(rows, width, -1)
-        state.read, state.longest, state.filled = state.read + 1, state.longest + 1, state.filled + width
+        state.read.add_(1)
+        state.longest, state.filled = state.longest + 1, state.filled + width
         return logits, state
 
     def _embedded(self, ids: Tensor, state: FastState) -> Tensor:
@@ -176,32 +123,22 @@ class FastDecoder:
             x = x.add_(self.positions.rows(state.longest + 1).index_select(0, state.read)[:, None].to(x.dtype))
         return x.flatten(0, 1)
 
-    def _pasts(self, state: FastState, rows: int, width: int) -> list[Past]:
-        """The past of each layer, with the newest slots, which each hypothesis sees its own of."""
-        end, visible = state.filled + width, state.visible
-        if visible is not None:
-            visible[..., state.filled : end] = _own_slot(width, visible)
-            visible = self._for_heads(visible[..., :end])
-        turn = None if self.rotary is None else _turn(self.rotary, state)
-        past = state.past[:, :, :rows, :, :end]
-        newest = past[..., state.filled :, :]
-        pairs = zip(newest.unbind(0), past.unbind(0), strict=True)
-        return [Past(new, each.unbind(0), visible, turn) for new, each in pairs]  # type: ignore[arg-type]
-
-    def _for_heads(self, bias: Tensor | None) -> Tensor | None:
-        """Lay out for each head what is added to scores: (B, 1, W or 1, S) -> (B, H, W or 1, S)."""
-        return None if bias is None else bias.expand(-1, self.layers[0].heads, -1, -1).contiguous()
+    def _workspace(self, state: FastState, rows: int, width: int) -> Workspace:
+        slots = -(-(state.filled + width) // GRAIN) * GRAIN
+        if state.work is not None and state.work.fits(rows, width, slots):
+            return state.work
+        shape = Shape(rows, width, self.heads, self.heads, state.past.size(5))
+        return Workspace(shape, state.past, state.visible, slots, state.memory, state.padding)
 
     def reorder(self, state: FastState, parents: Tensor) -> FastState:
         """New hypotheses from old ones: `parents` (B, W') index into W. Nothing but what they see is copied."""
-        rows, width = parents.shape
-        if state.visible is None:  # of one hypothesis each
-            visible = state.past.new_full((rows, 1, width, state.past.size(4)), -math.inf)
-            visible[..., : state.filled] = 0.0
-            return replace(state, visible=visible)
         parents = parents if state.order is None else parents[state.order]
-        each = torch.arange(rows, device=parents.device)[:, None]
-        state = replace(state, visible=state.visible[each, 0, parents][:, None])  # (B, 1, W', room)
+        each = torch.arange(len(parents), device=parents.device)[:, None]
+        visible = state.visible[each, parents]  # (B, W', room)
+        if visible.shape == state.visible.shape:
+            state.visible.copy_(visible)
+        else:
+            state = replace(state, visible=visible, work=None)
         return state if state.filled < state.crowded else _without_unseen(state)
 
     def keep(self, state: FastState, rows: Tensor) -> FastState:
@@ -218,10 +155,11 @@ class FastDecoder:
             state,
             memory=state.memory[:, :, :count],
             padding=None if state.padding is None else state.padding[:count],
-            visible=None if state.visible is None else state.visible[:count],
+            visible=state.visible[:count],
             read=state.read[:count],
             place=place,
             order=order,
+            work=None,
         )
 
 
@@ -238,21 +176,18 @@ def _with_room(state: FastState, width: int) -> FastState:
     room, needed = state.past.size(4), state.filled + width
     if needed <= room:
         return state
-    more = max(needed, 2 * room)
-    past = state.past.new_empty(*state.past.shape[:4], more, state.past.size(5))
+    more = max(-(-needed // ROOM) * ROOM, 2 * room)
+    past = state.past.new_zeros(*state.past.shape[:4], more, state.past.size(5))
     past[..., : state.filled, :] = state.past[..., : state.filled, :]
-    if state.visible is None:
-        return replace(state, past=past)
-    visible = state.visible.new_full((*state.visible.shape[:3], more), -math.inf)
+    visible = state.visible.new_full((*state.visible.shape[:2], more), -math.inf)
     visible[..., : state.filled] = state.visible[..., : state.filled]
-    return replace(state, past=past, visible=visible)
+    return replace(state, past=past, visible=visible, work=None)
 
 
 def _without_unseen(state: FastState) -> FastState:
     """Give up the slots that no hypothesis sees: the others move to the front, as many as the fullest source has."""
-    assert state.visible is not None
     filled, (layers, _, _, heads, room, width) = state.filled, state.past.shape
-    seen = state.visible[:, 0, :, :filled].amax(dim=1) == 0  # (B, slots)
+    seen = state.visible[..., :filled].amax(dim=1) == 0  # (B, slots)
     left = int(seen.sum(dim=1).max())
     crowded = max(ROOM // 2, int(CROWDED * left))
     if filled < crowded:
@@ -263,10 +198,9 @@ def _without_unseen(state: FastState) -> FastState:
     of_all_rows = state.past.view(2 * layers, -1, width)  # (2 L, B * H * room, E)
     chosen = of_all_rows.index_select(1, (first + slots[:, None]).flatten())  # (2 L, B * H * left, E)
     state.past[:, :, :rows, :, :left] = chosen.view(layers, 2, rows, heads, left, width)
-    visible = torch.full_like(state.visible, -math.inf)
-    each = slots[:, None, None].expand(-1, 1, visible.size(2), -1)  # (B, 1, W, left)
-    visible[..., :left] = state.visible.gather(3, each)
-    return replace(state, visible=visible, filled=left, crowded=crowded)
+    visible = state.visible.gather(2, slots[:, None].expand(-1, state.visible.size(1), -1))  # (B, W, left)
+    state.visible.fill_(-math.inf)[..., :left] = visible
+    return replace(state, filled=left, crowded=crowded)
 
 
 def _own_slot(width: int, like: Tensor) -> Tensor:
@@ -285,9 +219,9 @@ def _padded(both: Tensor, mask: Mask | None) -> tuple[Tensor, Tensor | None]:
     return both, added_to_scores(real, both)
 
 
-def _turn(rotary: Rotary, state: FastState) -> Callable[[Tensor], Tensor]:
+def _turn(rotary: Rotary, state: FastState) -> Turn:
     cosine, sine = (table[state.read][:, None, None] for table in rotary.rows(state.longest + 1))  # (B, 1, 1, E / 2)
-    return lambda x: turned(x, cosine.to(x.dtype), sine.to(x.dtype))
+    return Turn(cosine.to(state.past.dtype), sine.to(state.past.dtype))
 
 
 def _added_positions(target: TokenEmbedding) -> SinusoidalPositions | LearnedPositions | None:
@@ -353,23 +287,21 @@ def _self_attention(block: Block) -> MultiHead:
     return block.attention
 
 
-def _layer(block: Block) -> Layer:
+def _layer(number: int, block: Block) -> Layer:
     own, cross, around = _self_attention(block), block.cross, block.around_cross
     assert cross is not None and around is not None
-    arounds = (block.around_attention, around, block.around_feed_forward)
     return Layer(
+        number,
         pre=around.order == "pre",
-        norms=(norm_function(arounds[0].norm), norm_function(arounds[1].norm), norm_function(arounds[2].norm)),
+        norms=(norm_function(block.around_attention.norm), norm_function(block.around_feed_forward.norm)),
         project=joined([own.query, own.key_value]),
         join=joined([own.out]),
-        ask=joined([cross.query]),
-        join_asked=joined([cross.out]),
+        scale=scale_of(own),
+        cross=Cross(norm_function(around.norm), joined([cross.query]), joined([cross.out]), scale_of(cross)),
         feed_forward=feed_forward_function(block.feed_forward, product_of_any),
-        heads=own.heads,
-        scales=(scale_of(own), scale_of(cross)),
     )
 
 
-def _memory_product(blocks: list[Block]) -> Function:
+def _memory_product(blocks: list[Block]) -> Product:
     """A memory's vectors (N, D) -> keys and values of every layer, (N, L * 2 D)."""
     return joined([block.cross.key_value for block in blocks if block.cross is not None])

@@ -13,16 +13,25 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear, relu, rms_norm, scaled_dot_product_attention, silu
+from torch.nn.functional import relu, rms_norm, scaled_dot_product_attention, silu
 
 from regard.attention import MultiHead, StepCache
 from regard.blocks import Block, FeedForward, GatedFeedForward
 
 Function = Callable[[Tensor], Tensor]
-Product = Callable[[Tensor, Tensor | None], Function]  # of a weight and a bias
+
+
+class Product(Protocol):
+    """x Wᵀ + b of rows x (N, I), into `out` (N, O) where one is given."""
+
+    def __call__(self, x: Tensor, out: Tensor | None = None, /) -> Tensor: ...
+
+
+MakeProduct = Callable[[Tensor, Tensor | None], Product]  # of a weight and a bias
 
 PACKED_FROM = 4  # rows from which on oneDNN's own layout is faster (16 x 384 by 384 x 1,536: 0.58 to 0.32 ms)
 MANY, SOME = 16, 8  # queries and keys from which on attention by products of all heads is faster
@@ -78,7 +87,7 @@ def _is_plain(block: Block) -> bool:
     return known and exact and block.cross is None and block.around_attention.residual
 
 
-def _block(block: Block, product: Product) -> BlockWeights:
+def _block(block: Block, product: MakeProduct) -> BlockWeights:
     around = block.around_attention
     norms = (norm_function(around.norm), norm_function(block.around_feed_forward.norm))
     assert isinstance(block.attention, MultiHead)
@@ -96,24 +105,29 @@ def norm_function(module: nn.Module) -> Function:
     return lambda x: x
 
 
-def product_for(weight: Tensor, bias: Tensor | None, rows: int) -> Function:
-    """x Wᵀ + b for a few rows x (N, I), with the weight (O, I) laid out beforehand."""
+def product_for(weight: Tensor, bias: Tensor | None, rows: int) -> Product:
+    """x Wᵀ + b for so many rows x (N, I) or more, with the weight (O, I) laid out beforehand."""
     if rows >= PACKED_FROM and weight.numel() >= LARGE and (packed := _packed(weight, rows)) is not None:
         linear_of = torch.ops.mkldnn._linear_pointwise
-        return lambda x: linear_of(x, packed, bias, "none", [], "")
-    if weight.size(0) < weight.size(1):  # transposing pays where it makes rows longer
-        return lambda x: linear(x, weight, bias)
-    turned = weight.T.contiguous()
-    return (lambda x: torch.mm(x, turned)) if bias is None else (lambda x: torch.addmm(bias, x, turned))
+
+        def product(x: Tensor, out: Tensor | None = None) -> Tensor:
+            found: Tensor = linear_of(x, packed, bias, "none", [], "")
+            return found if out is None else out.copy_(found)
+
+        return product
+    turned = weight.T if weight.size(0) < weight.size(1) else weight.T.contiguous()  # pays where it makes rows longer
+    if bias is None:
+        return lambda x, out=None: torch.mm(x, turned, out=out)
+    return lambda x, out=None: torch.addmm(bias, x, turned, out=out)
 
 
-def product_of_any(weight: Tensor, bias: Tensor | None) -> Function:
+def product_of_any(weight: Tensor, bias: Tensor | None) -> Product:
     """x Wᵀ + b for any number of rows. A large weight is kept in two layouts, for one row and for several."""
     alone = product_for(weight, bias, 1)
     if weight.numel() < LARGE:
         return alone
     several = product_for(weight, bias, PACKED_FROM)
-    return lambda x: alone(x) if len(x) == 1 else several(x)
+    return lambda x, out=None: alone(x, out) if len(x) == 1 else several(x, out)
 
 
 def _packed(weight: Tensor, rows: int) -> Tensor | None:
@@ -126,7 +140,7 @@ def _packed(weight: Tensor, rows: int) -> Tensor | None:
         return None
 
 
-def feed_forward_function(module: nn.Module, product: Product) -> Function:
+def feed_forward_function(module: nn.Module, product: MakeProduct) -> Function:
     assert isinstance(module, FeedForward | GatedFeedForward)
     down = product(module.down.weight, module.down.bias)
     if isinstance(module, GatedFeedForward):
@@ -142,7 +156,7 @@ def feed_forward_function(module: nn.Module, product: Product) -> Function:
     return lambda x: down(activation(up(x)))
 
 
-def _attention(module: MultiHead, product: Product) -> Callable[[Tensor, StepCache], Tensor]:
+def _attention(module: MultiHead, product: MakeProduct) -> Callable[[Tensor, StepCache], Tensor]:
     heads, groups, width, rotary = module.heads, module.groups, module.head_width, module.rotary
     bias = None if module.query.bias is None else torch.cat([module.query.bias, module.key_value.bias])
     project = product(torch.cat([module.query.weight, module.key_value.weight]), bias)
@@ -177,7 +191,7 @@ def scale_of(heads: MultiHead) -> float:
     return heads.head_width**-0.5 if heads.scale is None else heads.scale
 
 
-def joined(linears: list[nn.Linear]) -> Function:
+def joined(linears: list[nn.Linear]) -> Product:
     """Several products of the same vectors as one."""
     weight = torch.cat([each.weight for each in linears])
     bias = None if linears[0].bias is None else torch.cat([each.bias for each in linears])

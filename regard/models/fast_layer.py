@@ -1,0 +1,160 @@
+"""One block of a decoder as functions of the newest token of each hypothesis, and the workspace that they compute in.
+
+A step of one sentence is some hundred operations of a few microseconds, and a view into a tensor takes as long as one of
+them: 143 views a step were a third of its time. So the views are made once for a shape (`Workspace`), and a block is little
+but products into them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from regard.attention.relative import turned
+from regard.models.fast_step import Function, Product
+
+GRAIN = 16  # slots: attention sees a multiple of it, so that its views last for some steps
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes of one step: B sources, W hypotheses each, H heads in G groups that share keys, of width E."""
+
+    rows: int
+    width: int
+    heads: int
+    groups: int
+    head_width: int
+
+
+class Keys:
+    """Keys and values of one layer as products take them."""
+
+    def __init__(self, keys: Tensor, values: Tensor) -> None:
+        """Of slots or of a memory, each (B, G, S, E)."""
+        self.turned, self.values = keys.flatten(0, 1).transpose(1, 2), values.flatten(0, 1)  # (B G, E, S), (B G, S, E)
+
+
+class Looking:
+    """The places of one kind of attention: queries that are read from `asked`, and what they see.
+
+    Heads that share keys and values are queries side by side of one head: R = H / G of them for each hypothesis.
+    """
+
+    def __init__(self, asked: Tensor, shape: Shape) -> None:
+        rows, width, groups, each = shape.rows, shape.width, shape.groups, shape.head_width
+        shared = shape.heads // groups
+        self.asked = asked.view(rows, width, groups, shared, each).permute(0, 2, 3, 1, 4)  # (B, G, R, W, E)
+        self.queries = asked.new_empty(rows, groups, shared, width, each)
+        self.flat = self.queries.view(rows * groups, shared * width, each)
+        self.mixed = torch.empty_like(self.flat)
+        self.seen = self.mixed.view(rows, -1)  # (B * W, D), in the order of tokens where W = 1
+        self._by_token: tuple[Tensor, Tensor] | None = None
+        if width > 1:
+            self.seen = asked.new_empty(rows * width, groups * shared * each)
+            by_head = self.mixed.view(rows, groups, shared, width, each).permute(0, 3, 1, 2, 4)
+            self._by_token = (self.seen.view(rows, width, groups, shared, each), by_head)
+
+    def at(self, keys: Keys, bias: Tensor | None, scale: float) -> Tensor:
+        """Attend to keys (B G, S, E), with what is added to scores (B G, R W or 1, S): (B * W, D)."""
+        torch.mul(self.asked, scale, out=self.queries)
+        if bias is None:
+            scores = torch.bmm(self.flat, keys.turned)  # (B G, R W, S)
+        else:
+            scores = torch.baddbmm(bias, self.flat, keys.turned)
+        torch.bmm(torch.softmax(scores, dim=-1), keys.values, out=self.mixed)
+        if self._by_token is not None:
+            self._by_token[0].copy_(self._by_token[1])
+        return self.seen
+
+
+class Workspace:
+    """Where a step of one shape computes: places for what is projected, and what each layer looks at."""
+
+    def __init__(
+        self, shape: Shape, past: Tensor, visible: Tensor, slots: int, memory: Tensor | None, padding: Tensor | None
+    ) -> None:
+        """past (L, 2, B, G, room, E), visible (B, W, room), memory (L, 2, B, H, S, E), padding (B, 1, 1, S)."""
+        rows, width, heads, groups, each = shape.rows, shape.width, shape.heads, shape.groups, shape.head_width
+        self.shape, self.slots = shape, slots
+        self.parts = past.new_empty(rows * width, (heads + 2 * groups) * each)  # queries, keys and values
+        by_head = self.parts.view(rows, width, heads + 2 * groups, each)
+        self.turning = by_head[:, :, : heads + groups]  # (B, W, H + G, E) what positions turn
+        self.newest = by_head[:, :, heads:].unflatten(2, (2, groups)).permute(2, 0, 3, 1, 4)  # (2, B, G, W, E)
+        self.back = Looking(by_head[:, :, :heads], shape)
+        self.rooms = past[:, :, :rows].unbind(0)  # each (2, B, G, room, E)
+        self.past = [Keys(*layer.unbind(0)) for layer in past[:, :, :rows, :, :slots].unbind(0)]
+        self.visible = visible[:, None, None, :, :slots]  # (B, 1, 1, W, slots)
+        self.seen = past.new_empty(rows, groups, heads // groups, width, slots)  # `visible` for each head
+        self.bias = self.seen.view(rows * groups, -1, slots)
+        if memory is None:
+            return
+        self.asked = past.new_empty(rows * width, heads * each)
+        self.there = Looking(self.asked, replace(shape, groups=heads))
+        self.memory = [Keys(*layer.unbind(0)) for layer in memory.unbind(0)]
+        self.padding = None if padding is None else padding.expand(-1, heads, -1, -1).reshape(rows * heads, 1, -1)
+
+    def fits(self, rows: int, width: int, slots: int) -> bool:
+        return (self.shape.rows, self.shape.width, self.slots) == (rows, width, slots)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Queries and keys of the newest tokens turned to their positions (Su et al. 2021)."""
+
+    cosine: Tensor  # (B, 1, 1, E / 2)
+    sine: Tensor
+
+    def __call__(self, x: Tensor) -> None:
+        """x (B, W, H + G, E), in place."""
+        x.copy_(turned(x, self.cosine, self.sine))
+
+
+@dataclass(frozen=True)
+class Cross:
+    """Attention to the memory of a source."""
+
+    norm: Function
+    ask: Product  # (N, D) -> (N, D): queries
+    join: Product
+    scale: float
+
+    def __call__(self, x: Tensor, work: Workspace, number: int) -> Tensor:
+        self.ask(x, work.asked)
+        return self.join(work.there.at(work.memory[number], work.padding, self.scale))
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One block of a decoder, as functions of the N = B * W newest tokens."""
+
+    number: int
+    pre: bool  # norms stand before each sub-layer, not behind; without norms, they are the identity
+    norms: tuple[Function, Function]  # of attention and of feed-forward
+    project: Product  # (N, D) -> (N, D + 2 G E): queries, keys and values
+    join: Product
+    scale: float
+    cross: Cross | None
+    feed_forward: Function
+
+    def __call__(self, x: Tensor, work: Workspace, first_slot: int, turn: Turn | None) -> Tensor:
+        """Vectors (N, D) -> (N, D); their keys and values go to W slots. What a sub-layer gives is fresh, and is added to."""
+        first, last = self.norms
+        if self.pre:
+            x = self._look_back(first(x), work, first_slot, turn).add_(x)
+            if self.cross is not None:
+                x = self.cross(self.cross.norm(x), work, self.number).add_(x)
+            return self.feed_forward(last(x)).add_(x)
+        x = first(self._look_back(x, work, first_slot, turn).add_(x))
+        if self.cross is not None:
+            x = self.cross.norm(self.cross(x, work, self.number).add_(x))
+        return last(self.feed_forward(x).add_(x))
+
+    def _look_back(self, x: Tensor, work: Workspace, first_slot: int, turn: Turn | None) -> Tensor:
+        self.project(x, work.parts)
+        if turn is not None:
+            turn(work.turning)
+        work.rooms[self.number].narrow(3, first_slot, work.shape.width).copy_(work.newest)
+        return self.join(work.back.at(work.past[self.number], work.bias, self.scale))
