@@ -10,7 +10,7 @@ once, at the end. What is in the file is not run again.
 By the clock, nothing else may run on the machine. With `--processor` a run has one thread, and its budget is of the
 processor's time from the start of the program: as if it ran alone on a machine of one core, whatever runs beside it. With
 `how-much` as a case, all those that `docs/how-much.md` is drawn from; with `held-out`, three sets that no rule was chosen by,
-each also searched for better settings (`regard tune`) in as much time. Cases: `list`.
+each also searched for better settings (`regard tune`) in as much time. Cases: `list`. What came: `table --out FILE`.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ GROUPS = {"how-much": HOW_MUCH, "held-out": HELD_OUT}
 
 def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("verb", nargs="?", choices=("list", "prepare", "run"), default="list")
+    parser.add_argument("verb", nargs="?", choices=("list", "prepare", "run", "table"), default="list")
     parser.add_argument("folder", nargs="?", type=Path)
     parser.add_argument("cases", nargs="*", metavar="CASE")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
@@ -186,6 +186,8 @@ def main(words: Sequence[str] | None = None) -> None:
         grouped = [case.name for name in options.cases for case in GROUPS.get(name, ())]
         wanted = [*options.cases, *grouped]
         run(options, [case for case in CASES if case.name in wanted or not wanted])
+    elif options.verb == "table":
+        print("\n".join(table(found(options.out))))
     else:
         print("\n".join(f"{case.name:28} regard {case.verb} {case.train}" for case in CASES))
 
@@ -201,6 +203,22 @@ def run(options: argparse.Namespace, cases: Sequence[Case]) -> None:
             row = measure(case, seed, options.processor, options.folder, kept)
             write_json(options.out, {**found(options.out), key: row})
             print(key, json.dumps(row), flush=True)
+
+
+def table(results: Row) -> list[str]:
+    """The results as Markdown: a line for each case and way of counting time, its seeds side by side with their mean."""
+    lines = ["| case | by | seeds | mean | seconds | updates |", "|---|---|---|---|---|---|"]
+    for case in CASES:
+        for by, cores in (("clock", "clock, two cores"), ("processor", "one core")):
+            several = [row for key, row in sorted(results.items()) if key.split("/")[::2] == [case.name, by]]
+            if several:
+                digits = 3 if case.scores is nats else 1
+                values = [row["value"] for row in several]
+                seeds = ", ".join(f"{value:.{digits}f}" for value in values)
+                times, steps = (", ".join(f"{row[name]:,.0f}" for row in several) for name in ("seconds", "steps"))
+                mean = f"{sum(values) / len(values):.{digits}f}"
+                lines.append(f"| `{case.name}` | {cores} | {seeds} | {mean} | {times} | {steps} |")
+    return lines
 
 
 def found(path: Path) -> Row:
