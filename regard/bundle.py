@@ -225,9 +225,10 @@ def card(bundle: Bundle) -> str:
     if config.labels:
         about = f"{len(config.labels)} labels: {', '.join(config.labels[:12])}"
     size = sum(p.numel() for p in bundle.model.parameters())
+    article = "An" if config.model.kind[0] in "aeiou" else "A"
     metrics = "\n".join(f"| {name} | {value} |" for name, value in bundle.metrics.items())
     return (
-        f"# A {config.model.kind} for {config.task}{f' ({about})' if about else ''}\n\n"
+        f"# {article} {config.model.kind} for {config.task}{f' ({about})' if about else ''}\n\n"
         f"{size:,} parameters{_inputs(config)} · Regard {config.regard}, format {config.format}\n\n"
         f"{_example(config.task)}"
         f"| on validation data | |\n|---|---|\n{metrics}\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NotRequired, TypedDict
@@ -11,6 +12,7 @@ from regard.errors import Advice, RegardError, UsageError, Verb
 from regard.files import LOCK, is_bare, read_json, standing_folder
 
 RUNS = Path("runs")
+SHIPPED = Path(__file__).parent / "shipped"  # small bundles that come with the package (`tools/ship.py` makes them)
 EXAMPLES = {  # what to type to use the model in the folder {model}, by its task
     "translate": 'regard translate -m {model} "a sentence"',
     "generate": 'regard generate -m {model} "how a text begins"',
@@ -80,9 +82,24 @@ def newest(task: str, root: Path = RUNS) -> Run | None:
     return found[-1] if found else None
 
 
+def shipped_bundles() -> dict[str, Path]:
+    """The bundles that come with the package, by name."""
+    return {path.parent.name: path.parent for path in sorted(SHIPPED.glob("*/config.json"))}
+
+
+def shipped_for(tasks: Sequence[str]) -> Path | None:
+    """The first bundle of one of these tasks that comes with the package."""
+    return next((folder for folder in shipped_bundles().values() if bundle_task(folder) in tasks), None)
+
+
 def bundle_folder(path: str | Path) -> Path:
-    """The bundle that a person means: a bundle's folder, or a run's (its best bundle), or a search's (of its best run)."""
+    """The bundle that a person means: a bundle's folder, or a run's (its best bundle), or a search's (of its best run).
+
+    The name of a bundle that comes with the package means that, unless something here has the same name.
+    """
     path = Path(path)
+    if not path.exists() and str(path) in (shipped := shipped_bundles()):
+        return shipped[str(path)]
     if not path.exists():
         raise UsageError(
             f"there is no {path}", Advice(Verb("runs"), " lists the runs here", _newest_in(path.parent, depth=1))

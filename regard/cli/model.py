@@ -14,7 +14,7 @@ from regard.config import check, find_file
 from regard.decode.config import DecodeConfig, check_engine
 from regard.errors import UsageError, nearest
 from regard.files import read_json
-from regard.runs import all_runs, bundle_folder, bundle_task, newest
+from regard.runs import all_runs, bundle_folder, bundle_task, newest, shipped_for
 from regard.tasks.table import TASKS, family_of
 
 if TYPE_CHECKING:
@@ -183,20 +183,27 @@ def newest_of_any(otherwise: str, another: str = "-m takes another", tasks: Sequ
     """The newest run of these tasks in this folder that has a model; says which. `otherwise`: what to type if none has."""
     trained = [run for run in all_runs() if run.has_bundle]
     found = [run for run in trained if bundle_task(run.best) in tasks]
-    if not found:
-        which = f"run here to {' or '.join(tasks)}" if trained else "trained run here"
-        raise UsageError(f"there is no {which}; {otherwise}")
-    say(f"model: {found[-1].folder} (the newest run here; {another})")
-    return found[-1].folder
+    if found:
+        say(f"model: {found[-1].folder} (the newest run here; {another})")
+        return found[-1].folder
+    which = f"run here to {' or '.join(tasks)}" if trained else "trained run here"
+    return shipped_instead(tasks, f"there is no {which}", otherwise)
 
 
 def newest_run(task: str) -> Path:
     """The newest run of a task in this folder that has a model; says which."""
     run = newest(task)
     if run is None:
-        raise UsageError(
-            f"there is no {task} run here (in runs/{task}); make one with: regard train {task} --data {TASKS[task].data}; "
-            "or name a model with -m"
-        )
+        otherwise = f"make one with: regard train {task} --data {TASKS[task].data}; or name a model with -m"
+        return shipped_instead((task,), f"there is no {task} run here (in runs/{task})", otherwise)
     say(f"model: {run.folder} (the newest run here; -m takes another)")
     return run.folder
+
+
+def shipped_instead(tasks: Sequence[str], missing: str, otherwise: str) -> Path:
+    """The bundle of one of these tasks that comes with Regard, where there is no run; says so."""
+    found = shipped_for(tasks)
+    if found is None:
+        raise UsageError(f"{missing}; {otherwise}")
+    say(f"model: {found.name}, which comes with Regard; {missing}; {otherwise}")
+    return Path(found.name)
