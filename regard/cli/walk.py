@@ -9,8 +9,9 @@ import typer
 
 import regard
 from regard.cli.model import check_model, load_model, newest_of_any
-from regard.cli.options import AsJson, Device, Model
+from regard.cli.options import AsJson, Device, Model, given
 from regard.cli.output import results, say
+from regard.config import Tables
 from regard.data.pictures.config import is_picture
 from regard.errors import UsageError
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from regard.look.walk import Walk
 
 SUFFIXES = (".html", ".json", ".txt")
+EXAMPLES = ("three-tokens", "three-tokens-scaled", "look-ahead", "hi-how-are-you", "orders")
 
 
 def walk(
@@ -43,6 +45,19 @@ def walk(
         typer.Option(metavar="N|WORD", help="Who looks: a place from 0, or a word.", show_default="the last word"),
     ] = None,
     toy: Annotated[bool, typer.Option("--toy", help="A worked example of 3 tokens; needs no model.")] = False,
+    example: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help=f"A lecture's example: {', '.join(EXAMPLES)}.", show_default=False),
+    ] = None,
+    own: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="FILE",
+            help="Your own numbers (.json .npz): x, W_q, W_k, W_v, W_o, memory, mask, scale, labels; or scores.",
+            show_default=False,
+        ),
+    ] = None,
     digits: Annotated[int, typer.Option(metavar="N", min=0, max=12, help="Digits behind the point.")] = 3,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", metavar="FILE", help="Save it (.html .json .txt).", show_default=False)
@@ -53,11 +68,13 @@ def walk(
     """Attention step by step with real numbers: x to q, k, v; q · k; mask; softmax; the weighted sum; all heads; the output."""
     if out is not None and out.suffix.lower() not in SUFFIXES:
         raise UsageError(f"cannot tell how to write a walk to {out.name}; end it in {', '.join(SUFFIXES)}")
-    found = (
-        toy_walk(text, role, layer, head, query)
-        if toy
-        else model_walk(text, target, model, role, layer, head, query, device)
-    )
+    if example is not None or own is not None:
+        others = given(TEXT=text, model=model, role=role, layer=layer, head=head, toy=toy or None)
+        found = numbers_walk(example, own, query, others)
+    elif toy:
+        found = toy_walk(text, role, layer, head, query)
+    else:
+        found = model_walk(text, target, model, role, layer, head, query, device)
     if out is not None:
         say(f"wrote {found.save(out, digits)}")
     if as_json:
@@ -66,6 +83,21 @@ def walk(
         console = results()
         colored = console.color_system is not None
         console.print(found.drawn(console.width, colored, digits), soft_wrap=True)
+
+
+def numbers_walk(example: str | None, own: Path | None, query: str | None, others: Tables) -> Walk:
+    """All queries of given numbers as matrices; with a query, that one term by term."""
+    if example is not None and own is not None:
+        raise UsageError("--example has numbers of its own; leave out --from, or --example")
+    if others:
+        names = ", ".join(name if name.isupper() else f"--{name}" for name in others)
+        raise UsageError(f"given numbers need no model: leave out {names}")
+    from regard.look.walk import examples
+    from regard.look.walk import given as numbers
+
+    if own is not None:
+        return examples.walk_of(numbers.read_numbers(own), query)
+    return examples.example_walk(str(example), query)
 
 
 def toy_walk(text: str | None, role: str | None, layer: int | None, head: int | None, query: str | None) -> Walk:

@@ -72,6 +72,11 @@ class MultiHeadLook:
         return self.to_query.weight.shape[1] // self.heads
 
     @property
+    def value_width(self) -> int:
+        """The width of a value: that of a head, but for numbers that somebody made up."""
+        return self.to_value.weight.shape[1] // self.groups
+
+    @property
     def group(self) -> int:
         """The key-value head that this head looks at."""
         return self.group_of(self.head)
@@ -120,7 +125,7 @@ def attend_head(look: MultiHeadLook, head: int) -> HeadResult:
     group, width = look.group_of(head), look.width
     q = look.to_query.head(head, width)(x[look.query])  # (E,)
     k = look.to_key.head(group, width)(memory)  # (S, E)
-    v = look.to_value.head(group, width)(memory)
+    v = look.to_value.head(group, look.value_width)(memory)  # (S, E), or of a width of their own
     turned_q, turned_k = q, k
     if look.rotary is not None:
         turned_q = rotate(q[None], look.rotary, look.query)[0]

@@ -104,7 +104,8 @@ def project_step(look: MultiHeadLook, found: HeadResult) -> Step:
         )
     x = layer_inputs(look)[0][look.query]
     to_query = look.to_query.head(look.head, width)
-    projections = {"q": to_query, "k": look.to_key.head(look.group, width), "v": look.to_value.head(look.group, width)}
+    to_key, to_value = look.to_key.head(look.group, width), look.to_value.head(look.group, look.value_width)
+    projections = {"q": to_query, "k": to_key, "v": to_value}
     weights = []
     for letter, projection in projections.items():
         weights.append(parameter(f"W_{letter}", projection.weight))
@@ -262,7 +263,7 @@ def join_step(look: MultiHeadLook) -> Step:
     first = None if bias is None else float(bias[0])
     line = sum_line("output_0", heads.reshape(-1), weight[:, 0], ("output", 0, 0), first)
     names = tuple(f"head {head}" for head in range(look.heads))
-    rows = tuple(f"head {row // look.width}, {row % look.width}" for row in range(heads.size))
+    rows = tuple(f"head {row // look.value_width}, {row % look.value_width}" for row in range(heads.size))
     arrays = [Numbers("heads", heads, names, marked=look.head), Numbers("output", out, (look.label,))]
     arrays.append(parameter("W_o", weight, rows))
     if bias is not None:
