@@ -25,6 +25,7 @@ from regard.cli.output import Advance, progress, say
 from regard.data.lines import decode_line, opened
 from regard.errors import ModelError, RegardError, UsageError
 from regard.files import writing
+from regard.threads import only_waits
 
 GROWTH = 4  # how many times more items are asked together each time, up to what is fast
 PAUSE = 0.05  # seconds without a new line after which those that are there are answered
@@ -234,7 +235,9 @@ def _arriving(descriptor: int, name: str, most: int) -> Iterator[list[Item]]:
         except OSError as error:
             blocks.put(error)
 
-    threading.Thread(target=read, daemon=True).start()
+    reader = threading.Thread(target=read, daemon=True)
+    only_waits(reader)
+    reader.start()
     ready: list[bytes] = []
     parts: list[bytes] = []  # of a line that has not ended yet; joined once, however many there are
     done, sizes, ended = 0, _sizes(most), False

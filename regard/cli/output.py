@@ -6,6 +6,7 @@ import json
 import re
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from regard.cli.arguments import as_typed
 from regard.errors import spelled
 from regard.files import finite
+from regard.threads import only_waits
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -145,7 +147,9 @@ def progress(what: str, every: float | None = None) -> Iterator[Advance]:
     started = time.monotonic()
     spinner = Spinner("dots", f"{what} …")
     # What is printed goes where it should meanwhile: rich would take stdout to the terminal, past a file that it was sent to.
+    before = set(threading.enumerate())
     with Live(spinner, console=console, transient=True, redirect_stdout=False):
+        only_waits(*set(threading.enumerate()) - before)
 
         def advance(done: int, total: int) -> None:
             rate = max(done, 1e-9) / max(1e-9, time.monotonic() - started)

@@ -1,44 +1,224 @@
-"""Groups of sources searched side by side: as many workers as torch has threads, each with one of them.
+"""Groups of sources searched side by side: by this process, and by copies of it where there is enough to do.
 
-The operations of a step are small, and threads that share one operation gain little by it. Threads that search a group each
-compute side by side only while they are inside an operation; between operations Python runs one of them at a time, so that
-two were not shown to be faster than one so far (docs/results.md). Which sources make a group does not depend on the number of
-workers, so neither do the results.
+The operations of a step are small: threads that share one operation gain little, and Python runs one of several threads at
+a time. Processes do not hold each other up. On Linux a copy of this process (`fork`) has the model at once, without
+reading or copying it, and costs some milliseconds. So the process that was asked begins by itself, and only work that lasts
+is shared (`HIRE_AFTER`). Each process takes the next group when it is done with one. Which sources make a group does not
+depend on the number of workers, so neither do the results.
+
+What a helper found comes back as JSON through a socket. A helper that fails or is killed is no misfortune: its group is
+searched here, and an error is then raised here as if there had been no helper.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import selectors
+import signal
+import socket
+import struct
+import sys
+import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextvars import copy_context
-from typing import TypeVar
+from contextlib import suppress
+from dataclasses import astuple
+from functools import partial
+from typing import Protocol
 
 import torch
 
 from regard.attention import channel
+from regard.decode.ranking import Hypothesis
+from regard.threads import is_alone
 
-R = TypeVar("R")
+HIRE_AFTER = 0.05  # seconds of work, about twice what a copy of a process costs here until it is at work
+PATIENCE = 0.05  # seconds until `watch` is called again while nothing but helpers work
+PART = 2**16  # bytes read at once
+
+Found = list[list[Hypothesis]]
+HEAD = struct.Struct("=qq")  # the number of a group, and how many bytes follow
+
+
+class SearchGroup(Protocol):
+    """Search the sources of one group; `watch` is called after each step."""
+
+    def __call__(self, group: list[int], watch: Callable[[], None], /) -> Found: ...
 
 
 def worker_count(device: torch.device) -> int:
-    """How many groups to search at once: one where someone looks on, or where a device of its own computes."""
-    return 1 if channel.blocks or device.type != "cpu" else torch.get_num_threads()
+    """How many groups to search at once: as many as torch has threads.
+
+    One where someone looks on, where a device of its own computes, or where this process cannot be copied: not on Linux,
+    or with other threads that compute.
+    """
+    alone = channel.blocks or device.type != "cpu" or sys.platform != "linux" or not is_alone()
+    return 1 if alone else torch.get_num_threads()
 
 
 def side_by_side(
-    groups: Sequence[list[int]], search: Callable[[list[int]], R], workers: int
-) -> Iterator[tuple[list[int], R]]:
-    """Each group with what `search` finds for it, as they are done. The first error ends all."""
-    workers = min(workers, len(groups))
-    if workers < 2:
-        yield from ((group, search(group)) for group in groups)
-        return
-    threads = torch.get_num_threads()
-    pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
+    groups: Sequence[list[int]], search: SearchGroup, workers: int, watch: Callable[[], None]
+) -> Iterator[tuple[list[int], Found]]:
+    """Each group with what `search` finds for it, as they are done. `watch` is called often; what it raises ends all."""
+    team = Team(groups, search, min(workers, len(groups)), watch)
     try:
-        running = {pool.submit(copy_context().run, search, group): group for group in groups}
-        for each in as_completed(running):
-            yield running[each], each.result()
+        yield from team.work()
     finally:
-        pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(threads)  # a worker's number is also that of threads which begin later
+        team.dismiss()
+
+
+class Team:
+    """This process and those that help it."""
+
+    def __init__(
+        self, groups: Sequence[list[int]], search: SearchGroup, workers: int, watch: Callable[[], None]
+    ) -> None:
+        self.groups, self.search, self.workers, self.watch = groups, search, workers, watch
+        self.left: list[int] = list(range(len(groups)))[::-1]  # groups that nobody has begun, the next one last
+        self.tickets: int | None = None  # a file with them, once there are helpers
+        self.helpers: list[Helper] = []
+        self.arrived: dict[int, Found] = {}  # what helpers have found and nobody has taken
+        self.begun, self.threads = time.perf_counter(), torch.get_num_threads()
+
+    def work(self) -> Iterator[tuple[list[int], Found]]:
+        """Search here what no helper searches; give what any has found."""
+        missing = set(range(len(self.groups)))
+        while missing:
+            number = self._next()
+            if number is None and not self.helpers:
+                number = min(missing)  # of a helper that failed
+            if number is None:
+                self._receive(PATIENCE)
+            else:
+                self.arrived[number] = self.search(self.groups[number], self._between_steps)
+            for each in [*self.arrived]:
+                missing.discard(each)
+                yield self.groups[each], self.arrived.pop(each)
+
+    def _next(self) -> int | None:
+        if self.tickets is not None:
+            return _ticket(self.tickets)
+        return self.left.pop() if self.left else None
+
+    def _between_steps(self) -> None:
+        """Hire helpers once the work has lasted; hear from those there are."""
+        if self.helpers:
+            self._receive(0)
+            return
+        self.watch()
+        if self.workers > 1 and self.left and time.perf_counter() - self.begun > HIRE_AFTER:
+            self._hire(min(self.workers - 1, len(self.left)))
+
+    def _hire(self, count: int) -> None:
+        self.tickets = os.memfd_create("groups")
+        os.write(self.tickets, b"".join(each.to_bytes(8, "little") for each in reversed(self.left)))
+        os.lseek(self.tickets, 0, os.SEEK_SET)
+        self.left.clear()
+        torch.set_num_threads(1)
+        for _ in range(count):
+            self.helpers.append(Helper(self.groups, self.search, self.tickets))
+
+    def _receive(self, seconds: float) -> None:
+        """Take what helpers have sent, waiting at most so long for it; those that are through leave."""
+        self.watch()
+        with selectors.DefaultSelector() as selector:
+            for helper in self.helpers:
+                selector.register(helper.pipe, selectors.EVENT_READ, helper)
+            ready: list[Helper] = [key.data for key, _ in selector.select(seconds)]
+        for helper in ready:
+            for number, found in helper.receive():
+                self.arrived[number] = found
+            if helper.through:
+                self.helpers.remove(helper)
+
+    def dismiss(self) -> None:
+        """End all helpers, also in the midst of their work."""
+        for helper in self.helpers:
+            helper.end()
+        if self.tickets is not None:
+            os.close(self.tickets)
+            torch.set_num_threads(self.threads)
+
+
+class Helper:
+    """A copy of this process that takes tickets, searches their groups and sends what it found."""
+
+    def __init__(self, groups: Sequence[list[int]], search: SearchGroup, tickets: int) -> None:
+        self.pipe, sends = socket.socketpair()  # of some 200 kB; what 128 sources give is 70
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of torch's own threads, which rest; see `_help`
+            self.process = os.fork()
+        if self.process == 0:
+            _help(groups, search, tickets, sends)
+        sends.close()
+        self.pipe.setblocking(False)
+        self.through, self._bytes = False, bytearray()
+
+    def receive(self) -> Iterator[tuple[int, Found]]:
+        """The groups that have arrived in whole."""
+        while True:
+            try:
+                part = self.pipe.recv(PART)
+            except BlockingIOError:
+                break
+            if not part:
+                self.end()
+                break
+            self._bytes += part
+        while len(self._bytes) >= HEAD.size:
+            number, size = HEAD.unpack_from(self._bytes)
+            if len(self._bytes) < HEAD.size + size:
+                break
+            yield number, unpacked(bytes(self._bytes[HEAD.size : HEAD.size + size]))
+            del self._bytes[: HEAD.size + size]
+
+    def end(self) -> None:
+        """See to it that the process is no more."""
+        if not self.through:
+            self.through = True
+            self.pipe.close()
+            with suppress(ProcessLookupError):
+                os.kill(self.process, signal.SIGKILL)
+            with suppress(ChildProcessError):
+                os.waitpid(self.process, 0)
+
+
+def _help(groups: Sequence[list[int]], search: SearchGroup, tickets: int, sends: socket.socket) -> None:
+    """What a helper does, in the process that is a copy; it never returns.
+
+    Torch's threads are not copied, so it must never ask for them (as in torch's own loaders of data). Who began it may be
+    gone, or may have been told to stop: then it goes, too.
+    """
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        torch.set_num_threads(1)
+        check_parent = partial(_check_parent, os.getppid())
+        while (number := _ticket(tickets)) is not None:
+            message = packed(search(groups[number], check_parent))
+            sends.sendall(HEAD.pack(number, len(message)) + message)
+    finally:
+        os._exit(0)  # neither what is waiting to be written nor what is called at the exit is its own
+
+
+def _check_parent(parent: int) -> None:
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _ticket(tickets: int) -> int | None:
+    """The next group that nobody has begun. Copies of a process share the place in a file: each number is read once."""
+    number = os.read(tickets, 8)
+    return int.from_bytes(number, "little") if number else None
+
+
+def packed(found: Found) -> bytes:
+    """Hypotheses as JSON, whose numbers are exact."""
+    return json.dumps([[astuple(each) for each in of_source] for of_source in found]).encode()
+
+
+def unpacked(message: bytes) -> Found:
+    return [
+        [Hypothesis(tuple(ids), score, total, tuple(parts), finished) for ids, score, total, parts, finished in each]
+        for each in json.loads(message)
+    ]

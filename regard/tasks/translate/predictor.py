@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Unpack, cast, overload
 
 import numpy as np
@@ -272,11 +273,11 @@ class Translator(PairPredictor):
         done = 0
         check_cancel(cancel)
 
-        def search(group: list[int]) -> list[list[Hypothesis]]:
-            return self._search_group(group, sources, options, places, cancel)
+        def search(group: list[int], watch: Callable[[], None]) -> list[list[Hypothesis]]:
+            return self._search_group(group, sources, options, places, watch)
 
-        by_length = groups([len(each) for each in sources], options)
-        for group, results in side_by_side(by_length, search, worker_count(self.device)):
+        by_length, watch = groups([len(each) for each in sources], options), partial(check_cancel, cancel)
+        for group, results in side_by_side(by_length, search, worker_count(self.device), watch):
             for place, hypotheses in zip(group, results, strict=True):
                 found[place] = hypotheses
             done += len(group)
@@ -290,7 +291,7 @@ class Translator(PairPredictor):
         sources: Sequence[np.ndarray],
         options: DecodeConfig,
         places: Sequence[int],
-        cancel: Cancel | None,
+        watch: Callable[[], None],
     ) -> list[list[Hypothesis]]:
         ids, lengths = pad([sources[place] for place in group], PAD)
         with _softness(options.softness), self._reading(group, sources):
@@ -303,7 +304,7 @@ class Translator(PairPredictor):
                 options=options,
                 forbidden=(PAD, BEGIN, UNKNOWN),
                 streams=[places[row] for row in group],
-                watch=lambda _: check_cancel(cancel),
+                watch=lambda _: watch(),
             )
 
     def _search_elsewhere(
