@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from dataclasses import replace
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -18,7 +16,6 @@ from regard.decode.live import Live, Wants
 from regard.decode.search import generate
 from regard.errors import ModelError
 
-module = importlib.import_module("regard.decode.choice")
 END, BEAM = 2, 3
 VOCABULARY = 30 * BLOCK + 13  # enough for blocks, and no whole number of them
 
@@ -27,7 +24,7 @@ def drawn(seed: int, sources: int = 5, width: int = BEAM) -> tuple[StepLogits, L
     dice = torch.Generator().manual_seed(seed)
     logits = 3 * torch.randn(sources, width, VOCABULARY, generator=dice)
     logits[..., END] += 9 * torch.rand(sources, width, generator=dice)  # often among the best
-    norms, ends = log_norm(logits), logits[..., END].clone()
+    norms, ends = log_norm(logits), logits[..., END].double().numpy()
     logits[..., [0, 1]] = -math.inf
     wants = Wants.of([DecodeConfig(beam=BEAM)] * sources, [9] * sources, range(sources), [None] * sources)
     live = Live.beginning(range(sources), wants, width)
@@ -36,14 +33,11 @@ def drawn(seed: int, sources: int = 5, width: int = BEAM) -> tuple[StepLogits, L
     return StepLogits(logits, norms, ends, logits, None), replace(live, totals=totals)
 
 
-@pytest.mark.parametrize("cached", [0, 2**30])
 @pytest.mark.parametrize("ends", [(END,), (END, 17)])
 @pytest.mark.parametrize("seed", range(5))
-def test_the_best_of_a_source_are_the_best_of_its_hypotheses(seed: int, ends: tuple[int, ...], cached: int) -> None:
-    """`cached` 0 sends all through blocks, 2**30 none."""
+def test_the_best_of_a_source_are_the_best_of_its_hypotheses(seed: int, ends: tuple[int, ...]) -> None:
     choice, (scores, live) = Beam(BEAM, ends), drawn(seed)
-    with mock.patch.object(module, "CACHED", cached):
-        few = choice._best_of_each_source(scores, live)
+    few = choice._best_of_each_source(scores, live)
     all_ = choice._best_of_each_hypothesis(scores, live)
     assert few is not None
     there = few.totals > -np.inf
@@ -62,14 +56,12 @@ def test_the_best_of_a_source_are_the_head_of_a_sorted_list() -> None:
     dice = torch.Generator().manual_seed(1)
     logits = torch.randn(7, 3, 31 * BLOCK + 5, generator=dice)
     offsets = torch.randn(7, 3, generator=dice, dtype=torch.float64)
-    for cached in (0, 2**30):
-        with mock.patch.object(module, "CACHED", cached):
-            values, places = best_continuations(logits, offsets, 11)
-        for row in range(7):
-            flat = (logits[row].double() + offsets[row][:, None]).flatten().tolist()
-            expected = sorted(range(len(flat)), key=lambda place: -flat[place])[:11]
-            assert places[row].tolist() == expected
-            assert values[row].tolist() == [flat[place] for place in expected]
+    values, places = best_continuations(logits, offsets.numpy(), 11)
+    for row in range(7):
+        flat = (logits[row].double() + offsets[row][:, None]).flatten().tolist()
+        expected = sorted(range(len(flat)), key=lambda place: -flat[place])[:11]
+        assert places[row].tolist() == expected
+        assert values[row].tolist() == [flat[place] for place in expected]
 
 
 def test_equals_at_the_cut_are_told_apart_by_hypothesis() -> None:

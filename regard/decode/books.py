@@ -75,12 +75,14 @@ class Books:
         return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
 
     def _scores(self, logits: Tensor, at_limit: Bools) -> StepLogits:
-        norms, ends = log_norm(logits), logits[..., self.choice.end].clone()  # both (B, W); filters write into logits
+        norms, ends = (
+            log_norm(logits),
+            logits[..., self.choice.end].double().cpu().numpy().copy(),
+        )  # (B, W); before filters
         allowed = logits
         for rule in self.filters:
             allowed = rule(allowed, self.live)
-        forced = torch.from_numpy(at_limit).to(logits.device) if at_limit.any() else None
-        return StepLogits(logits, norms, ends, allowed, forced)
+        return StepLogits(logits, norms, ends, allowed, at_limit if at_limit.any() else None)
 
     def _checked(self, found: Candidates) -> Candidates:
         """Without the candidates of sources whose numbers are none."""

@@ -159,8 +159,10 @@ class Live:
 
         Rows are increasing.
         """
-        at, whole = (rows[:, None], parents), len(rows) == len(self.sources)  # (B', W')
-        lengths = self.lengths[rows]
+        whole = len(rows) == len(self.sources)
+        in_place = whole and self.samples.shape[1] == parents.shape[1] == 1  # every parent is 0, as in greedy search
+        at = ... if in_place else (rows[:, None], parents)  # (B', W')
+        lengths = self.lengths if whole else self.lengths[rows]
         return Live(
             sources=self.sources if whole else self.sources[rows],
             wants=self.wants if whole else self.wants.take(rows),
