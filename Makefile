@@ -1,4 +1,5 @@
 # make demo   the whole journey on built-in data, in about a minute of training
+# make studio the studio in your browser, on the runs of this folder
 # make test   every test
 # make lint   ruff and mypy
 # make bench  every comparison with peers, in an environment of its own, in under 25 minutes (NANOGPT=DIR adds nanoGPT)
@@ -12,10 +13,13 @@ INSTALL = $(RUN)/python -m pip install --quiet --constraint constraints.txt --ed
 RUN := $(VENV)/bin
 BENCH := .venv-bench
 
-.PHONY: demo test lint format bench clean
+.PHONY: demo studio test lint format bench clean
 
 demo: $(READY)
 	$(RUN)/regard demo
+
+studio: $(READY)
+	$(RUN)/regard studio
 
 # One thread a process: two processes of one thread are faster than two that fight over both cores.
 test: $(TOOLS)

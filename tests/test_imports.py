@@ -41,6 +41,7 @@ ORDER = [
     {"bench"},
     {"verify"},
     {"doctor"},
+    {"studio"},
     {"cli", "__main__"},
 ]
 ROWS = {name: row for row, names in enumerate(ORDER) for name in names}

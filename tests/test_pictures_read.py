@@ -219,6 +219,7 @@ def test_a_truncated_picture_says_so(tmp_path: Path, kind: str) -> None:
 def test_what_is_no_picture_says_so(tmp_path: Path) -> None:
     assert "the picture: not a picture; formats that can be read: JPEG, PNG" in reason(b"hello, I am a text\n" * 9)
     assert "not a picture" in reason(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")  # would run Ghostscript
+    assert "not a picture" in reason(b"\x10")  # the bug: shorter than a signature, it was a struct.error
     assert "empty" in reason(b"")
     assert "no such file" in reason(tmp_path / "none.png")
     assert "not a file" in reason(tmp_path)

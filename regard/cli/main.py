@@ -50,6 +50,8 @@ GROUPS = {
         "answer": "answer:answer",
         "vectors": "vectors:vectors",
         "score": "score:score",
+        "serve": "serve:serve",
+        "studio": "serve:studio",
     },
     "Look inside": {
         "look": "look:look",

@@ -49,7 +49,7 @@ def formation_of(
     )
     places = [(number, k) for number, each in enumerate(layers.values()) for k in range(len(each))]
     shown, which = _shown(heads[-1], places, role, layer, head)
-    rows, columns = _labels(probes.labels[text], role, heads.shape[-2:])
+    rows, columns = labels_of_role(probes.labels[text], role, heads.shape[-2:])
     config: Any = read_run(folder)["config"] if (folder / CONFIG).exists() else {}
     whole = AttentionMap(heads.reshape(-1, *heads.shape[-2:]), columns, rows)
     if not pieces and config.get("tokens", {}).get("kind") not in LETTERS:
@@ -117,7 +117,7 @@ def _mean_of(heads: int, layers: int) -> str:
     return f"mean of {layers} layers x {heads // layers} heads" if layers > 1 else f"mean of {heads} heads"
 
 
-def _labels(
+def labels_of_role(
     known: dict[str, tuple[str, ...]], role: str, shape: tuple[int, ...]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Labels of rows and columns: of source, target and prefix in a translation model; else of the one text."""

@@ -123,8 +123,9 @@ def _kind(start: bytes) -> str | None:
     """The format whose signature a file begins with."""
     for kind in _known_formats():
         accept = Image.OPEN[kind][1]
-        if accept is not None and accept(start[:16]) is True:
-            return kind
+        with suppress(Exception):  # a file that is shorter than a signature makes some of them raise
+            if accept is not None and accept(start[:16]) is True:
+                return kind
     return None
 
 

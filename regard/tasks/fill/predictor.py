@@ -43,6 +43,7 @@ class Guess:
 
     token: str
     probability: float
+    id: int = -1
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ class Filler(TextPredictor):
         scores[:, sorted(self.tokenizer.specials.all)] = -torch.inf
         values, best = scores.softmax(dim=-1).topk(min(top, scores.size(-1)))
         guesses = [
-            tuple(Guess(label, float(value)) for label, value in zip(self.tokenizer.labels(row), shares, strict=True))
+            tuple(map(Guess, self.tokenizer.labels(row), shares.tolist(), row))
             for row, shares in zip(best.tolist(), values, strict=True)
         ]
         filled = list(ids)

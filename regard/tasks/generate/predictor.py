@@ -59,6 +59,7 @@ class Generated(Result):
     tokens: tuple[str, ...]  # what each new id reads as
     token_log_probabilities: tuple[float, ...]
     finished: bool  # False: the length limit ended it
+    ids: tuple[int, ...] = ()  # of what was added
     alternatives: tuple[Generated, ...] = ()
     attention: SentenceAttention | None = None  # of the prompt and what was added to it
 
@@ -338,6 +339,7 @@ class Generator(LanguagePredictor):
             tuple(self.tokenizer.labels(found.ids)),
             found.token_log_probabilities,
             found.finished,
+            found.ids,
         )
 
     @torch.inference_mode()

@@ -21,10 +21,11 @@ from regard.data.batches import TokenPairs
 from regard.data.lines import LONGEST_LINE
 from regard.data.pairs import Pair
 from regard.decode.config import DecodeConfig, DecodeOptions, Engine, check_engine
-from regard.decode.ranking import Hypothesis
+from regard.decode.live import Live
+from regard.decode.ranking import PENALTIES, Hypothesis
 from regard.decode.search import Stepper, generate, groups
 from regard.decode.workers import side_by_side, worker_count
-from regard.errors import RegardError
+from regard.errors import Advice, Option, RegardError, UsageError
 from regard.files import JSON
 from regard.inspect.texts import LONGEST, Material, PairPredictor, Texts, TextsBatch, next_token_losses, pair_texts
 from regard.look import SentenceAttention, sentence_of
@@ -102,6 +103,7 @@ class TranslateOptions(DecodeOptions, total=False):
     attention: bool
     progress: Progress | None
     places: Sequence[int] | None
+    prefix: Sequence[int]
     cancel: Cancel | None
 
 
@@ -132,6 +134,7 @@ class Translator(PairPredictor):
         attention: bool = False,
         progress: Progress | None = None,
         places: Sequence[int] | None = None,
+        prefix: Sequence[int] = (),
         cancel: Cancel | None = None,
         **options: Unpack[DecodeOptions],
     ) -> Translation | list[Translation]:
@@ -139,17 +142,73 @@ class Translator(PairPredictor):
 
         engine  "ctranslate2" searches in that library's kernels, to the same texts (`pip install 'regard[fast]'`)
         places  of the texts in a longer input that comes in parts: samples depend on the place
+        prefix  ids that every translation begins with; what follows is searched for
         cancel  is asked after each step whether to stop, which raises `Cancelled`
         """
         check_engine(engine)
         texts = [text] if isinstance(text, str) else list(text)
         decode = self.options(options)
-        search = self._search if engine == "regard" else self._search_elsewhere
-        found = search(texts, decode, progress, range(len(texts)) if places is None else places, cancel)
+        numbers = range(len(texts)) if places is None else places
+        if len(prefix):
+            both = zip(texts, numbers, strict=True)
+            found = [self._continued(each, place, prefix, decode, engine, cancel) for each, place in both]
+        else:
+            search = self._search if engine == "regard" else self._search_elsewhere
+            found = search(texts, decode, progress, numbers, cancel)
         out = [self._translation(source, hypotheses) for source, hypotheses in zip(texts, found, strict=True)]
         if attention:
             out = [self._with_attention(each, decode.softness, cancel) for each in out]
         return out[0] if isinstance(text, str) else out
+
+    def search_one(
+        self,
+        text: str,
+        options: DecodeConfig,
+        *,
+        place: int = 0,
+        prefix: Sequence[int] = (),
+        watch: Callable[[Live], None] | None = None,
+    ) -> list[Hypothesis]:
+        """The best translations of one text, behind a prefix that they leave out; `watch` sees those that go on."""
+        source = as_arrays([self.tokenizers.source.encode(check_text(text))], begin=False)
+        self._check_reach([text], [len(source[0])])
+        self._check_prefix(prefix)
+        ids, lengths = pad(source, PAD)
+        with _softness(options.softness), self._reading([0], source):
+            return generate(
+                cast("Stepper[object]", self.laid_out.stepper()),
+                (ids.to(self.device), lengths.to(self.device)),
+                self.as_row([BEGIN, *prefix]),
+                end=END,
+                limits=[max(0, options.limit_for(int(lengths[0])) - len(prefix))],
+                options=options,
+                forbidden=(PAD, BEGIN, UNKNOWN),
+                streams=[place],
+                watch=watch,
+            )[0]
+
+    def _continued(
+        self, text: str, place: int, prefix: Sequence[int], options: DecodeConfig, engine: Engine, cancel: Cancel | None
+    ) -> list[Hypothesis]:
+        """Whole translations that begin with a prefix, ranked as such."""
+        if engine != "regard":
+            raise UsageError(
+                f"{engine} takes no prefix", Advice("leave out ", Option("prefix"), ", or ", Option("engine"))
+            )
+        found = self.search_one(text, options, place=place, prefix=prefix, watch=lambda _: check_cancel(cancel))
+        with _softness(options.softness):
+            reading = self.read_ids(self.tokenizers.source.encode(text), prefix)
+            before = reading.log_probabilities()[: len(prefix)].tolist()
+        whole = [after_prefix(each, prefix, before, options) for each in found]
+        return sorted(whole, key=lambda each: -each.score)
+
+    def _check_prefix(self, prefix: Sequence[int]) -> None:
+        tokenizer, longest = self.tokenizers.target, self.model.longest
+        for token in prefix:
+            if not 0 <= token < tokenizer.size or token in tokenizer.specials.control:
+                raise UsageError(f"no translation holds the id {token}; there are {tokenizer.size}, from 0 on")
+        if longest is not None and len(prefix) >= longest:
+            raise UsageError(f"a prefix of {len(prefix)} tokens leaves no room: this model writes at most {longest}")
 
     def _with_attention(self, found: Translation, soft: float, cancel: Cancel | None) -> Translation:
         check_cancel(cancel)
@@ -385,6 +444,16 @@ class Translator(PairPredictor):
             target_log_probabilities(hidden[row, :length], self.model.output.weight, batch.target[row, 1 : length + 1])
             for row, length in enumerate(lengths)
         ]
+
+
+def after_prefix(
+    found: Hypothesis, prefix: Sequence[int], before: Sequence[float], options: DecodeConfig
+) -> Hypothesis:
+    """A hypothesis behind a prefix as a whole one; `before` are the log-probabilities of the prefix's ids."""
+    parts = (*before, *found.token_log_probabilities)
+    total = sum(before) + found.log_probability
+    score = total / PENALTIES[options.length_penalty](len(parts), options.alpha)
+    return Hypothesis((*prefix, *found.ids), score, total, parts, found.finished)
 
 
 def _softness(value: float) -> AbstractContextManager[None]:

@@ -1,0 +1,69 @@
+"""The application: every route, errors in the form of their API, and the guard around all of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import FileResponse, Response
+from starlette.staticfiles import StaticFiles
+
+from regard import __version__
+from regard.errors import RegardError
+from regard.studio.config import ServeConfig
+from regard.studio.guard import Guard, Log, log_line
+from regard.studio.refusals import Failure, as_refusal, refused
+from regard.studio.routes import huggingface, libretranslate, looking, models, openai, pictures, runs, state, texts
+from regard.studio.service import Service
+
+STATIC = Path(__file__).parent / "static"
+ROUTERS = (models, texts, pictures, looking, runs, libretranslate, openai, huggingface, state)
+REFUSED = {400: "what was asked is wrong", 404: "there is no such thing", 413: "too much", 422: "a field is wrong",
+           503: "too many requests wait", 504: "there was no answer in time"}  # fmt: skip
+
+
+def make_app(config: ServeConfig, log: Log = log_line) -> Guard:
+    """The whole service as one ASGI application."""
+    config.check()
+    service = Service(config)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        service.close()
+
+    responses: dict[int | str, dict[str, Any]] = {
+        status: {"model": Failure, "description": what} for status, what in REFUSED.items()
+    }
+    app = FastAPI(
+        title="Regard", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None, responses=responses
+    )
+    app.state.service = service
+    for each in ROUTERS:
+        app.include_router(each.router)
+    for kind in (RegardError, HTTPException, RequestValidationError, Exception):
+        app.add_exception_handler(kind, _refuse)
+    if config.page:
+        _add_page(app)
+    return Guard(app, config, service.metrics, log)
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    return refused(request.url.path, as_refusal(error))
+
+
+def _add_page(app: FastAPI) -> None:
+    """The studio's page, if it is there."""
+    if not (STATIC / "index.html").exists():
+        return
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> Response:
+        return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
+
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")

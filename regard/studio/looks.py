@@ -1,0 +1,165 @@
+"""Attention that was looked at and can be asked for map by map: what the recorder saw is kept, weights are made when asked.
+
+A map goes out as one byte a weight: 255 is its peak, 0 is nothing or what a query must not see. One row can be had exactly.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from regard.attention import AttentionCall, Seen
+from regard.errors import UsageError
+from regard.files import JSON
+from regard.look.layers import check_choice
+from regard.look.recorded import masked_weights
+from regard.look.sentence import NAMES
+from regard.studio.refusals import Refusal
+from regard.tokens.tokenizer import as_read
+
+KEPT_BYTES = 256 * 2**20
+Place = int | None  # a layer or a head from 0; None: the mean of all
+
+
+@dataclass(frozen=True, eq=False)
+class Layers:
+    """The attentions of one role on one text, as far as a list of them shows it."""
+
+    source: tuple[str, ...]  # what is looked at
+    target: tuple[str, ...]  # who looks
+    heads: tuple[int, ...]  # of each layer
+    paths: tuple[str, ...]
+
+    def data(self) -> dict[str, JSON]:
+        layers: list[JSON] = [
+            {"path": path, "layer": number, "heads": heads}
+            for number, (path, heads) in enumerate(zip(self.paths, self.heads, strict=True))
+        ]
+        return {"source": list(self.source), "target": list(self.target), "layers": layers}
+
+
+class Look:
+    """What is kept of one text. Subclasses say where the maps come from."""
+
+    id: str
+    roles: dict[str, Layers]
+    bytes: int
+
+    def heads(self, role: str, layer: int) -> np.ndarray:
+        """All heads of one layer: (H, T, S), NaN where a query must not look."""
+        raise NotImplementedError
+
+    def map(self, role: str | None, layer: Place, head: Place) -> np.ndarray:
+        """One head, the mean of a layer's heads, or of all layers: (T, S)."""
+        role = self.role_of(role)
+        sizes = list(self.roles[role].heads)
+        if layer is not None or head is not None:
+            check_choice(layer, head, sizes)
+        if layer is not None:
+            found = self.heads(role, layer)
+            return _mean(found) if head is None else found[head]
+        total: np.ndarray | None = None
+        masked: np.ndarray | None = None
+        for number in range(len(sizes)):  # one layer at a time: all of them may be many gigabytes
+            found = self.heads(role, number)
+            gone, part = np.isnan(found).all(axis=0), np.nan_to_num(found).sum(axis=0)
+            total = part if total is None else total + part
+            masked = gone if masked is None else masked & gone
+        assert total is not None and masked is not None
+        return np.where(masked, np.nan, total / sum(sizes))
+
+    def role_of(self, role: str | None) -> str:
+        if role is None:
+            return next(iter(self.roles))
+        if role not in self.roles:
+            raise UsageError(f"there is no {role} attention here", f"there is {', '.join(self.roles)}")
+        return role
+
+
+@dataclass(eq=False)
+class SeenLook(Look):
+    """A recorded pass over one text."""
+
+    seen: Seen
+    first: str  # the role that a person wants to see first
+    notes: tuple[str, ...] = ()
+    difference: float = 0.0
+    id: str = field(default_factory=lambda: secrets.token_urlsafe(9))
+
+    def __post_init__(self) -> None:
+        calls = [call for call in self.seen.calls if call.role in NAMES]
+        known = dict.fromkeys(call.role for call in calls)
+        order = sorted(known, key=lambda role: role != self.first)
+        self.calls: dict[str, list[AttentionCall]] = {
+            role: [call for call in calls if call.role == role] for role in order
+        }
+        self.roles = {role: self._layers(found) for role, found in self.calls.items()}
+        self.bytes = sum(_bytes_of(call) for call in calls)
+
+    def _layers(self, calls: Sequence[AttentionCall]) -> Layers:
+        rows, columns = (as_read(labels) for labels in self.seen.labelled(calls[0]))
+        return Layers(columns, rows, tuple(call.heads for call in calls), tuple(call.path for call in calls))
+
+    def heads(self, role: str, layer: int) -> np.ndarray:
+        with torch.inference_mode():
+            return masked_weights(self.calls[role][layer])
+
+
+@dataclass(eq=False)
+class KeptLook(Look):
+    """Maps that a run kept of a probe, at one step."""
+
+    maps: dict[str, list[np.ndarray]]  # by role, of each layer (H, T, S)
+    roles: dict[str, Layers]
+    id: str = ""
+
+    def __post_init__(self) -> None:
+        self.bytes = sum(each.nbytes for layers in self.maps.values() for each in layers)
+
+    def heads(self, role: str, layer: int) -> np.ndarray:
+        return self.maps[role][layer]
+
+
+class Looks:
+    """The looks that were asked for last."""
+
+    def __init__(self, most: int = KEPT_BYTES) -> None:
+        self.most, self.lock = most, threading.Lock()
+        self.looks: OrderedDict[str, Look] = OrderedDict()
+
+    def keep(self, look: Look) -> None:
+        with self.lock:
+            self.looks[look.id] = look
+            while len(self.looks) > 1 and sum(each.bytes for each in self.looks.values()) > self.most:
+                self.looks.popitem(last=False)
+
+    def find(self, name: str) -> Look:
+        with self.lock:
+            look = self.looks.get(name)
+            if look is None:
+                raise Refusal(404, "there is no such look", "ask for it again: only the last ones are kept")
+            self.looks.move_to_end(name)
+            return look
+
+
+def as_bytes(weights: np.ndarray) -> tuple[bytes, float]:
+    """Weights (T, S) as one byte each, row by row, and the weight that 255 means."""
+    peak = float(np.nanmax(weights)) if not np.isnan(weights).all() else 0.0
+    scaled = np.nan_to_num(weights) * (255.0 / peak if peak > 0 else 0.0)
+    return np.rint(np.clip(scaled, 0, 255)).astype(np.uint8).tobytes(), peak
+
+
+def _bytes_of(call: AttentionCall) -> int:
+    kept = [call.q, call.k, call.v, call.out, call.bias, call.reported]
+    return sum(each.numel() * each.element_size() for each in kept if isinstance(each, torch.Tensor))
+
+
+def _mean(heads: np.ndarray) -> np.ndarray:
+    masked = np.isnan(heads)
+    return np.where(masked.all(axis=0), np.nan, np.where(masked, 0.0, heads).mean(axis=0))

@@ -1,0 +1,164 @@
+"""Regard's own API to look inside: maps one by one, the numbers of one query, and what each head does (as a job)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from regard.attention import Change, intervene
+from regard.errors import RegardError, UsageError
+from regard.files import JSON
+from regard.inspect.heads import heads_of
+from regard.inspect.texts import Material
+from regard.inspect.walk import walk as walk_through
+from regard.predictor import Cancel, Predictor, Progress
+from regard.studio.bodies import HeadsBody, LookBody, WalkBody
+from regard.studio.catalog import Loaded
+from regard.studio.looks import Look, SeenLook, as_bytes
+from regard.studio.refusals import Refusal, json_response
+from regard.studio.service import Service, service_of
+from regard.studio.visit import visit_of
+from regard.studio.work import Asked
+from regard.tasks.material import material_of
+
+router = APIRouter(prefix="/api", tags=["looking"])
+BUILT_IN = {"translate": "builtin/dates/test", "classify": "builtin/names/test", "generate": "builtin/python"}
+
+
+@router.post("/look")
+async def look(body: LookBody, request: Request) -> Response:
+    """Every attention of one pass over a text: what there is of it. The maps are asked for one by one."""
+    service = service_of(request)
+    service.check_texts([body.text, body.second])
+
+    def compute(predictor: Predictor, _: Asked) -> dict[str, JSON]:
+        with changed(predictor, [each.change() for each in body.changes]):
+            found = _look(service, predictor, body)
+        service.looks.keep(found)
+        role = found.role_of(body.role)
+        return {
+            "id": found.id,
+            "role": role,
+            "roles": list(found.roles),
+            **found.roles[role].data(),
+            "by_role": {name: layers.data() for name, layers in found.roles.items()},
+            "notes": list(found.notes),
+            "difference": found.difference,
+        }
+
+    return json_response(await service.ask(request, body.model, Predictor, "look", compute))
+
+
+@contextmanager
+def changed(predictor: Predictor, changes: list[Change]) -> Iterator[None]:
+    """Inside this block the model is changed; without changes nothing is."""
+    if not changes:
+        yield
+        return
+    with intervene(predictor.model, *changes):
+        yield
+
+
+def _look(service: Service, predictor: Predictor, body: LookBody) -> SeenLook:
+    if body.second is not None and predictor.second is None:
+        raise UsageError(f"a second text is for translations and pairs; this is a model to {predictor.config.task}")
+    reading = predictor.read(body.text, body.second)
+    longest, most = max(map(len, reading.ids.values()), default=0), service.limits.look_tokens
+    if longest > most:
+        raise Refusal(413, f"a text of {longest:,} tokens is looked at only up to {most:,}", "shorten it")
+    seen = reading.look()
+    if not seen.calls:
+        raise UsageError("this model has no attention to look at", seen.nothing())
+    return SeenLook(seen, reading.role, reading.notes, seen.check())
+
+
+@router.get("/look/{look_id}/{layer}/{head}")
+async def look_map(
+    look_id: str, layer: str, head: str, request: Request, row: int | None = None, role: str | None = None
+) -> Response:
+    """One map: bytes row by row, 255 for the peak; with `row`, the exact weights of that row as JSON."""
+    service = service_of(request)
+    found = service.looks.find(look_id)
+    return await service.run(request, lambda _: map_response(found, role, layer, head, row))
+
+
+def map_response(look: Look, role: str | None, layer: str, head: str, row: int | None) -> Response:
+    """One map of a look as it goes out; a layer or a head is a number from 0, or `mean`."""
+    weights = look.map(role, _place(layer, "layer"), _place(head, "head"))
+    if row is not None:
+        if not 0 <= row < len(weights):
+            raise Refusal(404, f"there is no row {row}", f"there are {len(weights)}, from 0")
+        return json_response({"row": row, "weights": weights[row].tolist()})
+    data, peak = as_bytes(weights)
+    headers = {"X-Rows": str(weights.shape[0]), "X-Columns": str(weights.shape[1]), "X-Peak": repr(peak)}
+    return Response(data, headers={**headers, "Cache-Control": "private, max-age=3600"}, media_type=BYTES)
+
+
+BYTES = "application/octet-stream"
+
+
+def _place(word: str, what: str) -> int | None:
+    if word == "mean":
+        return None
+    if not word.isdecimal() or len(word) > 6:
+        raise Refusal(404, f"there is no {what} {word[:40]!r}", f"a {what} is a number from 0, or mean")
+    return int(word)
+
+
+@router.post("/walk")
+async def walk(body: WalkBody, request: Request) -> Response:
+    """Every number of one query of one head, from its vector to what attention makes of it."""
+    service = service_of(request)
+    service.check_texts([body.text, body.second])
+
+    def compute(predictor: Predictor, _: Asked) -> dict[str, object]:
+        return walk_through(
+            predictor, body.text, body.second, role=body.role, layer=body.layer, head=body.head, query=body.query
+        ).data()
+
+    return json_response(await service.ask(request, body.model, Predictor, "walk through", compute))
+
+
+@router.post("/heads", status_code=202)
+async def heads(body: HeadsBody, request: Request) -> Response:
+    """Begin to measure what each head does and what the loss is without it; ask for the job then."""
+    service, visit = service_of(request), visit_of(request)
+    loaded = await service.run(request, lambda _: service.load(visit, body.model))
+
+    def compute(progress: Progress, cancel: Cancel) -> JSON:
+        predictor = loaded.predictor
+        report = heads_of(
+            predictor, _material(loaded), texts=body.texts, removal=body.removal, name=loaded.entry.name,
+            progress=progress, cancel=cancel,
+        )  # fmt: skip
+        return report.data()
+
+    return json_response(service.jobs.start(compute).data(), 202)
+
+
+def _material(loaded: Loaded) -> Material:
+    """The texts that a run was validated on; for a model that comes with Regard, those that Regard makes."""
+    entry = loaded.entry
+    try:
+        return material_of(loaded.predictor, entry.run or entry.folder)
+    except RegardError:
+        if not entry.shipped or entry.task not in BUILT_IN:
+            raise
+        return material_of(loaded.predictor, entry.folder, [BUILT_IN[entry.task]])
+
+
+@router.get("/jobs/{job}")
+async def job_state(job: str, request: Request) -> Response:
+    """How far a job is, and its result."""
+    return json_response(service_of(request).jobs.find(job).data())
+
+
+@router.delete("/jobs/{job}")
+async def job_stop(job: str, request: Request) -> Response:
+    """Stop a job."""
+    found = service_of(request).jobs.find(job)
+    found.stop.set()
+    return json_response(found.data())

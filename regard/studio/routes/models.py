@@ -1,0 +1,60 @@
+"""Which models there are, what each is made of, and how it cuts a text into tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from regard.files import JSON
+from regard.predictor import Predictor
+from regard.studio.bodies import TokensBody
+from regard.studio.describe import detailed, listed
+from regard.studio.refusals import Refusal, json_response
+from regard.studio.service import service_of
+from regard.studio.visit import visit_of
+from regard.studio.work import Asked
+
+router = APIRouter(prefix="/api", tags=["models"])
+
+
+@router.get("/models")
+async def models(request: Request) -> Response:
+    """Every model that can be asked for."""
+    service = service_of(request)
+
+    def compute(_: Asked) -> list[JSON]:
+        loaded = service.catalog.loaded_names()
+        return [listed(entry, entry.name in loaded) for entry in service.catalog.entries().values()]
+
+    return json_response({"models": await service.run(request, compute)})
+
+
+@router.get("/models/{name}")
+async def model(name: str, request: Request) -> Response:
+    """One model with its card, tokenizers, layers and training."""
+    service = service_of(request)
+    return json_response(await service.run(request, lambda _: detailed(service.load(visit_of(request), name))))
+
+
+@router.post("/tokens")
+async def tokens(body: TokensBody, request: Request) -> Response:
+    """A text as a model's tokenizer cuts it."""
+    service = service_of(request)
+    service.check_texts([body.text])
+
+    def compute(predictor: Predictor, _: Asked) -> dict[str, Any]:
+        pair = predictor.bundle.pair
+        if pair is None:
+            raise Refusal(400, f"{body.model} reads no text", param="model")
+        tokenizer = pair.source if body.side == "source" else pair.target
+        ids = tokenizer.encode_gaps(body.text)
+        special = tokenizer.specials.all
+        found = [
+            {"id": token, "label": label, "special": token in special}
+            for token, label in zip(ids, tokenizer.labels(ids), strict=True)
+        ]
+        return {"tokens": found, "unknown": ids.count(tokenizer.specials.unknown), "size": tokenizer.size}
+
+    return json_response(await service.ask(request, body.model, Predictor, "read text", compute))
