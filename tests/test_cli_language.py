@@ -515,6 +515,7 @@ def test_verbs_without_a_run_say_how_to_make_one(
     capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("regard.runs.SHIPPED", tmp_path)  # no bundle comes with the package
     verbs: dict[str, Any] = {"generate": "book.txt", "fill": "book.txt", "classify": "texts.tsv"}
     for verb, data in verbs.items():
         assert f"make one with: regard train {verb} --data {data}" in refused(capsys, verb, "a [MASK]")

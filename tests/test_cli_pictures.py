@@ -142,6 +142,7 @@ def test_the_newest_run_is_one_that_can_look_at_what_is_named(folder: Path, caps
     tables = {"tokens": {"kind": "character"}, "train": {"warmup": 1}, "model": {"width": 16}}
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
+        patch.setattr("regard.runs.SHIPPED", tmp_path / "nothing")  # no bundle comes with the package
         shutil.copytree(folder / "runs" / "classify", tmp_path / "runs" / "classify")
         shutil.copy(folder / "photo.jpg", tmp_path)
         reads = regard.train("translate", pairs, valid=pairs[:2], steps=1, quiet=True, **tables).folder

@@ -71,6 +71,17 @@ def test_every_example_can_be_named_and_shown() -> None:
         example_walk("three-token")
 
 
+def test_the_board_has_every_number(tmp_path: Path) -> None:
+    walk = example_walk("three-tokens")
+    written = [text.get_text() for axes in walk.figure().axes for text in axes.texts]
+    for number in (*(f"{value:.3f}" for value in walk["Z"].flatten()), "16", "W_q (4 x 3)", "Softmax of each row"):
+        assert number in written, number
+    cells = sum(array.values.size for step in walk.steps for array in step.arrays)
+    assert sum(len(axes.patches) for axes in walk.figure().axes) == cells
+    assert walk.save(tmp_path / "board.png").read_bytes().startswith(b"\x89PNG")
+    assert walk.save(tmp_path / "board.svg").read_text().count("</svg>") == 1
+
+
 def test_without_positions_a_sentence_is_a_bag_of_words() -> None:
     walk = example_walk("orders")
     without, with_positions = walk["farthest"][:, 0]

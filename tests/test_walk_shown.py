@@ -339,13 +339,14 @@ def test_a_walk_through_a_trained_run(capsys: Captured, tiny_run: RunResult) -> 
         (("--toy", "a text"), "leave out the text"),
         (("--toy", "--role", "cross"), "self and causal, not cross"),
         (("a text",), "there is no trained run here"),
-        (("a text", "-o", "a.png"), "end it in .html, .json, .txt"),
+        (("a text", "-o", "a.gif"), "end it in .html, .json, .txt, .png, .svg"),
     ],
 )
 def test_wrong_use_says_what_to_type(
     words: tuple[str, ...], message: str, capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("regard.runs.SHIPPED", tmp_path)  # no bundle comes with the package
     code, out, err = typed(capsys, *words)
     assert code == 2 and not out and message in err
 

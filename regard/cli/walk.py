@@ -18,7 +18,7 @@ from regard.errors import UsageError
 if TYPE_CHECKING:
     from regard.look.walk import Walk
 
-SUFFIXES = (".html", ".json", ".txt")
+SUFFIXES = (".html", ".json", ".txt", ".png", ".svg")
 EXAMPLES = ("three-tokens", "three-tokens-scaled", "look-ahead", "hi-how-are-you", "orders")
 
 
@@ -60,7 +60,8 @@ def walk(
     ] = None,
     digits: Annotated[int, typer.Option(metavar="N", min=0, max=12, help="Digits behind the point.")] = 3,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Save it (.html .json .txt).", show_default=False)
+        Path | None,
+        typer.Option("-o", "--out", metavar="FILE", help="Save it (.html .json .txt .png .svg).", show_default=False),
     ] = None,
     as_json: AsJson = False,
     device: Device = "auto",

@@ -73,6 +73,7 @@ RENDERERS = {
         terminal="regard.look.terminal.map:draw_formation",
     ),
     "Walk": Renderers(
+        figure="regard.look.figures.board:draw_board",
         page="regard.look.walk.page:render_page",
         fragment="regard.look.walk.page:render_fragment",
         terminal="regard.look.walk.terminal:draw",

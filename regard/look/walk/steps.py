@@ -17,11 +17,12 @@ from numpy.typing import ArrayLike
 
 from regard.brief import brief, quoted
 from regard.errors import RegardError
-from regard.files import finite
+from regard.files import finite, write_bytes
 from regard.look.labels import visible, visible_title
-from regard.look.shown import Written
+from regard.look.shown import PICTURES, Written, as_file
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from rich.text import Text
 
 Array = np.ndarray  # float64
@@ -241,9 +242,16 @@ class Walk(Written):
         page: str = self._draw("page", digits)
         return page
 
+    def figure(self, digits: int = DIGITS) -> Figure:
+        """A matplotlib figure: the matrices of each step, as people draw them on a board."""
+        return self._draw("figure", digits)
+
     def save(self, path: str | Path, digits: int = DIGITS) -> Path:
-        """Write the walk as .html, .json or .txt, whole or not at all."""
-        return self._save(Path(path), self._texts(digits))
+        """Write the walk as .html, .json or .txt, or as a picture (.png, .svg); whole or not at all."""
+        path = Path(path)
+        if path.suffix.lower() in PICTURES:
+            return write_bytes(path, as_file(self.figure(digits), path.suffix.lower()))
+        return self._save(path, self._texts(digits), PICTURES)
 
     def _texts(self, digits: int = DIGITS) -> dict[str, Callable[[], str]]:
         return {
