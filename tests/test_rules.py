@@ -177,9 +177,17 @@ def test_seconds_of_an_update_are_those_of_real_ones() -> None:
             self.made += 1
             return Loss({"loss": Part(self.weight.sum(), 2)})
 
-    model, config = Model(), TrainConfig(accumulate=2)
-    pace = seconds_of_an_update(model, ToyBatches(), config, most=10.0)
-    assert model.made == 4 and 0 < pace < 1
+    before, config = torch.get_num_threads(), TrainConfig(accumulate=2)
+    try:
+        for threads, updates in ((1, 3), (2, 5)):  # one that warms up, then two with one thread, and two with all
+            torch.set_num_threads(threads)
+            model = Model()
+            assert 0 < seconds_of_an_update(model, ToyBatches(), config, most=10.0) < 1
+            assert model.made == updates and torch.get_num_threads() == threads
+            seconds_of_an_update(model, ToyBatches(), config, most=0.0)
+            assert model.made == updates + 1  # the first took all the time there was
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_run_keeps_what_was_chosen_and_why(tmp_path: Path) -> None:

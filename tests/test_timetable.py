@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,7 +20,8 @@ from regard.training.events import Event, Forecast, Progress, silent
 from regard.training.history import RunLog
 from regard.training.loop import Job, Outcome
 from regard.training.optimiser import learning_rate
-from regard.training.timed import BEFORE_FALL, TimedTrainer, fastest, fastest_threads, trainer_of
+from regard.training.threads import ThreadTrial, fastest_threads
+from regard.training.timed import BEFORE_FALL, TimedTrainer, trainer_of
 from regard.training.timetable import SCHEDULE, Timetable
 from regard.training.validation import Validation
 
@@ -303,50 +305,59 @@ def test_a_broken_schedule_is_named(tmp_path: Path) -> None:
         Timetable(timed(), tmp_path, 100).restore(5, 0.0, 1.0)
 
 
-def test_the_number_of_threads_is_written_down_and_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_threads_is_written_down_and_followed(tmp_path: Path) -> None:
     """A run that is repeated where another number would be faster takes as many at the same steps."""
     seen: list[tuple[int, int]] = []
 
     class Watched(TimedTrainer):
         def learn(self) -> None:
-            super().learn()
             seen.append((self.progress.step, torch.get_num_threads()))
+            super().learn()
 
-    before, answers = torch.get_num_threads(), iter([1, 1, 2, 2, 1, *[2] * 100])
-    monkeypatch.setattr("regard.training.timed.fastest", lambda now, most: next(answers))
+    def disturbed(spent: float) -> float:
+        """Two threads are faster, but for a while in the middle."""
+        return {1: 1.0, 2: 3.0 if 30 < spent < 70 else 0.6}[torch.get_num_threads()]
+
+    before = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        first, again = slow_job(tmp_path / "first", timed()), slow_job(tmp_path / "again", timed(), lambda spent: 3.0)
+        first, again = (
+            slow_job(tmp_path / "first", timed(), disturbed),
+            slow_job(tmp_path / "again", timed(), lambda _: 3.0),
+        )
         for job in (first, again):
             job.folder.mkdir()
         Watched(first, silent).run(False)
-        assert [each["threads"] for each in decisions(first.folder, "threads")] == [1, 2, 1, 2]
+        took = dict(seen)
+        alone = [step for step, threads in took.items() if threads == 1]
+        assert 20 < len(alone) < len(took) - 20  # the trials, and most of the while
+        assert took[max(took)] == 2
         (again.folder / SCHEDULE).write_bytes((first.folder / SCHEDULE).read_bytes())
-        took, seen[:] = list(seen), []
+        seen.clear()
         Watched(again, silent).run(False)
-        assert seen == took and {threads for _, threads in took} == {1, 2}
+        assert dict(seen) == took
         assert torch.get_num_threads() == 2  # afterwards, as before
     finally:
         torch.set_num_threads(before)
 
 
-def test_the_fastest_number_of_threads_is_found_by_trying(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = torch.get_num_threads()
-    for paces, now, wanted in (({1: 9.0, 2: 2.0}, 2, 1), ({1: 2.0, 2: 3.0}, 1, 2), ({1: 2.0, 2: 2.2}, 1, 1)):
-        monkeypatch.setattr("regard.training.timed._products_a_second", lambda p=paces: p[torch.get_num_threads()])
-        try:
-            assert fastest(now, 2) == wanted and torch.get_num_threads() == now
-        finally:
-            torch.set_num_threads(before)
+def test_a_trial_takes_the_number_of_threads_that_is_clearly_faster() -> None:
+    for paces, now, wanted in (({1: 1.0, 4: 2.0}, 4, 1), ({1: 2.0, 4: 1.0}, 1, 4), ({1: 1.0, 4: 1.05}, 4, 4)):
+        trial, threads, tried = ThreadTrial(4), now, []
+        for number in range(6):
+            threads = trial.took(threads, paces[threads], due=number == 0)
+            tried.append(threads)
+        other = 1 if now == 4 else 4
+        assert tried == [other, now, other, now, wanted, wanted]
+    assert trial.took(4, 1.05 * 1.6, due=False) == 1  # suddenly slower: it tries again by itself
 
 
-def test_speed_is_measured_with_the_fastest_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_speed_is_measured_with_the_fastest_number_of_threads() -> None:
     """With both cores taken by others, updates of two threads took 9 s, those of one less than a second."""
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        monkeypatch.setattr("regard.training.timed._products_a_second", lambda: 1.0 / torch.get_num_threads())
-        with pytest.raises(ZeroDivisionError), fastest_threads():
+        with pytest.raises(ZeroDivisionError), fastest_threads(lambda: time.sleep(0.01 * torch.get_num_threads())):
             assert torch.get_num_threads() == 1
             1 / 0  # noqa: B018
         assert torch.get_num_threads() == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 
 from torch import nn
 
@@ -18,10 +19,10 @@ from regard.training.config import TrainConfig
 from regard.training.events import Choice
 from regard.training.loop import Source
 from regard.training.optimiser import make_optimiser
-from regard.training.timed import fastest_threads
+from regard.training.threads import seconds_by_threads
 
 KIND = "model.kind"
-MEASURED, MEASURING = 3, 0.03  # updates that are timed, and the share of the time that this may take
+MEASURING = 0.03  # most of the time that one update may take, for more to be timed
 
 
 def chosen(rules: Sequence[Rule], facts: Facts, kind: str, asked: frozenset[str]) -> list[Choice]:
@@ -116,8 +117,7 @@ class Chooser:
             weights = sum(parameter.numel() for parameter in model.parameters())
             if each and self.seconds_left() / (each * weights) < 0.8 * size.least_updates:
                 break
-            with fastest_threads():
-                pace = seconds_of_an_update(model, batches, candidate.train, MEASURING * self.budget)
+            pace = seconds_of_an_update(model, batches, candidate.train, MEASURING * self.budget)
             updates, each = int(self.seconds_left() / pace), pace / weights
             if updates < size.least_updates:
                 break
@@ -143,20 +143,22 @@ def _nested(names: Sequence[str], value: Value) -> Tables:
 
 
 def seconds_of_an_update(model: nn.Module, batches: Source, config: TrainConfig, most: float) -> float:
-    """Time updates of the model on its own batches, the first of which also warms up. Its weights change: give a copy."""
-    optimiser = make_optimiser(model, config)
+    """Time updates of the model on its own batches, with one thread and with all. Its weights change: give a copy.
+
+    The first update warms up; if it alone takes longer than `most` seconds, it is all that is measured.
+    """
+    optimiser, numbers = make_optimiser(model, config), count()
     model.train()
-    began = last = time.monotonic()
-    span, timed = 0.0, 0
-    for number in range(MEASURED + 1):
-        batch = batches.get(0, number % batches.count(0))
+
+    def update() -> None:
+        batch = batches.get(0, next(numbers) % batches.count(0))
         model(batch).objective(dict(batch.counts)).backward()
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
-        now = time.monotonic()
-        if number or now - began > most:
-            span, timed = span + now - last, timed + 1
-        last = now
-        if timed and now - began > most:
-            break
-    return max(1e-6, span / timed * config.accumulate)
+
+    began = time.monotonic()
+    update()
+    took = time.monotonic() - began
+    if took <= most:
+        took = min(seconds_by_threads(update).values())
+    return max(1e-6, took * config.accumulate)

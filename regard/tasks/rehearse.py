@@ -21,7 +21,6 @@ from regard.training.events import Choice, Working
 from regard.training.loop import Job
 from regard.training.pace import Pace, measure
 from regard.training.show import Show
-from regard.training.timed import fastest_threads
 from regard.training.timetable import COSTLY, ENDING, LOOKS
 
 MEASURED = 20.0  # seconds of the run's time of which a share is measured, where nobody says how long it shall be
@@ -77,8 +76,7 @@ def rehearse(
         prepared = prepare(config, Path(place), data_root=root, resume=False, device=device, emit=show, chooser=chooser)
         ready = time.monotonic() - began
         show(Working("measuring the speed of updates"))
-        with fastest_threads():
-            pace = measure(prepared.measured(), span or MEASURED)
+        pace = measure(prepared.measured(), span or MEASURED)
     return _rehearsal(config.task, prepared, pace, span, ready, chooser)
 
 

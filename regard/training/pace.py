@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from regard.errors import RegardError
@@ -15,6 +16,7 @@ from regard.training.config import TrainConfig
 from regard.training.events import silent
 from regard.training.loop import Job, Trainer
 from regard.training.stopwatch import duration
+from regard.training.threads import fastest_threads
 
 AIM = 0.95  # of the time that is planned for; the rest is for a machine that is slower later than now
 MOST_VALIDATIONS, LEAST_VALIDATIONS = 12, 3  # where the configuration leaves their number open
@@ -42,7 +44,8 @@ class Plan:
 def measure(job: Job, budget: float) -> Pace:
     """Train for a share of the budget and validate once. The job's weights and folder change: give it a throw-away one.
 
-    Where updates are slow, fewer are timed, at least one: that says that a budget is too short before it has passed.
+    Where updates are slow, fewer are timed, at least one: that says that a budget is too short before it has passed. A job
+    that goes by the clock takes as many threads as are fastest, and so does this.
     """
     trainer = Trainer(job, silent)
     trainer.checkpoint()  # an update that fails goes back to it
@@ -51,13 +54,14 @@ def measure(job: Job, budget: float) -> Pace:
         trainer.learn()
         if time.monotonic() > end:
             break
-    started, updates = time.monotonic(), 0
-    while not updates or _goes_on(updates, started + SHARE * budget, end):
-        trainer.learn()
-        updates += 1
-    middle = time.monotonic()
-    trainer.validate()
-    trainer.checkpoint()
+    with fastest_threads(trainer.learn) if job.config.budget is not None else nullcontext():
+        started, updates = time.monotonic(), 0
+        while not updates or _goes_on(updates, started + SHARE * budget, end):
+            trainer.learn()
+            updates += 1
+        middle = time.monotonic()
+        trainer.validate()
+        trainer.checkpoint()
     return Pace((middle - started) / updates, time.monotonic() - middle)
 
 

@@ -6,22 +6,16 @@ another order differ in their last bits.
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 
 from regard.training.events import OnEvent, Working
 from regard.training.loop import Job, Outcome, Trainer
 from regard.training.show import Show
 from regard.training.state import has_checkpoint, load_checkpoint, save_checkpoint
+from regard.training.threads import ThreadTrial
 from regard.training.timetable import Timetable
 
 BEFORE_FALL = "before-fall"  # folder of the checkpoint from which a timed run can be made longer
-PROBED = 0.01  # seconds for which each number of threads is tried, three times in turns
-CLEARLY = 1.25  # times faster, before another number of threads is taken
 
 
 def train(job: Job, show: Show, resume: bool = False, longer: bool = False) -> Outcome:
@@ -44,6 +38,7 @@ class TimedTrainer(Trainer):
         super().__init__(job, emit)
         self.timetable = Timetable(job.config, job.folder, self.most_steps)
         self.threads = torch.get_num_threads()  # most of them
+        self.trial = ThreadTrial(self.threads)
 
     def run(self, resume: bool, longer: bool = False) -> Outcome:
         try:
@@ -115,16 +110,23 @@ class TimedTrainer(Trainer):
     def learn(self) -> None:
         """One update of the weights; then see whether the clock decides anything."""
         before, step, falls = self.job.clock(), self.progress.step, self.timetable.end is not None
+        tokens = self.progress.tokens
         super().learn()
         if self.progress.step == step:  # it went back
             return
-        self.timetable.updated(self.progress.step, self.spent_in_all(), self.job.clock() - before)
+        seconds = self.job.clock() - before
+        self.timetable.updated(self.progress.step, self.spent_in_all(), seconds)
         if not falls:
             self.fall_began()
-        if self.threads > 1 and self.timetable.threads_are_due(self.progress.step, self.spent_in_all()):
-            now = torch.get_num_threads()
-            self.timetable.use_threads(self.progress.step, self.spent_in_all(), fastest(now, self.threads))
+        if self.threads > 1 and not self.timetable.replaying(step):
+            self.try_threads(seconds / max(1, self.progress.tokens - tokens))
         self.set_threads()
+
+    def try_threads(self, pace: float) -> None:
+        """Decide, after an update that took so many seconds a token, with how many threads the next one is done."""
+        step, spent = self.progress.step, self.spent_in_all()
+        due = self.timetable.threads_are_due(step, spent)
+        self.timetable.use_threads(step, spent, self.trial.took(torch.get_num_threads(), pace, due), due)
 
     def fall_began(self) -> None:
         """If the rate falls from here on: keep the weights from before, from which a longer run can go on."""
@@ -157,41 +159,3 @@ class TimedTrainer(Trainer):
     def finish(self, reason: str) -> Outcome:
         self.timetable.finish(self.progress.step, reason)
         return super().finish(reason)
-
-
-@contextmanager
-def fastest_threads() -> Iterator[None]:
-    """Compute with as many of torch's threads as are fastest now, so that speed is measured as a timed run learns."""
-    most = torch.get_num_threads()
-    torch.set_num_threads(fastest(most, most) if most > 1 else 1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(most)
-
-
-def fastest(now: int, most: int) -> int:
-    """One thread or `most`, whichever does small products faster at this moment; as many as `now` if that is not clear.
-
-    Several threads wait for each other after each product. Where another program has taken one of the cores, each waits for
-    the one that is not running, and one thread alone is several times faster.
-    """
-    paces: dict[int, list[float]] = {1: [], most: []}
-    for _ in range(3):
-        for threads, found in paces.items():
-            torch.set_num_threads(threads)
-            found.append(_products_a_second())
-    torch.set_num_threads(now)
-    one, several = (statistics.median(found) for found in paces.values())
-    if one > CLEARLY * several:
-        return 1
-    return most if several > CLEARLY * one else now
-
-
-def _products_a_second() -> float:
-    x, weight, count = torch.ones(512, 128), torch.full((128, 128), 1 / 128), 0
-    began = now = time.perf_counter()
-    while now - began < PROBED:
-        x = torch.relu(x @ weight)
-        count, now = count + 1, time.perf_counter()
-    return count / (now - began)

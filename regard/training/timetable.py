@@ -33,7 +33,10 @@ WARMING = 0.1  # most of the updates that may be a warm-up
 LOOKS, COSTLY = 16, 12.0  # validations of a run; and the least time between two, as a multiple of what one takes
 REACTS = 0.03  # of the time: how far back the pace is measured
 AMISS = 0.03  # of the fall: an end that is farther off than this is corrected
-THREADS_AFTER = 5.0  # seconds, at least, between two looks at how many threads are fastest
+THREADS_AFTER, THREADS_SHARE = (
+    5.0,
+    0.04,
+)  # seconds, and share of the time, between two looks at how many threads are fastest
 ENDING = 2.0  # seconds for what comes after the last validation: bundles, a drawing of the curves
 
 
@@ -67,7 +70,7 @@ class Timetable:
         self.looking = 0.0  # seconds that a validation takes
         self._foreseen = 0  # last update of the run, as it was foreseen at the last validation
         self._looked = self._checked = 0.0  # when it last validated, and last compared its plan with the clock
-        self._tried = -THREADS_AFTER  # when it last tried numbers of threads
+        self._tried = -math.inf  # when it last tried numbers of threads
 
     def start(self, spent: float) -> None:
         """The first update comes next."""
@@ -161,11 +164,12 @@ class Timetable:
 
     def threads_are_due(self, step: int, spent: float) -> bool:
         """Whether to see again which number of threads is fastest: soon after the start, then every so often."""
-        return not self.replaying(step - 1) and spent - self._tried >= max(THREADS_AFTER, 0.03 * self.budget)
+        often = max(THREADS_AFTER, THREADS_SHARE * self.budget)
+        return not self.replaying(step - 1) and step > 1 and spent - self._tried >= often  # the first update warms up
 
-    def use_threads(self, step: int, spent: float, threads: int) -> None:
-        """So many threads are fastest now."""
-        self._tried = spent
+    def use_threads(self, step: int, spent: float, threads: int, due: bool) -> None:
+        """So many threads do the next update. `due`: this was the time to see how many are fastest."""
+        self._tried = spent if due else self._tried
         if threads != self.threads:
             self.decide(Decision(step, "threads", threads=threads))
 
