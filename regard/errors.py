@@ -107,6 +107,10 @@ class UsageError(RegardError):
     exit_code = 2
 
 
+class Cancelled(Exception):
+    """Raised between two steps or two batches of long work when nobody wants it any more."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """The hint of an error about an unknown name: 'did you mean X?', or the list of what there is."""
     known = sorted(known)

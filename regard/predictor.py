@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from regard.attention import Role, Seen, record
 from regard.brief import brief
 from regard.bundle import Bundle, load_bundle
-from regard.errors import UsageError
+from regard.errors import Cancelled, UsageError
 from regard.files import JSON
 from regard.look import SentenceAttention, sentence_of
 from regard.models.loss import target_log_probabilities
@@ -40,10 +40,6 @@ class Result:
     def data(self) -> dict[str, JSON]:
         """The result as JSON holds it, in the schema of docs/json.md, which Python and the command line share."""
         raise NotImplementedError
-
-
-class Cancelled(Exception):
-    """Raised between two steps or two batches of long work when `cancel` says that nobody wants it any more."""
 
 
 def check_cancel(cancel: Cancel | None) -> None:

@@ -370,7 +370,7 @@ class Shape(ABC):
         return logits.index_copy(0, rows, self.shaped(logits[rows], by))
 
 
-class Temperature(Shape):
+class TemperatureFilter(Shape):
     """Probabilities become p^(1 / temperature), normalised again."""
 
     def wanted(self, live: Live) -> tuple[Floats, Bools]:
@@ -446,4 +446,4 @@ def filters_of(
     """All rules there are. Those that forbid come first, so that top-k counts what is left."""
     never = [Forbid(torch.tensor(sorted(set(forbidden)), device=device))] if forbidden else []
     late = MinLength(torch.tensor(list(ends), device=device))
-    return [*never, late, *constraints, Drawn((Temperature(), TopK(), TopP(), MinP()))]
+    return [*never, late, *constraints, Drawn((TemperatureFilter(), TopK(), TopP(), MinP()))]

@@ -93,7 +93,7 @@ def search_steps(
     if count == 0:
         return []
     ends = (end, *also_end)
-    most = _within_reach(limits, stepper.longest, prefix.size(1))
+    most = within_reach(limits, stepper.longest, prefix.size(1))
     wants = Wants.of([options] * count, most, streams, [stops] * count)
     filters = filters_of(ends, forbidden, constraints, prefix.device)
     books = Books(choice_of(options, ends), filters, list(range(count)), wants)
@@ -132,17 +132,17 @@ class Running(Generic[S]):
 
     def join(self, other: Running[S]) -> None:
         """Take in the sources of another search by the same stepper and kind of choice, each where it stands."""
-        if other.move is not None and self.move is not None:
-            stepper, width = cast(Joins, self.stepper), max(self.move.ids.shape[1], other.move.ids.shape[1])
-            for each in (self, other):
-                assert each.move is not None
-                each.move = each.move.widened(width)
-                each._carry_out(each.move)
-            self.state = stepper.join(self.state, other.state)
-            self._stay(np.concatenate([self.move.ids, other.move.ids]))
-        elif other.move is not None:
-            self.state, self.places, self.move = other.state, other.places, other.move
         self.books.join(other.books)
+        assert self.move is not None
+        if other.move is None:  # each of them has ended with its first token
+            return
+        stepper, width = cast(Joins, self.stepper), max(self.move.ids.shape[1], other.move.ids.shape[1])
+        for each in (self, other):
+            assert each.move is not None
+            each.move = each.move.widened(width)
+            each._carry_out(each.move)
+        self.state = stepper.join(self.state, other.state)
+        self._stay(np.concatenate([self.move.ids, other.move.ids]))
 
     def drop(self, sources: Sequence[int]) -> None:
         """Forget some sources."""
@@ -170,7 +170,7 @@ class Running(Generic[S]):
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.prefix.device)
 
 
-def _within_reach(limits: Sequence[int], longest: int | None, read: int) -> list[int]:
+def within_reach(limits: Sequence[int], longest: int | None, read: int) -> list[int]:
     """The limits, cut to what the model can read: each token that is written is read again, behind a prefix of `read`."""
     return [limit if longest is None else min(limit, max(0, longest - read)) for limit in limits]
 
