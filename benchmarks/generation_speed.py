@@ -27,6 +27,7 @@ from torch import Tensor
 
 from regard.decode.config import DecodeConfig
 from regard.decode.search import generate
+from regard.models.laid_out import LaidOut
 from regard.interop.folder import import_folder
 from regard.models.config import GPT2Config, LlamaConfig
 from regard.models.table import build
@@ -119,7 +120,13 @@ MAKE: dict[str, Callable[[Size], Any]] = {"gpt2": make_gpt2, "llama": make_llama
 
 def ours(model: Any, prompt: Tensor, new: int) -> list[list[int]]:
     found = generate(
-        model, None, prompt, end=END, limits=[new] * len(prompt), options=DecodeConfig(beam=1), forbidden=[END]
+        LaidOut(model).stepper(),
+        None,
+        prompt,
+        end=END,
+        limits=[new] * len(prompt),
+        options=DecodeConfig(beam=1),
+        forbidden=[END],
     )
     return [list(best[0].ids) for best in found]
 

@@ -6,7 +6,7 @@ import math
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,23 +14,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.decode import engine as module
 from regard.decode.config import DecodeConfig
 from regard.decode.engine import Engine, Model
 from regard.decode.ranking import Hypothesis
 from regard.decode.search import generate
 from regard.decode.tickets import (
-    DeadlinePassed,
-    EngineClosed,
-    Finished,
-    Overloaded,
     Request,
-    Started,
     Ticket,
-    Written,
 )
 from regard.decode.waiting import Room
-from regard.errors import Cancelled, ModelError, RegardError, UsageError
+from regard.errors import RegardError
 
 VOCABULARY, END, BEGIN = 7, 2, 5
 STATES = 9973
@@ -99,7 +92,7 @@ def model_of(toy: Toy) -> Model:
 
 def alone(request: Request) -> list[Hypothesis]:
     """What a request gives by itself."""
-    options = {"end": END, "forbidden": [BEGIN], "streams": [request.stream], "stops": request.stops}
+    options = {"end": END, "forbidden": [BEGIN], "streams": [request.stream], "stops": [request.stops]}
     prefix = torch.tensor([[BEGIN]])
     return generate(Toy(), [request.source], prefix, limits=[request.limit], options=request.options, **options)[0]
 

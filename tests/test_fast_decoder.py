@@ -15,8 +15,9 @@ from regard.decode.search import generate
 from regard.models import fast_step
 from regard.models.config import TransformerConfig
 from regard.models.encoder_decoder import Memory
-from regard.models.fast_decoder import FastDecoder, LaidOut
+from regard.models.fast_decoder import FastDecoder
 from regard.models.fast_step import attend_heads
+from regard.models.laid_out import LaidOut
 from regard.models.transformer import Transformer
 
 SOURCES, TARGETS = 19, 31
@@ -82,6 +83,51 @@ def test_any_walk_of_steps_is_that_of_the_modules(kind: str, seed: int) -> None:
         tokens = torch.randint(TARGETS, (rows, logits.size(1)))
         (logits, state), (expected, modules) = fast.step(tokens, state), model.step(tokens, modules)
     assert given_up and state.filled < 3 * 29
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["pre", "learned", "rotary"])
+def test_sources_that_come_and_go_are_what_each_is_alone(kind: str) -> None:
+    """Newcomers join those that have read more, or less, and have longer sources, or shorter; each against modules, alone."""
+    model, dice = build(**CONFIGS[kind]), random.Random(3)
+    fast = laid_out(model)
+
+    def drawn(count: int) -> list[list[int]]:
+        return [[dice.randrange(3, SOURCES) for _ in range(dice.choice([1, 2, 5, 19]))] for _ in range(count)]
+
+    def begun(texts: list[list[int]]) -> tuple[Tensor, Any]:
+        longest = max(map(len, texts))
+        ids = torch.tensor([[*each, *[PAD] * (longest - len(each))] for each in texts])
+        return fast.start((ids, torch.tensor([*map(len, texts)])), torch.full((len(texts), 1), BEGIN))
+
+    def expected() -> Tensor:
+        found = []
+        for text, sequences in zip(texts, read, strict=True):
+            memory = model.encode(torch.tensor([text]), torch.tensor([len(text)]))
+            found.append(
+                torch.cat([model.output(model.decode(torch.tensor([each]), memory))[:, -1] for each in sequences])
+            )
+        return torch.stack(found)  # (B, W, V)
+
+    texts = drawn(3)
+    read = [[[BEGIN]] for _ in texts]
+    logits, state = begun(texts)
+    for turn in range(40):
+        if len(read) > 1 and dice.random() < 0.45:
+            stay = sorted(dice.sample(range(len(read)), dice.randrange(1, len(read))))
+            texts, read, state = [texts[i] for i in stay], [read[i] for i in stay], fast.keep(state, torch.tensor(stay))
+        width = dice.choice([1, 3]) if turn % 5 == 0 else len(read[0])
+        parents = [[dice.randrange(len(row)) for _ in range(width)] for row in read]
+        read = [[row[parent] for parent in chosen] for row, chosen in zip(read, parents, strict=True)]
+        state = fast.reorder(state, torch.tensor(parents))
+        if dice.random() < 0.4 and len(read) < 9:
+            new = drawn(dice.choice([1, 4]))
+            other = fast.reorder(begun(new)[1], torch.zeros(len(new), width, dtype=torch.long))
+            texts, read, state = texts + new, read + [[[BEGIN]] * width for _ in new], fast.join(state, other)
+        tokens = [[dice.randrange(TARGETS) for _ in row] for row in read]
+        read = [[[*old, token] for old, token in zip(*both, strict=True)] for both in zip(read, tokens, strict=True)]
+        logits, state = fast.step(torch.tensor(tokens), state)
+        assert torch.allclose(logits, expected(), rtol=0, atol=1e-10) and logits.std() > 0.1
 
 
 @torch.no_grad()

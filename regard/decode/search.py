@@ -19,10 +19,10 @@ from regard.decode.choice import Filter, choice_of, filters_of
 from regard.decode.config import DecodeConfig
 from regard.decode.live import Ints, Live, Stops, Wants
 from regard.decode.ranking import Hypothesis
-from regard.decode.stepper import Joins, S, Sliding, Stepper
+from regard.decode.stepper import Joins, S, Stepper, sliding
 from regard.errors import RegardError
 
-__all__ = ["Running", "Sliding", "Stepper", "Steps", "generate", "groups", "search_steps"]
+__all__ = ["Running", "Stepper", "Steps", "generate", "groups", "search_steps", "sliding"]
 
 Steps = Generator[Live, None, list[list[Hypothesis]]]
 
@@ -39,7 +39,7 @@ def generate(
     forbidden: Sequence[int] = (),
     streams: Sequence[int] | None = None,
     constraints: Sequence[Filter] = (),
-    stops: Stops | None = None,
+    stops: Sequence[Stops | None] | None = None,
     watch: Callable[[Live], None] | None = None,
 ) -> list[list[Hypothesis]]:
     """The best (or sampled) continuations of `prefix` (B, P) for each source, best first, at most `n_best` of them.
@@ -52,7 +52,7 @@ def generate(
     streams      what tells the sources apart for sampling; by default their place in the batch. Give the place
                  in the whole input, and batching or sorting it differently gives the same samples
     constraints  further filters, see `regard.decode.choice`
-    stops        whether a sequence (its ids so far) ends here although no end token was produced
+    stops        for each source, whether a sequence (its ids so far) ends here although no end token was produced
     watch        is called after each step with the hypotheses that go on
 
     A source does not see the others: each gives what it would give alone, and leaves the batch when it is done.
@@ -84,7 +84,7 @@ def search_steps(
     forbidden: Sequence[int] = (),
     streams: Sequence[int] | None = None,
     constraints: Sequence[Filter] = (),
-    stops: Stops | None = None,
+    stops: Sequence[Stops | None] | None = None,
 ) -> Steps:
     """`generate` step by step: yields the hypotheses that go on after each, returns the best; closed, it computes no more."""
     count = len(prefix)
@@ -94,7 +94,7 @@ def search_steps(
         return []
     ends = (end, *also_end)
     most = within_reach(limits, stepper.longest, prefix.size(1))
-    wants = Wants.of([options] * count, most, streams, [stops] * count)
+    wants = Wants.of([options] * count, most, streams, [None] * count if stops is None else stops)
     filters = filters_of(ends, forbidden, constraints, prefix.device)
     books = Books(choice_of(options, ends), filters, list(range(count)), wants)
     running = Running(stepper, books, source, prefix, known=(*ends, *forbidden))

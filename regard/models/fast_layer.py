@@ -7,6 +7,7 @@ but products into them.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -89,12 +90,18 @@ class Workspace:
         self.visible = visible[:, None, None, :, :slots]  # (B, 1, 1, W, slots)
         self.seen = past.new_empty(rows, groups, heads // groups, width, slots)  # `visible` for each head
         self.bias = self.seen.view(rows * groups, -1, slots)
+        self.near: Tensor | None = None  # as `bias`, for layers that see only the last tokens
         if memory is None:
             return
         self.asked = past.new_empty(rows * width, heads * each)
         self.there = Looking(self.asked, replace(shape, groups=heads))
         self.memory = [Keys(*layer.unbind(0)) for layer in memory.unbind(0)]
         self.padding = None if padding is None else padding.expand(-1, heads, -1, -1).reshape(rows * heads, 1, -1)
+
+    def narrow(self, at: Tensor, places: Tensor, band: int) -> None:
+        """Hide from banded layers the slots whose positions `at` (B, room) lie `band` or more before `places` (B, W or 1)."""
+        far = at[:, None, : self.slots] <= places[..., None] - band  # (B, W or 1, slots)
+        self.near = self.seen.masked_fill(far[:, None, None], -math.inf).view_as(self.bias)
 
     def fits(self, rows: int, width: int, slots: int) -> bool:
         return (self.shape.rows, self.shape.width, self.slots) == (rows, width, slots)
@@ -104,7 +111,7 @@ class Workspace:
 class Turn:
     """Queries and keys of the newest tokens turned to their positions (Su et al. 2021)."""
 
-    cosine: Tensor  # (B, 1, 1, E / 2)
+    cosine: Tensor  # (B, W or 1, 1, E / 2)
     sine: Tensor
 
     def __call__(self, x: Tensor) -> None:
@@ -136,6 +143,7 @@ class Layer:
     project: Product  # (N, D) -> (N, D + 2 G E): queries, keys and values
     join: Product
     scale: float
+    band: int  # how many positions back a token sees, itself included; 0: all
     cross: Cross | None
     feed_forward: Function
 
@@ -157,4 +165,5 @@ class Layer:
         if turn is not None:
             turn(work.turning)
         work.rooms[self.number].narrow(3, first_slot, work.shape.width).copy_(work.newest)
-        return self.join(work.back.at(work.past[self.number], work.bias, self.scale))
+        bias = work.near if self.band and work.near is not None else work.bias
+        return self.join(work.back.at(work.past[self.number], bias, self.scale))

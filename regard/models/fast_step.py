@@ -1,26 +1,22 @@
-"""One token at a time, fast: what `Block.step` computes for each block of a language model, without its modules.
+"""Parts of laid-out models: products with weights laid out as few rows read them best, norms, feed-forward, attention.
 
-At a batch of a few, a step is hundreds of small operations, and calling modules takes longer than computing. Here the
-weights are gathered once for a whole text, laid out as a product with so few rows reads them best (transposed, or as
-oneDNN packs them; queries, keys and values side by side), and a step is plain functions over them. `Block.step` is the
-reference, and is what runs when a recorder looks on. A test holds them equal. `fast_decoder.py` has the same for the
-decoder of a Transformer, which also looks at a memory.
+At a batch of a few, a step is hundreds of small operations, and calling modules takes longer than computing. Here weights are
+laid out once (transposed, or as oneDNN packs them; queries, keys and values side by side), and what a module computes is a
+plain function over them. Modules are the reference, and are what runs when a recorder looks on.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu, rms_norm, scaled_dot_product_attention, silu
 
-from regard.attention import MultiHead, StepCache
-from regard.blocks import Block, FeedForward, GatedFeedForward
+from regard.attention import MultiHead
+from regard.blocks import FeedForward, GatedFeedForward
 
 Function = Callable[[Tensor], Tensor]
 
@@ -36,63 +32,6 @@ MakeProduct = Callable[[Tensor, Tensor | None], Product]  # of a weight and a bi
 PACKED_FROM = 4  # rows from which on oneDNN's own layout is faster (16 x 384 by 384 x 1,536: 0.58 to 0.32 ms)
 MANY, SOME = 16, 8  # queries and keys from which on attention by products of all heads is faster
 LARGE = 2**17  # elements of a weight below which its overhead is not worth it
-
-
-@dataclass(frozen=True)
-class BlockWeights:
-    """One block as functions of (N, D) and of its cache."""
-
-    order: str  # where norms stand: pre, post, none
-    norms: tuple[Function, Function]
-    attend: Callable[[Tensor, StepCache], Tensor]
-    feed_forward: Function
-
-    def step(self, x: Tensor, cache: StepCache) -> Tensor:
-        first, second = self.norms
-        if self.order == "pre":
-            x = x + self.attend(first(x), cache)
-            return x + self.feed_forward(second(x))
-        x = first(x + self.attend(x, cache))  # without norms, these are the identity
-        return second(x + self.feed_forward(x))
-
-
-@dataclass(frozen=True)
-class StepWeights:
-    """A whole model as functions of one token of each hypothesis."""
-
-    blocks: tuple[BlockWeights, ...]
-    norm: Function
-    output: Function
-
-    def step(self, x: Tensor, caches: Sequence[StepCache]) -> Tensor:
-        """Embeddings (N, D) -> logits (N, V); keys and values join the caches."""
-        for block, cache in zip(self.blocks, caches, strict=True):
-            x = block.step(x, cache)
-        return self.output(self.norm(x))
-
-
-def step_weights(blocks: Sequence[Block], norm: nn.Module, output: nn.Linear, rows: int) -> StepWeights | None:
-    """The weights of a model, laid out for steps of so many rows; None where a block has parts that only modules know."""
-    if not all(_is_plain(block) for block in blocks):
-        return None
-    product = partial(product_for, rows=rows)
-    steps = tuple(_block(block, product) for block in blocks)
-    return StepWeights(steps, norm_function(norm), product(output.weight, None))
-
-
-def _is_plain(block: Block) -> bool:
-    known = isinstance(block.feed_forward, FeedForward | GatedFeedForward)
-    heads = block.attention
-    exact = isinstance(heads, MultiHead) and heads.kernel is None and heads.relative is None
-    return known and exact and block.cross is None and block.around_attention.residual
-
-
-def _block(block: Block, product: MakeProduct) -> BlockWeights:
-    around = block.around_attention
-    norms = (norm_function(around.norm), norm_function(block.around_feed_forward.norm))
-    assert isinstance(block.attention, MultiHead)
-    attend, feed_forward = _attention(block.attention, product), feed_forward_function(block.feed_forward, product)
-    return BlockWeights(around.order, norms, attend, feed_forward)
 
 
 def norm_function(module: nn.Module) -> Function:
@@ -154,29 +93,6 @@ def feed_forward_function(module: nn.Module, product: MakeProduct) -> Function:
     up = product(module.up.weight, module.up.bias)
     activation = torch.relu_ if module.activation is relu else module.activation  # its argument is fresh
     return lambda x: down(activation(up(x)))
-
-
-def _attention(module: MultiHead, product: MakeProduct) -> Callable[[Tensor, StepCache], Tensor]:
-    heads, groups, width, rotary = module.heads, module.groups, module.head_width, module.rotary
-    bias = None if module.query.bias is None else torch.cat([module.query.bias, module.key_value.bias])
-    project = product(torch.cat([module.query.weight, module.key_value.weight]), bias)
-    out, scale, band = product(module.out.weight, module.out.bias), module.scale, module.band
-
-    def attend(x: Tensor, cache: StepCache) -> Tensor:
-        parts = project(x).view(len(x), heads + 2 * groups, 1, width)  # (N, H + 2 G, 1, E)
-        if rotary is None:
-            q, k = parts[:, :heads], parts[:, heads : heads + groups]
-        else:
-            q, k = rotary(parts[:, : heads + groups], cache.filled).split([heads, groups], dim=1)
-        cache.append(k, parts[:, heads + groups :])
-        # Heads that share keys and values are queries side by side of one head.
-        seen = scaled_dot_product_attention(q.reshape(len(x), groups, -1, width), *cache.seen(band), scale=scale)
-        return out(seen.reshape(len(x), -1))
-
-    return attend
-
-
-# --- Parts of the Transformer's encoder and decoder
 
 
 def is_exact(heads: nn.Module | None) -> bool:

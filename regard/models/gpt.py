@@ -1,7 +1,7 @@
 """Decoder-only Transformers: GPT, GPT-2, GPT-3 and LLaMA are the same blocks with other parts.
 
-Also the stepper that decoding uses: a prompt is read at once, then one token after another. Nothing is stored on the
-module between calls.
+Also a stepper of decoding: a prompt is read at once, then one token after another. Nothing is stored on the module between
+calls. Where nobody looks on, a search takes `fast_language.py` instead.
 """
 
 from __future__ import annotations
@@ -11,16 +11,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from regard.attention import Causal, Mask, is_changed, is_recorded
+from regard.attention import Causal, Mask
 from regard.blocks import Block, BlockState, Experts, Residual, Stack, initialise_normal, make_feed_forward, make_norm
 from regard.embed import TokenEmbedding, positions
 from regard.models.attention import make_attention, places_of
 from regard.models.config import GPTLineConfig
 from regard.models.encoder_decoder import rows_of_parents, rows_of_sources
-from regard.models.fast_step import StepWeights, step_weights
 from regard.models.language import LanguageModel
 
 
@@ -31,7 +29,6 @@ class GPTState:
     blocks: list[BlockState]
     read: int = 0
     hypotheses: int = 1  # of each source: W
-    weights: StepWeights | None = None  # the model's, laid out for steps; gathered at the first of them
 
     def select(self, rows: Tensor) -> GPTState:
         return replace(self, blocks=[BlockState(block.own.select(rows)) for block in self.blocks])
@@ -76,14 +73,8 @@ class GPT(LanguageModel):
     def step(self, ids: Tensor, state: GPTState) -> tuple[Tensor, GPTState]:
         """The newest token of each hypothesis (B, W) -> logits (B, W, V). The state is consumed."""
         x = self.tokens(ids.reshape(-1, 1), start=state.read)  # (B * W, 1, D)
-        after = replace(state, read=state.read + 1)
-        if not (self.training or is_recorded(self) or is_changed(self) or torch.is_grad_enabled()):
-            weights = state.weights or step_weights(list(self.blocks.each()), self.norm, self.output, ids.numel())
-            if weights is not None:
-                logits = weights.step(x.squeeze(1), [block.own for block in state.blocks])
-                return logits.view(*ids.shape, -1), replace(after, weights=weights)
         x = self.blocks.step(x.view(*ids.shape, -1), state.blocks)  # (B, W, D)
-        return self.output(self.norm(x)), after
+        return self.output(self.norm(x)), replace(state, read=state.read + 1)
 
     def reorder(self, state: GPTState, parents: Tensor) -> GPTState:
         """New hypotheses from old ones: `parents` (B, W') index into W."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from regard.decode.live import Live
 from regard.errors import UsageError
 from regard.files import JSON
 from regard.predictor import Result
@@ -53,9 +52,8 @@ class Pieces:
         self.tokenizer, self.prompt, self.stop = tokenizer, prompt, stop
         self.given = 0  # characters that were handed out
 
-    def certain(self, live: Live) -> TextPiece | None:
-        """The text that the newest token made certain."""
-        ids: list[int] = live.ids[0, 0].tolist()
+    def certain(self, ids: list[int]) -> TextPiece | None:
+        """The text that the newest of all new ids made certain."""
         text = added(self.tokenizer, self.prompt, ids)
         certain = len(text)
         for each in self.stop:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator as Writing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Unpack, cast, overload
 
 import numpy as np
 import torch
@@ -16,11 +17,12 @@ from regard.attention import channel
 from regard.brief import brief, quoted
 from regard.bundle import Bundle
 from regard.config import check
-from regard.data.batch import TextBatch
+from regard.data.batch import TextBatch, pad
 from regard.data.stream import TokenStream, evaluation_batches
 from regard.decode.config import DecodeConfig, DecodeOptions, Engine, check_engine
 from regard.decode.ranking import Hypothesis
-from regard.decode.search import Sliding, Stepper, Steps, search_steps
+from regard.decode.search import Steps, groups, search_steps
+from regard.decode.stepper import Joins, Sliding, Stepper, sliding
 from regard.errors import UsageError
 from regard.files import JSON
 from regard.inspect.texts import (
@@ -35,6 +37,7 @@ from regard.inspect.texts import (
 )
 from regard.look import SentenceAttention, sentence_of
 from regard.models.config import GPTLineConfig
+from regard.models.laid_out import LaidOut
 from regard.models.language import LanguageModel
 from regard.predictor import Cancel, Reading, Result, check_cancel, read_one, text_data
 from regard.tasks.generate.pieces import NEAR, Pieces, TextPiece, added, before_stop, check_stop
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
 LENGTH = 200  # most tokens where neither the person nor the model says how many
 ANY_LENGTH = 512  # tokens of a window where the model reads any number
 BATCH = 16  # windows of text scored together
+TOGETHER = 64  # prompts that go on together where nobody says how many
 
 
 @dataclass(frozen=True)
@@ -131,6 +135,8 @@ class Generator(LanguagePredictor):
     def __init__(self, bundle: Bundle) -> None:
         super().__init__(bundle)
         self.tokenizer = bundle.tokenizer
+        self.laid_out = LaidOut(bundle.model)
+        self._sliding: Sliding[Any] | None = None  # around the stepper of that time
         self._other: GenerationEngine | None = None  # made when it is first asked for
 
     @overload
@@ -204,20 +210,39 @@ class Generator(LanguagePredictor):
         engine: Engine,
     ) -> list[Generated]:
         check_stop(stop)
-        other = None if engine == "regard" else self._ctranslate2(decode, stop)
         ids = [self._begun(each) for each in prompts]
-        found: list[Generated | None] = [None] * len(prompts)
-        for group in _of_equal_length(ids, decode.batch_sentences):
+        if engine == "regard":
+            results = self._search(ids, places, decode, stop, cancel)
+        else:
+            results = self._search_elsewhere(self._ctranslate2(decode, stop), ids, places, decode, stop, cancel)
+        found: list[Generated] = []
+        for prompt, own, hypotheses in zip(prompts, ids, results, strict=True):
             check_cancel(cancel)
-            results = None if other is None else self._search_elsewhere(other, [ids[i] for i in group], decode, stop)
-            if results is None:
-                with channel.reading(group, spell=self.tokenizer.labels):
-                    search = self._steps([ids[i] for i in group], [places[i] for i in group], decode, stop)
-                    results = _last(search, cancel)
+            found.append(self._generated(prompt, own, hypotheses, stop, attention))
+        return found
+
+    def _search(
+        self,
+        ids: list[list[int]],
+        places: Sequence[int],
+        decode: DecodeConfig,
+        stop: Sequence[str],
+        cancel: Cancel | None,
+    ) -> list[list[Hypothesis]]:
+        """How prompts go on, those together that can be read together."""
+        found: list[list[Hypothesis]] = [[] for _ in ids]
+        joins = isinstance(self.stepper(), Joins)
+        together = (
+            groups([len(each) for each in ids], decode) if joins else _of_equal_length(ids, decode.batch_sentences)
+        )
+        for group in together:
+            check_cancel(cancel)
+            with channel.reading(group, spell=self.tokenizer.labels):
+                search = self._steps([ids[i] for i in group], [places[i] for i in group], decode, stop)
+                results = _last(search, cancel)
             for place, hypotheses in zip(group, results, strict=True):
-                check_cancel(cancel)
-                found[place] = self._generated(prompts[place], ids[place], hypotheses, stop, attention)
-        return [each for each in found if each is not None]
+                found[place] = hypotheses
+        return found
 
     def _streamed(
         self,
@@ -239,23 +264,39 @@ class Generator(LanguagePredictor):
 
         def events() -> Iterator[TextPiece | Generated]:
             pieces = Pieces(self.tokenizer, ids, stop)
-            search = self._steps([ids], [place], decode, stop)
-            while True:
-                check_cancel(cancel)
-                with channel.reading([0], spell=self.tokenizer.labels):  # not while someone else has the word
+            writing = self._written(ids, place, decode, stop, cancel)
+            try:
+                while True:
                     try:
-                        live = next(search)
+                        written = next(writing)
                     except StopIteration as done:
-                        hypotheses = done.value[0]
+                        hypotheses = done.value
                         break
-                if piece := pieces.certain(live):
-                    yield piece
+                    if piece := pieces.certain(written):
+                        yield piece
+            finally:
+                writing.close()
             found = self._generated(prompt, ids, hypotheses, stop, attention)
             if piece := pieces.rest(found.text, len(found.tokens)):
                 yield piece
             yield found
 
         return events()
+
+    def _written(
+        self, ids: list[int], place: int, decode: DecodeConfig, stop: Sequence[str], cancel: Cancel | None
+    ) -> Writing[list[int], None, list[Hypothesis]]:
+        """All ids that were added to one prompt, after each of them; at the end what was found."""
+        search = self._steps([ids], [place], decode, stop)
+        while True:
+            check_cancel(cancel)
+            with channel.reading([0], spell=self.tokenizer.labels):  # not while someone else has the word
+                try:
+                    live = next(search)
+                except StopIteration as done:
+                    found: list[Hypothesis] = done.value[0]
+                    return found
+            yield live.ids[0, 0].tolist()
 
     def _begun(self, prompt: str) -> list[int]:
         return [self.tokenizer.specials.begin, *self.tokenizer.encode(prompt)]
@@ -268,25 +309,39 @@ class Generator(LanguagePredictor):
         ):  # a search has no use for what shapes draws
             base |= {"sample": False, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
             base["beam"] = 1
-        return check(DecodeConfig, {**base, "batch_sentences": BATCH, **over}, "decode")
+        return check(DecodeConfig, {**base, "batch_sentences": TOGETHER, **over}, "decode")
+
+    def stepper(self) -> Stepper[Any]:
+        """What searches now, in this thread: laid out where it can be, of any length."""
+        inner, longest = cast("Stepper[Any]", self.laid_out.stepper()), self.config.model.longest
+        if longest is None:
+            return inner
+        known = self._sliding  # one assignment: several threads may ask at once
+        if known is None or known.stepper is not inner:
+            known = self._sliding = sliding(inner, longest)
+        return known
 
     def _steps(self, ids: list[list[int]], places: Sequence[int], options: DecodeConfig, stop: Sequence[str]) -> Steps:
-        """The search for how prompts of equal length go on, step by step."""
-        special, longest = self.tokenizer.specials, self.config.model.longest
+        """The search for how prompts go on, step by step; of equal length, or for a stepper that joins."""
+        special = self.tokenizer.specials
         limit = LENGTH if options.max_length is None else options.max_length
-        stepper = cast("Stepper[object]", self.model)
         return search_steps(
-            stepper if longest is None else cast("Stepper[object]", Sliding(stepper, longest)),
-            None,
-            torch.tensor(ids, device=self.device),
+            self.stepper(),
+            *self.collated(ids),
             end=special.end,
             also_end=special.also_end,
             limits=[limit] * len(ids),
             options=options,
             forbidden=self._forbidden(),
             streams=places,
-            stops=self._stops(ids[0], stop) if stop else None,
+            stops=[self._stops(each, stop) for each in ids] if stop else None,
         )
+
+    def collated(self, ids: Sequence[Sequence[int]]) -> tuple[Tensor | None, Tensor]:
+        """How long prompts are, where they differ, and their ids with padding behind: (B,) and (B, P)."""
+        padded, lengths = pad([np.asarray(each) for each in ids], self.tokenizer.specials.end)
+        equal = bool((lengths == padded.size(1)).all())
+        return None if equal else lengths.to(self.device), padded.to(self.device)
 
     def _forbidden(self) -> list[int]:
         """Ids that are never written: special ones that end no text, and rows of the table that are no tokens."""
@@ -303,14 +358,28 @@ class Generator(LanguagePredictor):
         return self._other
 
     def _search_elsewhere(
-        self, other: GenerationEngine, ids: list[list[int]], options: DecodeConfig, stop: Sequence[str]
-    ) -> list[list[Hypothesis]] | None:
-        """Search with CTranslate2 for how prompts of equal length go on; None where one of them must be searched here."""
-        limit = LENGTH if options.max_length is None else options.max_length
-        stops = self._stops(ids[0], stop) if stop else None
-        found = other.search(ids, limit, options, self._forbidden(), stops)
-        known = [hypotheses for hypotheses in found if hypotheses is not None]
-        return known if len(known) == len(found) else None
+        self,
+        other: GenerationEngine,
+        ids: list[list[int]],
+        places: Sequence[int],
+        decode: DecodeConfig,
+        stop: Sequence[str],
+        cancel: Cancel | None,
+    ) -> list[list[Hypothesis]]:
+        """Search with CTranslate2 for how prompts go on; groups of which it cannot be asked one are searched for here."""
+        limit = LENGTH if decode.max_length is None else decode.max_length
+        found: list[list[Hypothesis]] = [[] for _ in ids]
+        for group in _of_equal_length(ids, decode.batch_sentences):
+            check_cancel(cancel)
+            some = [ids[i] for i in group]
+            stops = self._stops(some[0], stop) if stop else None
+            asked = other.search(some, limit, decode, self._forbidden(), stops)
+            results = [each for each in asked if each is not None]
+            if len(results) < len(some):
+                results = self._search(some, [places[i] for i in group], decode, stop, cancel)
+            for place, hypotheses in zip(group, results, strict=True):
+                found[place] = hypotheses
+        return found
 
     def _stops(self, prompt: list[int], stop: Sequence[str]) -> Callable[[list[int]], bool]:
         """Whether what was added holds a stop string; only its end is looked at, which is all that can be new."""

@@ -30,7 +30,7 @@ from regard.files import JSON
 from regard.inspect.texts import LONGEST, Material, PairPredictor, Texts, TextsBatch, next_token_losses, pair_texts
 from regard.look import SentenceAttention, sentence_of
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.models.fast_decoder import LaidOut
+from regard.models.laid_out import LaidOut
 from regard.models.loss import target_log_probabilities
 from regard.predictor import Cancel, Progress, Reading, Result, check_cancel, text_data
 from regard.tokens import BEGIN, END, PAD, UNKNOWN, TextTokenizer, as_arrays

@@ -1,0 +1,145 @@
+"""Laid-out steppers: one token of each hypothesis at a time, nothing but products (`FastStepper`).
+
+The modules of a model are written to be read and to be looked into; a step through them is some hundred small operations,
+most of them not products. Here the weights are laid out once for a model (`fast_step.py` says how), and queries, keys and
+values are one product. `FastDecoder` and `FastLanguage` are what a search takes instead of the model where nobody looks
+on; the model's own steps are the reference, and tests hold them equal. What they keep between steps is in `slots.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import embedding
+
+from regard.attention import MultiHead
+from regard.blocks import Block
+from regard.embed import LearnedPositions, NoPositions, RandomOffset, SinusoidalPositions, TokenEmbedding
+from regard.models.fast_layer import GRAIN, Cross, Layer, Shape, Turn, Workspace
+from regard.models.fast_step import feed_forward_function, joined, norm_function, product_of_any, scale_of
+from regard.models.slots import ROOM, Slots, kept, reordered, with_room
+from regard.models.slots import joined as joined_slots
+
+
+class FastStepper:
+    """A stepper (`regard.decode.stepper`) of a stack of blocks whose sources come and go."""
+
+    def __init__(self, blocks: Sequence[Block], tokens: TokenEmbedding, norm: nn.Module, output: nn.Linear) -> None:
+        self.layers = [_layer(number, block) for number, block in enumerate(blocks)]
+        self.norm, self.output = norm_function(norm), product_of_any(output.weight, None)
+        self.table, self.scale, self.positions = tokens.table.weight, tokens.scale, _added_positions(tokens)
+        heads = self_attention(blocks[0])
+        self.heads, self.groups, self.head_width, self.rotary = (
+            heads.heads,
+            heads.groups,
+            heads.head_width,
+            heads.rotary,
+        )
+        self.band = max(layer.band for layer in self.layers)
+
+    def step(self, ids: Tensor, state: Slots) -> tuple[Tensor, Slots]:
+        """The newest token of each hypothesis (B, W) -> logits (B, W, V). The state is consumed."""
+        rows, width = ids.shape
+        state = with_room(state, width)
+        state.visible.narrow(2, state.filled, width).copy_(_own_slot(width, state.visible))
+        work = state.work = self._workspace(state, width)
+        x = self._through(state.in_rows(ids), state.read[:, None], state, work)  # (B * W, D)
+        x = state.of_sources(x.view(rows, width, -1)).flatten(0, 1)
+        state.read.add_(1)
+        state.longest, state.filled = state.longest + 1, state.filled + width
+        return self.output(self.norm(x)).view(rows, width, -1), state
+
+    def reorder(self, state: Slots, parents: Tensor) -> Slots:
+        """New hypotheses from old ones: `parents` (B, W') index into W."""
+        return reordered(state, parents)
+
+    def keep(self, state: Slots, rows: Tensor) -> Slots:
+        """Only the sources `rows` go on, in this order."""
+        return kept(state, rows)
+
+    def join(self, state: Slots, other: Slots) -> Slots:
+        """The sources of both, the other's behind."""
+        return joined_slots(state, other)
+
+    def empty(self, rows: int) -> Slots:
+        """The state of so many sources that have read nothing yet."""
+        shape = (len(self.layers), 2, rows, self.groups, ROOM, self.head_width)
+        past, read = self.table.new_zeros(shape), torch.zeros(rows, dtype=torch.long, device=self.table.device)
+        at = torch.zeros(rows, ROOM, dtype=torch.long, device=read.device) if self.band else None
+        return Slots(past, past.new_full((rows, 1, ROOM), -math.inf), read, at=at)
+
+    def _through(self, ids: Tensor, places: Tensor, state: Slots, work: Workspace) -> Tensor:
+        """Tokens (B, N) at places (B, N or 1) through all layers, their keys and values into the next N slots: (B * N, D)."""
+        x = embedding(ids, self.table)  # (B, N, D)
+        x = x.mul_(self.scale) if self.scale != 1.0 else x
+        farthest = state.longest + places.size(1)
+        if self.positions is not None:
+            x = x.add_(self.positions.rows(farthest)[places].to(x.dtype))
+        work.seen.copy_(work.visible)
+        if state.at is not None:
+            state.at[:, state.filled : state.filled + ids.size(1)] = places
+            work.narrow(state.at, places, self.band)
+        turn = None
+        if self.rotary is not None:
+            cosine, sine = (table[places][:, :, None].to(x.dtype) for table in self.rotary.rows(farthest))
+            turn = Turn(cosine, sine)  # each (B, N or 1, 1, E / 2)
+        x = x.flatten(0, 1)
+        for layer in self.layers:
+            x = layer(x, work, state.filled, turn)
+        return x
+
+    def _workspace(self, state: Slots, width: int, visible: Tensor | None = None) -> Workspace:
+        """Where a step of this shape computes; `visible` (B, N, room) where it is not what hypotheses see."""
+        rows, slots = len(state), -(-(state.filled + width) // GRAIN) * GRAIN
+        if visible is None and state.work is not None and state.work.fits(rows, width, slots):
+            return state.work
+        shape = Shape(rows, width, self.heads, self.groups, self.head_width)
+        memory = None if state.memory is None else state.memory[:, :, :rows, :, : state.reach]
+        seen = state.visible if visible is None else visible
+        return Workspace(shape, state.past, seen, slots, memory, state.padding)
+
+
+def _own_slot(width: int, like: Tensor) -> Tensor:
+    """0 where each of W hypotheses meets its own of the W newest slots, else -inf: (W, W)."""
+    return like.new_full((width, width), -math.inf).fill_diagonal_(0.0)
+
+
+def _added_positions(tokens: TokenEmbedding) -> SinusoidalPositions | LearnedPositions | None:
+    added = tokens.positions.inner if isinstance(tokens.positions, RandomOffset) else tokens.positions
+    return added if isinstance(added, SinusoidalPositions | LearnedPositions) else None
+
+
+def embeds_plainly(tokens: TokenEmbedding) -> bool:
+    """Whether embeddings have no parts but those that are known here."""
+    known = RandomOffset | SinusoidalPositions | LearnedPositions | NoPositions
+    return isinstance(tokens.positions, known) and tokens.norm is None and tokens.segments is None
+
+
+def self_attention(block: Block) -> MultiHead:
+    assert isinstance(block.attention, MultiHead)
+    return block.attention
+
+
+def _layer(number: int, block: Block) -> Layer:
+    own = self_attention(block)
+    return Layer(
+        number,
+        pre=block.around_attention.order == "pre",
+        norms=(norm_function(block.around_attention.norm), norm_function(block.around_feed_forward.norm)),
+        project=joined([own.query, own.key_value]),
+        join=joined([own.out]),
+        scale=scale_of(own),
+        band=own.band,
+        cross=_cross(block),
+        feed_forward=feed_forward_function(block.feed_forward, product_of_any),
+    )
+
+
+def _cross(block: Block) -> Cross | None:
+    heads, around = block.cross, block.around_cross
+    if heads is None or around is None:
+        return None
+    return Cross(norm_function(around.norm), joined([heads.query]), joined([heads.out]), scale_of(heads))
