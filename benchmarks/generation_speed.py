@@ -27,9 +27,9 @@ from torch import Tensor
 
 from regard.decode.config import DecodeConfig
 from regard.decode.search import generate
-from regard.models.laid_out import LaidOut
 from regard.interop.folder import import_folder
 from regard.models.config import GPT2Config, LlamaConfig
+from regard.models.laid_out import LaidOut
 from regard.models.table import build
 from regard.tokens import TokensConfig, train_tokenizer
 
