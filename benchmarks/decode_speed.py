@@ -32,6 +32,7 @@ from regard.blocks import Block
 from regard.bundle import Bundle, BundleConfig
 from regard.embed import sinusoid
 from regard.models.config import TransformerConfig
+from regard.models.fast_decoder import FastDecoder
 from regard.models.laid_out import LaidOut
 from regard.models.transformer import Transformer
 from regard.tasks.translate.predictor import Translator
@@ -105,7 +106,7 @@ def regard(model: Transformer, size: Size, *, by_modules: bool = False) -> Conte
     config = BundleConfig(model=model.config)
     translator = Translator(Bundle(config, model, TokenizerPair(tokenizer, tokenizer), {}))
     if by_modules:
-        translator.laid_out = ByModules(model)
+        translator.laid_out = ByModules(model, FastDecoder.of)
 
     def run(sources: Ids, beam: int) -> Ids:
         asked = {"beam": beam, "min_length": size.tokens, "max_length": size.tokens, "length_penalty": "none"}

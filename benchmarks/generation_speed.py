@@ -29,6 +29,7 @@ from regard.decode.config import DecodeConfig
 from regard.decode.search import generate
 from regard.interop.folder import import_folder
 from regard.models.config import GPT2Config, LlamaConfig
+from regard.models.fast_language import FastLanguage
 from regard.models.laid_out import LaidOut
 from regard.models.table import build
 from regard.tokens import TokensConfig, train_tokenizer
@@ -120,7 +121,7 @@ MAKE: dict[str, Callable[[Size], Any]] = {"gpt2": make_gpt2, "llama": make_llama
 
 def ours(model: Any, prompt: Tensor, new: int) -> list[list[int]]:
     found = generate(
-        LaidOut(model).stepper(),
+        LaidOut(model, FastLanguage.of).stepper(),
         None,
         prompt,
         end=END,

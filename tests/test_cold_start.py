@@ -42,7 +42,7 @@ def test_a_sentence_is_translated_without_what_other_verbs_need(tiny_run: RunRes
     heavy = {"matplotlib", "sacrebleu", "babel", "rich", "PIL", "jinja2", "filelock", "transformers"}
     assert not names & heavy
     assert not {name for name in names if name.endswith(".recipe")}
-    own = {"regard.tasks.translate", "regard.tasks.translate.predictor", "regard.tasks.translate.engine"}
+    own = {"regard.tasks.translate", "regard.tasks.translate.predictor", "regard.tasks.translate.results"}
     assert not {n for n in names if n.startswith("regard.tasks.") and n.count(".") > 2} - own
     files = {part.partition(":")[0] for task in TASKS.values() for part in (task.config, task.predictor)}
     assert not names & (files - {"regard.tasks.translate.predictor"})

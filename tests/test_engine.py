@@ -14,16 +14,23 @@ import pytest
 import torch
 from torch import Tensor
 
+from regard.decode import engine as module
 from regard.decode.config import DecodeConfig
 from regard.decode.engine import Engine, Model
 from regard.decode.ranking import Hypothesis
 from regard.decode.search import generate
 from regard.decode.tickets import (
+    DeadlinePassed,
+    EngineClosed,
+    Finished,
+    Overloaded,
     Request,
+    Started,
     Ticket,
+    Written,
 )
 from regard.decode.waiting import Room
-from regard.errors import RegardError
+from regard.errors import Cancelled, ModelError, RegardError, UsageError
 
 VOCABULARY, END, BEGIN = 7, 2, 5
 STATES = 9973
@@ -114,7 +121,7 @@ KINDS: list[dict[str, Any]] = [
 def drawn_request(dice: random.Random, **more: Any) -> Request:
     options = DecodeConfig(**dice.choice(KINDS), seed=dice.choice([0, 7, 2**40]))
     stops = dice.choice([None, None, lambda ids: ids[-2:] in ([1, 3], [4, 4])])
-    limit = dice.choice([0, 1, 5, 13, 90])
+    limit = dice.choice([0, 1, 5, 13, 13, 70])
     return Request(dice.randrange(1000), options, limit, stream=dice.randrange(9), stops=stops, **more)
 
 
@@ -142,8 +149,8 @@ def test_requests_of_any_kind_that_come_at_any_step_give_what_each_gives_alone(s
     dice, stepper = random.Random(seed), toy()
     engine = ByHand(model_of(stepper), Room(rows=dice.choice([1, 17, 64]), tokens=3000, share=dice.choice([0.3, 1.0])))
     tickets: list[Ticket] = []
-    while len(tickets) < 60 or engine._has_work():
-        if len(tickets) < 60 and dice.random() < 0.7:
+    while len(tickets) < 40 or engine._has_work():
+        if len(tickets) < 40 and dice.random() < 0.7:
             callers = dice.choice([None, "a", "b"])
             tickets += [engine.submit(drawn_request(dice, caller=callers)) for _ in range(dice.choice([1, 1, 2, 9]))]
         if engine._has_work():
@@ -156,3 +163,232 @@ def test_requests_of_any_kind_that_come_at_any_step_give_what_each_gives_alone(s
     assert statistics.finished == statistics.submitted == len(tickets)
     assert statistics.steps == len(stepper.sizes) == sum(statistics.batch_sizes.values())
     assert (max(stepper.sizes) > 1) == (toy is JoiningToy and engine._waiting.room.rows > 1)
+
+
+GREEDY, BEAM = DecodeConfig(beam=1, min_length=20), DecodeConfig(beam=3, n_best=2, min_length=20)
+
+
+def long(source: int = 1, options: DecodeConfig = GREEDY, **more: Any) -> Request:
+    return Request(source, options, 30, **more)
+
+
+# --- Leaving
+
+
+@pytest.mark.parametrize("toy", [JoiningToy, Toy], ids=["joins", "in turn"])
+def test_a_thousand_that_are_cancelled_leave_nothing_behind(toy: type[Toy]) -> None:
+    """Some wait, some run, of some a part; the others give what they give alone."""
+    dice, engine = random.Random(5), ByHand(model_of(toy()), Room(rows=40, tokens=4000, waiting=2000))
+    tickets = [engine.submit(drawn_request(dice)) for _ in range(1040)]
+    stay = set(dice.sample(tickets, 40))
+    for number, ticket in enumerate(dice.sample(tickets, len(tickets))):
+        if ticket not in stay:
+            ticket.cancel()
+        if number % 80 == 0 and engine._has_work():
+            with torch.inference_mode():
+                engine._work()
+    engine.run()
+    assert engine.is_empty()
+    for ticket in tickets:
+        if ticket in stay or ticket.error is None:
+            assert ticket.result(timeout=0) == alone(ticket.request)
+        else:
+            with pytest.raises(Cancelled):
+                ticket.result(timeout=0)
+    statistics = engine.statistics()
+    assert statistics.cancelled + statistics.finished == 1040 and statistics.cancelled > 800
+
+
+def test_whoever_has_a_deadline_is_told_in_time() -> None:
+    toy = JoiningToy(pause=0.02)
+    with Engine(model_of(toy), Room(rows=1)) as engine:
+        running, waiting = (engine.submit(long(seconds=0.1)) for _ in range(2))
+        patient = engine.submit(Request(3, DecodeConfig(beam=1), 2))
+        for ticket in (running, waiting):
+            with pytest.raises(DeadlinePassed, match=r"not done within 0\.1 s"):
+                ticket.result(timeout=20)
+        assert patient.result(timeout=20) == alone(patient.request)
+        statistics = engine.statistics()
+        assert (statistics.expired, statistics.finished, statistics.rows, statistics.waiting) == (2, 1, 0, 0)
+
+
+def test_closing_finishes_what_was_taken_or_drops_it() -> None:
+    for drop in (False, True):
+        engine = Engine(model_of(JoiningToy(pause=0.002)), Room(rows=2))
+        tickets = [engine.submit(long(source)) for source in range(5)]
+        engine.close(drop=drop)
+        with pytest.raises(EngineClosed):
+            engine.submit(long())
+        for ticket in tickets:
+            if drop and ticket.error is not None:
+                with pytest.raises(EngineClosed):
+                    ticket.result(timeout=0)
+            else:
+                assert ticket.result(timeout=0) == alone(ticket.request)
+        assert engine.statistics().rows == 0
+    assert tickets[-1].error is not None
+
+
+def test_a_thread_without_work_ends_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "IDLE", 0.05)
+    engine = Engine(model_of(JoiningToy()))
+    for source in (1, 2):
+        ticket = engine.submit(long(source))
+        assert ticket.result(timeout=20) == alone(ticket.request)
+        thread = engine._thread
+        if thread is not None:
+            thread.join(timeout=20)
+        assert engine._thread is None
+
+
+# --- What is wrong with one request is its own affair
+
+
+def broken_stop(ids: list[int]) -> bool:
+    if len(ids) > 4:
+        raise KeyError("a stop of one's own that fails")
+    return False
+
+
+def test_errors_cost_only_the_request_that_has_them() -> None:
+    """A source that cannot be read, one whose logits become NaN, one whose stop fails, one with nothing left to write."""
+    toy = JoiningToy(broken={77})
+    engine = ByHand(model_of(toy), Room(rows=100))
+    good = [engine.submit(long(source, options)) for source in range(4) for options in (GREEDY, BEAM)]
+    bad: list[tuple[type[Exception], str, Request]] = [
+        (RegardError, "no source below 0", long(-1)),
+        (ModelError, "NaN.* at step 4", long(77)),
+        (ModelError, "NaN.* at step 4", long(77, BEAM)),
+        (KeyError, "a stop of one's own", long(6, stops=broken_stop)),
+    ]
+    tickets = [engine.submit(request) for _, _, request in bad]
+    engine.run()
+    for ticket, (kind, message, _) in zip(tickets, bad, strict=True):
+        with pytest.raises(kind, match=message):
+            ticket.result(timeout=0)
+    for ticket in good:
+        assert ticket.result(timeout=0) == alone(ticket.request)
+    assert engine.is_empty() and engine.statistics().failed == len(bad)
+
+
+def test_a_step_that_fails_costs_those_that_take_it() -> None:
+    toy = JoiningToy()
+    engine = ByHand(model_of(toy))
+    greedy, beam = engine.submit(long()), engine.submit(long(2, BEAM))
+    with torch.inference_mode():
+        engine._work()
+    step = toy.step
+
+    def failing(ids: Tensor, state: Rows) -> tuple[Tensor, Rows]:
+        if ids.size(1) > 1:
+            raise RuntimeError("out of memory")
+        return step(ids, state)
+
+    toy.step = failing  # type: ignore[method-assign]
+    engine.run()
+    assert greedy.result(timeout=0) == alone(greedy.request)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        beam.result(timeout=0)
+    assert engine.is_empty()
+
+
+def test_a_full_queue_and_tokens_of_a_beam_are_refused() -> None:
+    engine = ByHand(model_of(JoiningToy()), Room(rows=1, waiting=2))
+    for _ in range(2):
+        engine.submit(long())
+    with pytest.raises(Overloaded, match="2 requests wait already; ask again later"):
+        engine.submit(long())
+    with pytest.raises(UsageError, match="tokens are told of one sequence"):
+        engine.submit(long(options=BEAM, telling=True))
+    assert engine.statistics().refused == 1
+    with pytest.raises(ValueError, match="share is above 0"):
+        Room(share=0)
+
+
+# --- Turns
+
+
+def order_of_starts(engine: ByHand, tickets: dict[str, Ticket]) -> list[str]:
+    started: list[str] = []
+    for name, ticket in tickets.items():
+        ticket.start = lambda name=name: started.append(name)  # type: ignore[method-assign]
+    engine.run()
+    return started
+
+
+def test_callers_take_turns_and_each_comes_in_its_own_order() -> None:
+    engine = ByHand(model_of(JoiningToy()), Room(rows=2, share=0.5))
+    names = ["a1", "a2", "a3", "a4", "b1", "b2", "c1"]
+    tickets = {name: engine.submit(long(number, caller=name[0])) for number, name in enumerate(names)}
+    assert order_of_starts(engine, tickets) == ["a1", "b1", "c1", "a2", "b2", "a3", "a4"]
+
+
+def test_a_caller_has_its_share_of_rows_and_many_samples_come_in_parts() -> None:
+    """A hundred samples of one request run beside others' requests, 8 rows of 16 at a time."""
+    engine = ByHand(model_of(toy := JoiningToy()), Room(rows=16, share=0.5))
+    many = engine.submit(Request(5, DecodeConfig(sample=True, n_best=100, seed=3, min_length=6), 9, caller="many"))
+    few = [engine.submit(Request(source, DecodeConfig(beam=1), 3, caller=source)) for source in range(20)]
+    held: list[int] = []
+    served_few: list[bool] = []
+    while engine._has_work():
+        with torch.inference_mode():
+            engine._work()
+        held.append(engine._waiting._of_caller.get("many", 0))
+        served_few.append(all(ticket.over for ticket in few))
+    assert max(held) == 8 and served_few.index(True) < 20 < 13 * 6 < len(toy.sizes)
+    assert many.result(timeout=0) == alone(many.request)
+    for ticket in few:
+        assert ticket.result(timeout=0) == alone(ticket.request)
+
+
+def test_newcomers_wait_for_each_other_and_are_read_together() -> None:
+    engine = ByHand(model_of(toy := JoiningToy()), gather=0.05)
+    engine.submit(long())
+    with torch.inference_mode():
+        engine._work()
+        for source in (2, 3):
+            engine.submit(long(source))
+            engine._work()
+        assert toy.sizes == [1, 1, 1]
+        time.sleep(0.06)
+        engine._work()
+    assert toy.sizes[-1] == 3
+    engine.run()
+
+
+# --- Threads and events
+
+
+def test_callers_of_many_threads_get_what_they_get_alone() -> None:
+    dice = random.Random(9)
+    requests = [drawn_request(dice) for _ in range(40)]
+    found: dict[int, list[Hypothesis]] = {}
+    with Engine(model_of(JoiningToy()), Room(rows=64)) as engine:
+
+        def ask(number: int) -> None:
+            time.sleep(0.02 * random.random())
+            found[number] = engine.submit(requests[number]).result(timeout=60)
+
+        threads = [threading.Thread(target=ask, args=(number,)) for number in range(len(requests))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert [found[number] for number in range(len(requests))] == [alone(request) for request in requests]
+
+
+def test_events_come_as_tokens_are_written() -> None:
+    with Engine(model_of(JoiningToy(pause=0.005))) as engine:
+        ticket = engine.submit(long(telling=True))
+        engine.submit(long(2))
+        events = list(ticket)
+        assert events[0] == Started() and isinstance(events[-1], Finished) and len(events) > 5
+        written = [token for event in events if isinstance(event, Written) for token in event.ids]
+        assert tuple(written) == events[-1].hypotheses[0].ids == alone(ticket.request)[0].ids
+        stopped = engine.submit(long(telling=True))
+        with pytest.raises(Cancelled):
+            for event in stopped:
+                if isinstance(event, Written):
+                    stopped.cancel()
+        with pytest.raises(TimeoutError, match="still under way"):
+            engine.submit(long(4)).result(timeout=0)

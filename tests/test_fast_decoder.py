@@ -54,7 +54,7 @@ def sources() -> tuple[Tensor, Tensor]:
 
 
 def laid_out(model: Transformer) -> FastDecoder:
-    found = LaidOut(model).stepper()
+    found = LaidOut(model, FastDecoder.of).stepper()
     assert isinstance(found, FastDecoder)
     return found
 
@@ -208,7 +208,7 @@ def test_in_float32_large_weights_are_packed() -> None:
 
 def test_weights_are_laid_out_once_and_again_when_they_change() -> None:
     model = build()
-    engine = LaidOut(model)
+    engine = LaidOut(model, FastDecoder.of)
     first = engine.stepper()
     assert engine.stepper() is first
     optimiser = torch.optim.AdamW(model.parameters(), lr=0.1)
@@ -225,7 +225,7 @@ def test_weights_are_laid_out_once_and_again_when_they_change() -> None:
 
 def test_whoever_looks_on_sees_the_modules() -> None:
     model = build()
-    engine = LaidOut(model)
+    engine = LaidOut(model, FastDecoder.of)
     with record(model.decoder):
         assert engine.stepper() is model
     with intervene(model, Remove("cross", layer=0, head=0)), torch.no_grad():
@@ -254,7 +254,7 @@ def test_whoever_looks_on_sees_the_modules() -> None:
 )
 def test_what_is_not_plain_goes_through_modules(changes: dict[str, Any]) -> None:
     model = build(**changes)
-    assert LaidOut(model).stepper() is model
+    assert LaidOut(model, FastDecoder.of).stepper() is model
 
 
 # --- Through the search

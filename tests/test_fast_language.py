@@ -43,7 +43,7 @@ def build(config: GPTConfig, **changes: Any) -> GPT:
 
 
 def laid_out(model: GPT) -> FastLanguage:
-    found = LaidOut(model).stepper()
+    found = LaidOut(model, FastLanguage.of).stepper()
     assert isinstance(found, FastLanguage)
     return found
 
@@ -149,7 +149,7 @@ def test_packed_weights_step_as_the_modules_do(kind: str) -> None:
 @pytest.mark.parametrize("changes", [{"experts": 3}, {"positions": "alibi"}, {"reversible": True}], ids=str)
 def test_what_the_laying_out_does_not_know_goes_through_modules(changes: dict[str, Any]) -> None:
     model = build(KINDS["llama"], **changes)
-    assert LaidOut(model).stepper() is model
+    assert LaidOut(model, FastLanguage.of).stepper() is model
     ids = torch.randint(V, (2, 9), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         logits, state = model.start(None, ids[:, :4])
@@ -160,7 +160,7 @@ def test_what_the_laying_out_does_not_know_goes_through_modules(changes: dict[st
 
 def test_whoever_looks_on_sees_the_modules_and_changed_weights_are_seen() -> None:
     model = build(KINDS["gpt2"])
-    engine = LaidOut(model)
+    engine = LaidOut(model, FastLanguage.of)
     first = engine.stepper()
     assert engine.stepper() is first and isinstance(first, FastLanguage)
     with record(model):

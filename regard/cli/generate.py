@@ -19,7 +19,8 @@ from regard.data.lines import decode_lines
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
-    from regard.tasks.generate.predictor import Generated, Generator
+    from regard.tasks.generate.predictor import Generator
+    from regard.tasks.generate.results import Generated
 
 CHUNK = 16  # texts written together
 

@@ -16,7 +16,7 @@ from regard.cli.output import print_json, say
 from regard.errors import RegardError
 
 if TYPE_CHECKING:
-    from regard.tasks.translate.predictor import PairScore
+    from regard.tasks.translate.results import PairScore
 
 CHUNK = 512  # pairs scored together
 COLUMNS = ("log_probability", "tokens", "perplexity")

@@ -16,7 +16,8 @@ from regard.errors import UsageError
 
 if TYPE_CHECKING:
     from regard.inspect.looking import Shown
-    from regard.tasks.translate.predictor import Translation, Translator
+    from regard.tasks.translate.predictor import Translator
+    from regard.tasks.translate.results import Translation
 
 CHUNK = 1024  # lines translated together: those of like length, in groups, side by side
 MAPS = (".png", ".svg", ".json", ".csv", ".html")  # the endings of an attention map

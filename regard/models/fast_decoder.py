@@ -3,7 +3,7 @@ one product; then one token of each hypothesis at a time (`fast_stepper.py`)."""
 
 from __future__ import annotations
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.attention import Mask
 from regard.blocks import Block, FeedForward
@@ -23,10 +23,12 @@ class FastDecoder(FastStepper):
         super().__init__(blocks, model.target, model.decoder_norm, model.output)
         self.longest, self.encode, self.memory = model.longest, encoder_of(model), _memory_product(blocks)
 
-    @staticmethod
-    def fits(model: TransformerDecoder) -> bool:
-        """Whether the decoder has no parts but those that are known here."""
-        return embeds_plainly(model.target) and all(_is_plain(block) for block in model.decoder.each())
+    @classmethod
+    def of(cls, model: nn.Module) -> FastDecoder | None:
+        """Lay out a model; None where its decoder has parts that are not known here."""
+        if not isinstance(model, TransformerDecoder) or not embeds_plainly(model.target):
+            return None
+        return cls(model) if all(_is_plain(block) for block in model.decoder.each()) else None
 
     def start(self, source: tuple[Tensor, ...], prefix: Tensor) -> tuple[Tensor, Slots]:
         """Read the sources (what `encode` takes) and the prefix (B, P): logits (B, 1, V) of what follows."""

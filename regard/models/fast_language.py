@@ -7,7 +7,7 @@ import math
 from dataclasses import replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.attention import MultiHead
 from regard.blocks import Block, FeedForward, GatedFeedForward
@@ -25,10 +25,12 @@ class FastLanguage(FastStepper):
         super().__init__(list(model.blocks.each()), model.tokens, model.norm, model.output)
         self.longest = model.longest
 
-    @staticmethod
-    def fits(model: GPT) -> bool:
-        """Whether the model has no parts but those that are known here."""
-        return embeds_plainly(model.tokens) and all(_is_plain(block) for block in model.blocks.each())
+    @classmethod
+    def of(cls, model: nn.Module) -> FastLanguage | None:
+        """Lay out a model; None where it has parts that are not known here."""
+        if not isinstance(model, GPT) or not embeds_plainly(model.tokens):
+            return None
+        return cls(model) if all(_is_plain(block) for block in model.blocks.each()) else None
 
     def start(self, source: Tensor | None, prefix: Tensor) -> tuple[Tensor, Slots]:
         """Read prompts (B, P): logits (B, 1, V) of what follows each.

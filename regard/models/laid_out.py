@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
 from regard.attention import is_changed, is_recorded, is_softened
-from regard.models.fast_decoder import FastDecoder
-from regard.models.fast_language import FastLanguage
 from regard.models.fast_stepper import FastStepper
-from regard.models.gpt import GPT
-from regard.models.transformer import TransformerDecoder
 
 
 class LaidOut:
@@ -19,8 +17,9 @@ class LaidOut:
     Weights are laid out when they are first needed, and again when they have changed: each tensor counts its changes.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        self.model, self.weights = model, list(model.parameters())
+    def __init__(self, model: nn.Module, lay_out: Callable[[nn.Module], FastStepper | None]) -> None:
+        """`lay_out` gives the laid-out stepper of a model, or None where the model has parts that only modules know."""
+        self.model, self.lay_out, self.weights = model, lay_out, list(model.parameters())
         self._laid_out: tuple[FastStepper, list[tuple[Tensor, int]]] | None = None  # with the weights as they stood
 
     def stepper(self) -> nn.Module | FastStepper:
@@ -32,19 +31,11 @@ class LaidOut:
         if known is not None and all(map(_is_as_it_stood, self.weights, known[1])):
             return known[0]
         with torch.inference_mode():
-            found = _laid_out(model)
+            found = self.lay_out(model)
             if found is None:
                 return model
             self._laid_out = (found, [(each.detach(), _changes(each)) for each in self.weights])
         return found
-
-
-def _laid_out(model: nn.Module) -> FastStepper | None:
-    if isinstance(model, TransformerDecoder) and FastDecoder.fits(model):
-        return FastDecoder(model)
-    if isinstance(model, GPT) and FastLanguage.fits(model):
-        return FastLanguage(model)
-    return None
 
 
 def _is_as_it_stood(weight: Tensor, stood: tuple[Tensor, int]) -> bool:

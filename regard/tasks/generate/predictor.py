@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Generator as Writing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack, cast, overload
 
@@ -14,17 +13,18 @@ import torch
 from torch import Tensor
 
 from regard.attention import channel
-from regard.brief import brief, quoted
 from regard.bundle import Bundle
 from regard.config import check
 from regard.data.batch import TextBatch, pad
 from regard.data.stream import TokenStream, evaluation_batches
 from regard.decode.config import DecodeConfig, DecodeOptions, Engine, check_engine
+from regard.decode.engine import Model
 from regard.decode.ranking import Hypothesis
 from regard.decode.search import Steps, groups, search_steps
+from regard.decode.service import Serves
 from regard.decode.stepper import Joins, Sliding, Stepper, sliding
+from regard.decode.tickets import Request
 from regard.errors import UsageError
-from regard.files import JSON
 from regard.inspect.texts import (
     LONGEST,
     WINDOW,
@@ -37,10 +37,12 @@ from regard.inspect.texts import (
 )
 from regard.look import SentenceAttention, sentence_of
 from regard.models.config import GPTLineConfig
+from regard.models.fast_language import FastLanguage
 from regard.models.laid_out import LaidOut
 from regard.models.language import LanguageModel
-from regard.predictor import Cancel, Reading, Result, check_cancel, read_one, text_data
+from regard.predictor import Cancel, Reading, check_cancel, read_one
 from regard.tasks.generate.pieces import NEAR, Pieces, TextPiece, added, before_stop, check_stop
+from regard.tasks.generate.results import Generated, TextScore
 from regard.tokens import TextTokenizer
 
 if TYPE_CHECKING:
@@ -50,70 +52,6 @@ LENGTH = 200  # most tokens where neither the person nor the model says how many
 ANY_LENGTH = 512  # tokens of a window where the model reads any number
 BATCH = 16  # windows of text scored together
 TOGETHER = 64  # prompts that go on together where nobody says how many
-
-
-@dataclass(frozen=True)
-class Generated(Result):
-    """A text that was added to a prompt."""
-
-    prompt: str
-    text: str  # what was added to it
-    score: float
-    log_probability: float
-    tokens: tuple[str, ...]  # what each new id reads as
-    token_log_probabilities: tuple[float, ...]
-    finished: bool  # False: the length limit ended it
-    ids: tuple[int, ...] = ()  # of what was added
-    alternatives: tuple[Generated, ...] = ()
-    attention: SentenceAttention | None = None  # of the prompt and what was added to it
-
-    def __str__(self) -> str:
-        return self.prompt + self.text
-
-    def __repr__(self) -> str:
-        return brief(self, quoted(str(self)), score=self.score)
-
-    def each(self) -> tuple[Generated, ...]:
-        """This and the alternatives, the best first, each by itself."""
-        return replace(self, alternatives=()), *self.alternatives
-
-    def data(self) -> dict[str, JSON]:
-        found: dict[str, JSON] = {
-            "prompt": self.prompt,
-            "text": self.text,
-            "score": self.score,
-            "log_probability": self.log_probability,
-            "tokens": self.tokens,
-            "token_log_probabilities": self.token_log_probabilities,
-            "finished": self.finished,
-        }
-        return text_data(found, self.alternatives, self.attention)
-
-
-@dataclass(frozen=True)
-class TextScore(Result):
-    """The probability that a model gives to a given text."""
-
-    text: str
-    log_probability: float
-    tokens: int
-
-    @property
-    def perplexity(self) -> float:
-        return math.exp(-self.log_probability / max(1, self.tokens))
-
-    @property
-    def bits_per_byte(self) -> float:
-        return -self.log_probability / math.log(2) / max(1, len(self.text.encode()))
-
-    def data(self) -> dict[str, JSON]:
-        return {
-            "text": self.text,
-            "log_probability": self.log_probability,
-            "token_count": self.tokens,
-            "perplexity": self.perplexity,
-            "bits_per_byte": self.bits_per_byte,
-        }
 
 
 class GenerateOptions(DecodeOptions, total=False):
@@ -127,7 +65,7 @@ class GenerateOptions(DecodeOptions, total=False):
     cancel: Cancel | None
 
 
-class Generator(LanguagePredictor):
+class Generator(LanguagePredictor, Serves):
     """A trained language model, ready to use."""
 
     model: LanguageModel
@@ -135,7 +73,7 @@ class Generator(LanguagePredictor):
     def __init__(self, bundle: Bundle) -> None:
         super().__init__(bundle)
         self.tokenizer = bundle.tokenizer
-        self.laid_out = LaidOut(bundle.model)
+        self.laid_out = LaidOut(bundle.model, FastLanguage.of)
         self._sliding: Sliding[Any] | None = None  # around the stepper of that time
         self._other: GenerationEngine | None = None  # made when it is first asked for
 
@@ -230,6 +168,9 @@ class Generator(LanguagePredictor):
         cancel: Cancel | None,
     ) -> list[list[Hypothesis]]:
         """How prompts go on, those together that can be read together."""
+        if self.service is not None:
+            requests = [self._request(each, place, decode, stop) for each, place in zip(ids, places, strict=True)]
+            return self.service.search(requests, None if cancel is None else partial(check_cancel, cancel))
         found: list[list[Hypothesis]] = [[] for _ in ids]
         joins = isinstance(self.stepper(), Joins)
         together = (
@@ -287,6 +228,9 @@ class Generator(LanguagePredictor):
         self, ids: list[int], place: int, decode: DecodeConfig, stop: Sequence[str], cancel: Cancel | None
     ) -> Writing[list[int], None, list[Hypothesis]]:
         """All ids that were added to one prompt, after each of them; at the end what was found."""
+        if self.service is not None:
+            check = None if cancel is None else partial(check_cancel, cancel)
+            return (yield from self.service.written(self._request(ids, place, decode, stop), check))
         search = self._steps([ids], [place], decode, stop)
         while True:
             check_cancel(cancel)
@@ -320,6 +264,15 @@ class Generator(LanguagePredictor):
         if known is None or known.stepper is not inner:
             known = self._sliding = sliding(inner, longest)
         return known
+
+    def served_model(self) -> Model:
+        ends = (self.tokenizer.specials.end, *self.tokenizer.specials.also_end)
+        return Model(lambda request: self.stepper(), self.collated, len, ends=ends, forbidden=self._forbidden())
+
+    def _request(self, ids: list[int], place: int, options: DecodeConfig, stop: Sequence[str]) -> Request:
+        """A prompt as a request to the engine that all callers share."""
+        limit = LENGTH if options.max_length is None else options.max_length
+        return Request(ids, options, limit, stream=place, stops=self._stops(ids, stop) if stop else None)
 
     def _steps(self, ids: list[list[int]], places: Sequence[int], options: DecodeConfig, stop: Sequence[str]) -> Steps:
         """The search for how prompts go on, step by step; of equal length, or for a stepper that joins."""

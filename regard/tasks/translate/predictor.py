@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Unpack, cast, overload
+from itertools import count
+from typing import TYPE_CHECKING, Any, Unpack, cast, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from regard.attention import channel, softness
-from regard.brief import brief, quoted
 from regard.bundle import Bundle
 from regard.config import check
 from regard.data.batch import PairBatch, pad
@@ -21,79 +21,29 @@ from regard.data.batches import TokenPairs
 from regard.data.lines import LONGEST_LINE
 from regard.data.pairs import Pair
 from regard.decode.config import DecodeConfig, DecodeOptions, Engine, check_engine
+from regard.decode.engine import Model
 from regard.decode.live import Live
 from regard.decode.ranking import PENALTIES, Hypothesis
 from regard.decode.search import Stepper, generate, groups
+from regard.decode.service import Serves, Service
+from regard.decode.tickets import Request
 from regard.decode.workers import side_by_side, worker_count
 from regard.errors import Advice, Option, RegardError, UsageError
-from regard.files import JSON
 from regard.inspect.texts import LONGEST, Material, PairPredictor, Texts, TextsBatch, next_token_losses, pair_texts
 from regard.look import SentenceAttention, sentence_of
 from regard.models.encoder_decoder import EncoderDecoder
+from regard.models.fast_decoder import FastDecoder
 from regard.models.laid_out import LaidOut
 from regard.models.loss import target_log_probabilities
-from regard.predictor import Cancel, Progress, Reading, Result, check_cancel, text_data
+from regard.predictor import Cancel, Progress, Reading, check_cancel
+from regard.tasks.translate.results import PairScore, Translation
 from regard.tokens import BEGIN, END, PAD, UNKNOWN, TextTokenizer, as_arrays
 
 if TYPE_CHECKING:
     from regard.interop.ctranslate2_engine import TranslationEngine
 
+NEVER = (PAD, BEGIN, UNKNOWN)  # ids that no translation has
 BATCH = 128  # sources decoded together where nobody says how many: greedily a sixth faster than 64, in a beam as fast
-
-
-@dataclass(frozen=True)
-class Translation(Result):
-    """One translation. `score` ranks (length penalty included), `log_probability` is the model's own."""
-
-    source: str
-    text: str
-    score: float
-    log_probability: float
-    ids: tuple[int, ...]
-    tokens: tuple[str, ...]  # what each id reads as
-    token_log_probabilities: tuple[float, ...]  # one for each token, then that of the end
-    alternatives: tuple[Translation, ...] = ()
-    attention: SentenceAttention | None = None
-
-    def __str__(self) -> str:
-        return self.text
-
-    def __repr__(self) -> str:
-        return brief(self, quoted(self.text), score=self.score)
-
-    def data(self) -> dict[str, JSON]:
-        found: dict[str, JSON] = {
-            "source": self.source,
-            "text": self.text,
-            "score": self.score,
-            "log_probability": self.log_probability,
-            "tokens": self.tokens,
-            "token_log_probabilities": self.token_log_probabilities,
-        }
-        return text_data(found, self.alternatives, self.attention)
-
-
-@dataclass(frozen=True)
-class PairScore(Result):
-    """The probability that a model gives to a given translation."""
-
-    source: str
-    target: str
-    log_probability: float
-    tokens: int  # end included
-
-    @property
-    def perplexity(self) -> float:
-        return float(torch.tensor(-self.log_probability / self.tokens).exp())
-
-    def data(self) -> dict[str, JSON]:
-        return {
-            "source": self.source,
-            "target": self.target,
-            "log_probability": self.log_probability,
-            "token_count": self.tokens,
-            "perplexity": self.perplexity,
-        }
 
 
 class TranslateOptions(DecodeOptions, total=False):
@@ -107,7 +57,7 @@ class TranslateOptions(DecodeOptions, total=False):
     cancel: Cancel | None
 
 
-class Translator(PairPredictor):
+class Translator(PairPredictor, Serves):
     """A trained translation model, ready to use."""
 
     second = "translation"
@@ -116,7 +66,7 @@ class Translator(PairPredictor):
 
     def __init__(self, bundle: Bundle) -> None:
         super().__init__(bundle)
-        self.tokenizers, self.laid_out = bundle.tokenizers, LaidOut(bundle.model)
+        self.tokenizers, self.laid_out = bundle.tokenizers, LaidOut(bundle.model, FastDecoder.of)
         self._other: TranslationEngine | None = None  # made when it is first asked for
 
     @overload
@@ -173,16 +123,16 @@ class Translator(PairPredictor):
         source = as_arrays([self.tokenizers.source.encode(check_text(text))], begin=False)
         self._check_reach([text], [len(source[0])])
         self._check_prefix(prefix)
-        ids, lengths = pad(source, PAD)
+        ids, _ = self._collated(source)
         with _softness(options.softness), self._reading([0], source):
             return generate(
                 cast("Stepper[object]", self.laid_out.stepper()),
-                (ids.to(self.device), lengths.to(self.device)),
+                ids,
                 self.as_row([BEGIN, *prefix]),
                 end=END,
-                limits=[max(0, options.limit_for(int(lengths[0])) - len(prefix))],
+                limits=[max(0, options.limit_for(len(source[0])) - len(prefix))],
                 options=options,
-                forbidden=(PAD, BEGIN, UNKNOWN),
+                forbidden=NEVER,
                 streams=[place],
                 watch=watch,
             )[0]
@@ -328,9 +278,11 @@ class Translator(PairPredictor):
         cancel: Cancel | None = None,
     ) -> list[list[Hypothesis]]:
         """The translations of sources that are ids, with end: in groups of like length, side by side where that pays."""
+        check_cancel(cancel)
+        if self.service is not None:
+            return self._search_served(self.service, sources, options, places, progress, cancel)
         found: list[list[Hypothesis]] = [[] for _ in sources]
         done = 0
-        check_cancel(cancel)
 
         def search(group: list[int], watch: Callable[[], None]) -> list[list[Hypothesis]]:
             return self._search_group(group, sources, options, places, watch)
@@ -352,19 +304,49 @@ class Translator(PairPredictor):
         places: Sequence[int],
         watch: Callable[[], None],
     ) -> list[list[Hypothesis]]:
-        ids, lengths = pad([sources[place] for place in group], PAD)
+        some = [sources[place] for place in group]
         with _softness(options.softness), self._reading(group, sources):
             return generate(
                 cast("Stepper[object]", self.laid_out.stepper()),
-                (ids.to(self.device), lengths.to(self.device)),
-                torch.full((len(group), 1), BEGIN, device=self.device),
+                *self._collated(some),
                 end=END,
-                limits=[options.limit_for(int(length)) for length in lengths],
+                limits=[options.limit_for(len(each)) for each in some],
                 options=options,
-                forbidden=(PAD, BEGIN, UNKNOWN),
+                forbidden=NEVER,
                 streams=[places[row] for row in group],
                 watch=lambda _: watch(),
             )
+
+    def _collated(self, sources: Sequence[np.ndarray]) -> tuple[tuple[Tensor, Tensor], Tensor]:
+        """Sources as the model takes them, and the prefix of each."""
+        ids, lengths = pad(sources, PAD)
+        prefix = torch.full((len(sources), 1), BEGIN, device=self.device)
+        return (ids.to(self.device), lengths.to(self.device)), prefix
+
+    def _search_served(
+        self,
+        service: Service,
+        sources: Sequence[np.ndarray],
+        options: DecodeConfig,
+        places: Sequence[int],
+        progress: Progress | None,
+        cancel: Cancel | None,
+    ) -> list[list[Hypothesis]]:
+        """Each source as a request to the engine that all callers share."""
+        both = zip(sources, places, strict=True)
+        requests = [Request(each, options, options.limit_for(len(each)), stream=place) for each, place in both]
+        finished = count(1)
+        told = None if progress is None else lambda _: progress(next(finished), len(sources))
+        return service.search(requests, None if cancel is None else partial(check_cancel, cancel), told)
+
+    def served_model(self) -> Model:
+        def stepper(request: Request) -> Stepper[Any]:
+            soft = request.options.softness
+            if soft != 1.0:
+                return Softened(cast("Stepper[Any]", self.model), soft)
+            return cast("Stepper[Any]", self.laid_out.stepper())
+
+        return Model(stepper, self._collated, len, ends=(END,), forbidden=NEVER)
 
     def _search_elsewhere(
         self,
@@ -454,6 +436,22 @@ def after_prefix(
     total = sum(before) + found.log_probability
     score = total / PENALTIES[options.length_penalty](len(parts), options.alpha)
     return Hypothesis((*prefix, *found.ids), score, total, parts, found.finished)
+
+
+class Softened:
+    """A model whose looks at the source are as soft as one request wants: its sources go on by themselves."""
+
+    def __init__(self, model: Stepper[Any], value: float) -> None:
+        self.model, self.value, self.longest = model, value, model.longest
+        self.reorder, self.keep = model.reorder, model.keep
+
+    def start(self, source: Any, prefix: Tensor) -> tuple[Tensor, Any]:
+        with _softness(self.value):
+            return self.model.start(source, prefix)
+
+    def step(self, ids: Tensor, state: Any) -> tuple[Tensor, Any]:
+        with _softness(self.value):
+            return self.model.step(ids, state)
 
 
 def _softness(value: float) -> AbstractContextManager[None]:
