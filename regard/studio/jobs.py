@@ -10,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Literal
 
+from regard.errors import Cancelled
 from regard.files import JSON
-from regard.predictor import Cancel, Cancelled, Progress
+from regard.predictor import Cancel, Progress
 from regard.studio.refusals import Refusal, as_refusal, full
 
 KEPT = 32  # jobs that have ended, whose results can still be asked for

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
@@ -78,11 +78,11 @@ class Histogram(Metric):
         self.counts: dict[Labels, list[int]] = {}
         self.sums: dict[Labels, float] = {}
 
-    def observe(self, value: float, *labels: str) -> None:
+    def observe(self, value: float, *labels: str, times: int = 1) -> None:
         with self.lock:
             counts = self.counts.setdefault(labels, [0] * (len(self.bounds) + 1))
-            counts[bisect_left(self.bounds, value)] += 1
-            self.sums[labels] = self.sums.get(labels, 0.0) + value
+            counts[bisect_left(self.bounds, value)] += times
+            self.sums[labels] = self.sums.get(labels, 0.0) + value * times
 
     def samples(self) -> Iterator[str]:
         with self.lock:
@@ -96,6 +96,28 @@ class Histogram(Metric):
             yield self.sample(labels, reached, "_count")
 
 
+Steps = Callable[[], Mapping[str, Mapping[int, int]]]
+
+
+class Sizes(Histogram):
+    """A histogram of what someone else has counted: of each label, how often there was each size."""
+
+    ask: Steps
+
+    def __init__(self, name: str, does: str, bounds: Sequence[float], labels: Sequence[str]) -> None:
+        super().__init__(name, does, bounds, labels)
+        self.ask = dict
+
+    def samples(self) -> Iterator[str]:
+        with self.lock:
+            self.counts.clear()
+            self.sums.clear()
+        for name, counted in self.ask().items():
+            for size, times in counted.items():
+                self.observe(size, name, times=times)
+        return super().samples()
+
+
 class Metrics:
     """What a service counts."""
 
@@ -105,7 +127,7 @@ class Metrics:
             "regard_request_seconds", "Seconds from a request's arrival to the end of its answer.", SECONDS, ("route",)
         )
         self.refused = Counter("regard_refused_total", "Requests refused before any work.", ("reason",))
-        self.batches = Histogram("regard_batch_size", "Texts that were computed together.", SIZES, ("model",))
+        self.batches = Sizes("regard_batch_size", "Sources of a step of decoding.", SIZES, ("model",))
         self.tokens = Counter("regard_tokens_total", "Tokens read and written.", ("model", "side"))
         self.loads = Counter("regard_model_loads_total", "Models loaded.", ("model",))
         self.gauges: list[Gauge] = []

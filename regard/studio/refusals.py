@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from regard.decode.tickets import DeadlinePassed, EngineClosed, Overloaded
 from regard.errors import ModelError, RegardError, UsageError
 from regard.files import JSON, finite
 
@@ -72,6 +73,10 @@ def as_refusal(error: Exception) -> Refusal:
         return Refusal(error.status_code, str(error.detail), headers=error.headers)
     if isinstance(error, RequestValidationError):
         return _wrong_fields(error)
+    if isinstance(error, Overloaded | EngineClosed):
+        return full()
+    if isinstance(error, DeadlinePassed):
+        return Refusal(504, error.wrong, "ask for less, or later", code="timeout")
     if isinstance(error, ModelError):
         return Refusal(500, error.wrong, error.hint)
     if isinstance(error, RegardError):

@@ -20,8 +20,8 @@ from regard.studio.metrics import Metrics
 from regard.studio.refusals import Refusal
 from regard.studio.visit import Visit, visit_of
 from regard.studio.work import Asked, Work
-from regard.tasks.generate.predictor import Generated, Generator
-from regard.tasks.translate.predictor import Translation
+from regard.tasks.generate.results import Generated
+from regard.tasks.translate.results import Translation
 
 THREADS = max(4, os.cpu_count() or 1)  # some of them only wait for a lock or the disk
 P = TypeVar("P", bound=Predictor)
@@ -34,7 +34,7 @@ class Service:
     def __init__(self, config: ServeConfig) -> None:
         self.config, self.limits, self.metrics = config, config.limits, Metrics()
         self.work = Work(config.limits, THREADS)
-        self.decoding = Decoding(self.work, self.metrics)
+        self.decoding = Decoding(self.work, lambda: self.catalog)
         self.catalog = Catalog(config, self.metrics, self.decoding.forget)
         self.looks, self.jobs = Looks(), Jobs(config.limits.jobs)
         self.stopping = False
@@ -43,13 +43,20 @@ class Service:
         gauge("regard_queue_limit", "Requests that may wait or be computed.", lambda: self.limits.queue)
         gauge("regard_models_loaded", "Models that are loaded.", lambda: len(self.catalog.loaded_names()))
         gauge("regard_model_bytes", "Bytes of the weights that are loaded.", self.catalog.bytes)
+        self.metrics.batches.ask = self.decoding.steps
+        gauge("regard_engine_waiting", "Sources that wait to be read.", lambda: self._sum("waiting"))
+        gauge("regard_engine_rows", "Hypotheses that are read side by side.", lambda: self._sum("rows"))
         gauge("regard_jobs", "Long jobs that wait or run.", lambda: self.jobs.count())
         gauge("process_resident_memory_bytes", "Resident memory of the process.", resident_bytes)
 
     def close(self) -> None:
         self.stopping = True
         self.jobs.close()
+        self.decoding.close()
         self.work.close()
+
+    def _sum(self, name: str) -> int:
+        return sum(getattr(each, name) for each in self.decoding.statistics())
 
     # --- Computing
 
@@ -73,21 +80,17 @@ class Service:
         visit.model = loaded.entry.name
         return loaded
 
-    def generator(self, visit: Visit, name: str) -> Generator:
-        """Load a language model, in a thread."""
-        return as_task(self.load(visit, name), Generator, "generate")
-
     async def translate(self, request: Request, name: str, texts: Sequence[str], options: Tables) -> list[Translation]:
         self.check_texts(texts)
         self.check_options(options)
-        return await self.decoding.translate(visit_of(request), self.catalog, name, texts, options)
+        return await self.decoding.translate(visit_of(request), name, texts, options)
 
     async def generate(
         self, request: Request, name: str, prompts: Sequence[str], stop: Sequence[str], options: Tables
     ) -> list[Generated]:
         self.check_texts(prompts)
         self.check_options(options)
-        return await self.decoding.generate(visit_of(request), self.catalog, name, prompts, stop, options)
+        return await self.decoding.generate(visit_of(request), name, prompts, stop, options)
 
     # --- Limits
 

@@ -7,11 +7,11 @@ import contextlib
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from regard.predictor import Cancelled
+from regard.errors import Cancelled
 from regard.studio.config import Limits
 from regard.studio.refusals import Refusal, full, too_late
 from regard.studio.visit import Visit
@@ -36,26 +36,21 @@ class Asked:
 
 
 class Work:
-    """A few threads, and how many requests wait for them."""
+    """A few threads that compute, many that wait, and how many requests there are for both."""
 
     def __init__(self, limits: Limits, threads: int) -> None:
         self.limits = limits
         self.pool = ThreadPoolExecutor(threads, thread_name_prefix="regard-work")
+        self.waiting = ThreadPoolExecutor(
+            limits.queue, thread_name_prefix="regard-wait"
+        )  # for an engine, not computing
         self.lock, self.pending = threading.Lock(), 0
         self.asked: set[Asked] = set()
 
-    async def run(self, visit: Visit, compute: Callable[[Asked], T]) -> T:
+    async def run(self, visit: Visit, compute: Callable[[Asked], T], pool: ThreadPoolExecutor | None = None) -> T:
         """Compute in a thread; give up where the deadline passes or the client leaves."""
-        return await self.wait(visit, lambda asked: self.pool.submit(compute, asked))
-
-    async def wait(self, visit: Visit, start: Callable[[Asked], Future[T]]) -> T:
-        """The result of what `start` begins elsewhere."""
         asked = self._enter(visit)
-        try:
-            future = start(asked)
-        except BaseException:
-            self._leave(asked)
-            raise
+        future = (pool or self.pool).submit(compute, asked)
         future.add_done_callback(lambda _: self._leave(asked))
         return await self._within(visit, asked, asyncio.wrap_future(future))
 
@@ -66,7 +61,7 @@ class Work:
         """
         asked = self._enter(visit)
         events = _Events[T](asyncio.get_running_loop())
-        future = self.pool.submit(events.fill, begin, asked)
+        future = self.waiting.submit(events.fill, begin, asked)
         future.add_done_callback(lambda _: self._leave(asked))
         first = await self._within(visit, asked, asyncio.ensure_future(events.next()))
         return self._rest(visit, asked, first, events)
@@ -126,7 +121,8 @@ class Work:
             left = list(self.asked)
         for asked in left:
             asked.stop.set()
-        self.pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (self.pool, self.waiting):
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 class _Events(Generic[T]):

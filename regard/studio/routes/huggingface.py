@@ -28,7 +28,8 @@ from regard.tasks.caption.predictor import Captioner
 from regard.tasks.classify.predictor import TextClassifier
 from regard.tasks.classify_pictures.predictor import PictureLabeller
 from regard.tasks.fill.predictor import Filled, Filler
-from regard.tasks.generate.predictor import Generated, Generator
+from regard.tasks.generate.predictor import Generator
+from regard.tasks.generate.results import Generated
 
 router = APIRouter(prefix="/hf", tags=["Hugging Face"])
 IGNORED = (
@@ -245,7 +246,7 @@ async def _streamed(service: Service, request: Request, name: str, body: Hugging
     visit, prompt, stop = visit_of(request), body.text(), body.parameters.stop or []
 
     def begin(asked: Asked) -> Iterator[dict[str, JSON]]:
-        generator = service.generator(visit, name)
+        generator = service.decoding.generator(visit, name)
         visit.read = len(generator.tokenizer.encode(prompt))
         for index, event in enumerate(service.decoding.stream(generator, prompt, stop, options, asked), start=1):
             if isinstance(event, Generated):

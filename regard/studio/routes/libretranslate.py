@@ -27,7 +27,7 @@ from regard.studio.refusals import Refusal, json_response
 from regard.studio.service import Service, service_of
 from regard.studio.work import Asked
 from regard.tasks.classify.predictor import TextClassifier
-from regard.tasks.translate.predictor import Translation
+from regard.tasks.translate.results import Translation
 
 router = APIRouter(tags=["LibreTranslate"])
 AUTO = "auto"

@@ -29,7 +29,8 @@ from regard.studio.service import Service, service_of
 from regard.studio.visit import visit_of
 from regard.studio.work import Asked
 from regard.tasks.fill.predictor import Filler
-from regard.tasks.generate.predictor import Generated, Generator
+from regard.tasks.generate.predictor import Generator
+from regard.tasks.generate.results import Generated
 
 router = APIRouter(prefix="/v1", tags=["OpenAI"])
 UNSUPPORTED: dict[str, tuple[object, ...]] = {"suffix": (None,), "best_of": (None,), "logit_bias": (None, {})}
@@ -243,7 +244,7 @@ async def _streamed(service: Service, request: Request, body: CompletionBody, pr
     visit = visit_of(request)
 
     def begin(asked: Asked) -> Iterator[_Chunk]:
-        generator = service.generator(visit, body.model)
+        generator = service.decoding.generator(visit, body.model)
         read = visit.read = len(generator.tokenizer.encode(prompt))
         if body.echo:
             yield _Chunk(prompt, None, None, read, 0)

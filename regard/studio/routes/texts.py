@@ -24,8 +24,10 @@ from regard.studio.visit import visit_of
 from regard.studio.work import Asked
 from regard.tasks.classify.predictor import TextClassifier
 from regard.tasks.fill.predictor import Filler
-from regard.tasks.generate.predictor import Generated, Generator
-from regard.tasks.translate.predictor import Translation, Translator
+from regard.tasks.generate.predictor import Generator
+from regard.tasks.generate.results import Generated
+from regard.tasks.translate.predictor import Translator
+from regard.tasks.translate.results import Translation
 from regard.tokens import END, TextTokenizer
 
 router = APIRouter(prefix="/api", tags=["texts"])
@@ -158,7 +160,7 @@ async def _streamed(service: Service, request: Request, body: GenerateBody) -> R
     visit = visit_of(request)
 
     def begin(asked: Asked) -> Iterator[tuple[str, dict[str, JSON]]]:
-        generator = service.generator(visit, body.model)
+        generator = service.decoding.generator(visit, body.model)
         options: Tables = {**body.options(), "attention": body.attention}
         for event in service.decoding.stream(generator, body.prompt, body.stop, options, asked):
             if isinstance(event, Generated):
