@@ -333,16 +333,19 @@ def test_clients_are_searched_for_together_and_get_what_they_would_alone(folder:
     with serving(small(folder, (folder / "translate",))) as client:
 
         def ask(place: int) -> None:
-            asked = {"model": "translate", "text": texts[place], "sample": True, "seed": place % 2, "max_length": 9}
+            asked = {"model": "translate", "text": texts[place], "sample": True, "seed": place % 2, "max_length": 40}
             found[place] = client.json("/api/translate", asked)
 
+        client.json("/api/translate", {"model": "translate", "text": "a", "max_length": 1})  # it is loaded now
         threads = [threading.Thread(target=ask, args=(place,)) for place in range(len(texts))]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
+        steps = client.server.guard.app.state.service.decoding.steps()["translate"]
+        assert max(steps) > 1  # sources of several clients were read in one step
     for place, text in enumerate(texts):
-        assert found[place]["ids"] == list(translator.translate(text, sample=True, seed=place % 2, max_length=9).ids)
+        assert found[place]["ids"] == list(translator.translate(text, sample=True, seed=place % 2, max_length=40).ids)
 
 
 def test_the_model_that_was_not_asked_for_longest_is_dropped(folder: Path) -> None:
@@ -357,3 +360,23 @@ def test_the_model_that_was_not_asked_for_longest_is_dropped(folder: Path) -> No
     with serving(small(folder, (folder / "fill",), Limits(model_bytes=100))) as client:
         answer = client.ask("/api/tokens", {"model": "fill", "text": "a"})
         assert answer.status == 422 and "keeps at most 100" in answer.json["error"]["message"]
+
+
+def test_the_page_is_served_beside_the_routes_and_nothing_else_of_the_disk(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "static").mkdir()
+    (tmp_path / "static" / "index.html").write_text("<!doctype html><title>studio</title>")
+    (tmp_path / "static" / "studio.js").write_text("export {}")
+    (tmp_path / "secret").write_text("secret")
+    monkeypatch.setattr("regard.studio.app.STATIC", tmp_path / "static")
+    with serving(small(folder, (folder / "fill",), page=True)) as client:
+        assert b"<title>studio" in client.ask("/").body
+        script = client.ask("/static/studio.js")
+        assert "javascript" in script.headers["content-type"] and "content-security-policy" in script.headers
+        for path in ("/static/../secret", "/static/%2e%2e/secret", "/static/..%2fsecret", "/static//etc/passwd"):
+            assert client.ask(path).status == 404
+        assert client.ask("/static/documentation.css").status == 200
+        service = client.server.guard.app.state.service
+        service.stopping = True
+        assert client.ask("/ready").status == 503 and client.ask("/health").status == 200

@@ -66,7 +66,7 @@ class Loaded:
 
     entry: Entry
     predictor: Predictor
-    bytes: int
+    size: int  # bytes of its weights
 
 
 class Catalog:
@@ -99,10 +99,10 @@ class Catalog:
         with self._lock:
             return frozenset(self._loaded)
 
-    def bytes(self) -> int:
-        """Bytes of the weights that are loaded."""
+    def loaded_bytes(self) -> int:
+        """Bytes of all weights that are loaded."""
         with self._lock:
-            return sum(each.bytes for each in self._loaded.values())
+            return sum(each.size for each in self._loaded.values())
 
     def load(self, name: str) -> Loaded:
         """The model of that name, loaded now if it is not yet; it may take seconds."""
@@ -136,8 +136,8 @@ class Catalog:
         with self._lock:
             if (old := self._loaded.pop(found.entry.name, None)) is not None:
                 gone.append(old)
-            room = self.config.limits.model_bytes - found.bytes
-            while self._loaded and sum(each.bytes for each in self._loaded.values()) > room:
+            room = self.config.limits.model_bytes - found.size
+            while self._loaded and sum(each.size for each in self._loaded.values()) > room:
                 gone.append(self._loaded.popitem(last=False)[1])
             self._loaded[found.entry.name] = found
         for each in gone:

@@ -198,7 +198,7 @@ class Guard:
         if visit.model is not None:
             self.metrics.tokens.add(visit.model, "read", by=visit.read)
             self.metrics.tokens.add(visit.model, "written", by=visit.written)
-        self.log(visit.line(scope))
+        self.log(visit.line())
 
 
 PREFLIGHT = {

@@ -49,7 +49,7 @@ class Look:
 
     id: str
     roles: dict[str, Layers]
-    bytes: int
+    size: int  # bytes that are kept
 
     def heads(self, role: str, layer: int) -> np.ndarray:
         """All heads of one layer: (H, T, S), NaN where a query must not look."""
@@ -100,7 +100,7 @@ class SeenLook(Look):
             role: [call for call in calls if call.role == role] for role in order
         }
         self.roles = {role: self._layers(found) for role, found in self.calls.items()}
-        self.bytes = sum(_bytes_of(call) for call in calls)
+        self.size = sum(_bytes_of(call) for call in calls)
 
     def _layers(self, calls: Sequence[AttentionCall]) -> Layers:
         rows, columns = (as_read(labels) for labels in self.seen.labelled(calls[0]))
@@ -120,7 +120,7 @@ class KeptLook(Look):
     id: str = ""
 
     def __post_init__(self) -> None:
-        self.bytes = sum(each.nbytes for layers in self.maps.values() for each in layers)
+        self.size = sum(each.nbytes for layers in self.maps.values() for each in layers)
 
     def heads(self, role: str, layer: int) -> np.ndarray:
         return self.maps[role][layer]
@@ -136,7 +136,7 @@ class Looks:
     def keep(self, look: Look) -> None:
         with self.lock:
             self.looks[look.id] = look
-            while len(self.looks) > 1 and sum(each.bytes for each in self.looks.values()) > self.most:
+            while len(self.looks) > 1 and sum(each.size for each in self.looks.values()) > self.most:
                 self.looks.popitem(last=False)
 
     def find(self, name: str) -> Look:

@@ -42,7 +42,7 @@ class Service:
         gauge("regard_queue_depth", "Requests that wait or are computed.", lambda: self.work.pending)
         gauge("regard_queue_limit", "Requests that may wait or be computed.", lambda: self.limits.queue)
         gauge("regard_models_loaded", "Models that are loaded.", lambda: len(self.catalog.loaded_names()))
-        gauge("regard_model_bytes", "Bytes of the weights that are loaded.", self.catalog.bytes)
+        gauge("regard_model_bytes", "Bytes of the weights that are loaded.", self.catalog.loaded_bytes)
         self.metrics.batches.ask = self.decoding.steps
         gauge("regard_engine_waiting", "Sources that wait to be read.", lambda: self._sum("waiting"))
         gauge("regard_engine_rows", "Hypotheses that are read side by side.", lambda: self._sum("rows"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.requests import Request
-from starlette.types import Receive, Scope
+from starlette.types import Receive
 
 KEY = "regard.visit"
 
@@ -35,7 +35,7 @@ class Visit:
         while (await self.receive())["type"] != "http.disconnect":
             pass
 
-    def line(self, scope: Scope) -> dict[str, Any]:
+    def line(self) -> dict[str, Any]:
         """The request as the log tells it: no text, and nothing that was asked."""
         found: dict[str, Any] = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
