@@ -215,7 +215,8 @@ def test_the_paths_of_architecture_pass_functions_that_are_there() -> None:
     passed = re.findall(r"([\w/]+\.py):(\w+)", page)
     assert len(passed) > 30
     for file, name in passed:
-        names = {node.name for node in ast.walk(tree(ROOT / file)) if isinstance(node, ast.FunctionDef)}
+        functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+        names = {node.name for node in ast.walk(tree(ROOT / file)) if isinstance(node, functions)}
         assert name in names, f"{file} has no {name}"
 
 
