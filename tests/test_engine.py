@@ -392,3 +392,19 @@ def test_events_come_as_tokens_are_written() -> None:
                     stopped.cancel()
         with pytest.raises(TimeoutError, match="still under way"):
             engine.submit(long(4)).result(timeout=0)
+
+
+def test_who_comes_makes_nobody_hear_a_token_twice() -> None:
+    """The bug: a newcomer that joined had the newest token of all the others told again."""
+    engine = ByHand(model_of(JoiningToy()))
+    told = [engine.submit(long(1, telling=True))]
+    with torch.inference_mode():
+        for source in range(2, 8):
+            engine._work()
+            told.append(engine.submit(long(source, telling=source % 2 == 0)))
+    engine.run()
+    for ticket in [each for each in told if each.request.telling]:
+        *_, done = events = list(ticket)
+        assert isinstance(done, Finished)
+        written = [token for event in events if isinstance(event, Written) for token in event.ids]
+        assert tuple(written) == done.hypotheses[0].ids

@@ -272,11 +272,13 @@ class Engine:
                 for part in parts:
                     self._read(lane, [part])
             return
+        self._tell(begun)
+        if begun.move is None:  # each has ended with its first token
+            return
         if lane in self._lanes:
             self._lanes[lane].join(begun)
         else:
             self._lanes[lane] = begun
-        self._tell(lane)
 
     def _running(self, stepper: Stepper[Any], parts: list[Part]) -> Running[Any]:
         """New sources, read, with the first token of each."""
@@ -304,12 +306,13 @@ class Engine:
         with self._changed:
             self._statistics.steps += 1
             self._statistics.batch_sizes[len(numbers)] += 1
-        self._tell(lane)
+        self._tell(running)
+        if running.move is None:
+            del self._lanes[lane]
 
-    def _tell(self, lane: Lane) -> None:
-        """Give what has become of the sources of a lane to those who wait for it."""
-        running, parts = self._lanes[lane], self._waiting.running
-        books = running.books
+    def _tell(self, running: Running[Any]) -> None:
+        """Give what a step has made of sources to those who wait for it: what is over, and the newest token of the others."""
+        books, parts = running.books, self._waiting.running
         for number, error in books.failed.items():
             self._fail([parts[number]], error)
         for number, found in books.found.items():
@@ -317,7 +320,6 @@ class Engine:
         books.failed.clear()
         books.found.clear()
         if running.move is None:
-            del self._lanes[lane]
             return
         for row, number in enumerate(books.live.sources.tolist()):
             if parts[number].ticket.request.telling:

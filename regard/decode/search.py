@@ -132,17 +132,14 @@ class Running(Generic[S]):
 
     def join(self, other: Running[S]) -> None:
         """Take in the sources of another search by the same stepper and kind of choice, each where it stands."""
+        assert self.move is not None and other.move is not None
         self.books.join(other.books)
-        assert self.move is not None
-        if other.move is None:  # each of them has ended with its first token
-            return
         stepper, width = cast(Joins, self.stepper), max(self.move.ids.shape[1], other.move.ids.shape[1])
-        for each in (self, other):
-            assert each.move is not None
-            each.move = each.move.widened(width)
-            each._carry_out(each.move)
+        own, theirs = self.move.widened(width), other.move.widened(width)
+        self._carry_out(own)
+        other._carry_out(theirs)
         self.state = stepper.join(self.state, other.state)
-        self._stay(np.concatenate([self.move.ids, other.move.ids]))
+        self._stay(np.concatenate([own.ids, theirs.ids]))
 
     def drop(self, sources: Sequence[int]) -> None:
         """Forget some sources."""
