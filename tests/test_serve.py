@@ -230,11 +230,37 @@ def test_maps_one_by_one(client: Client, folder: Path) -> None:
         peak = float(answer.headers["x-peak"])
         bytes_ = np.frombuffer(answer.body, np.uint8).reshape(size)
         assert size == weights.shape and peak == pytest.approx(np.nanmax(weights), abs=1e-6)
-        assert np.abs(bytes_ / 255 * peak - np.nan_to_num(weights)).max() <= peak / 255
+        masked, last = np.isnan(weights), 254 if np.isnan(weights).any() else 255
+        assert answer.headers.get("x-masked") == ("255" if masked.any() else None)
+        assert (bytes_[masked] == 255).all()
+        assert np.abs(bytes_ / last * peak - weights)[~masked].max() <= peak / last
     row = client.json(f"/api/look/{found['id']}/1/2?row=3")["weights"]
     assert row == pytest.approx(own.map(1, 2).weights[3].tolist(), abs=1e-6)
     masked = client.json(f"/api/look/{found['id']}/0/0?role=causal&row=0")["weights"]
     assert masked[0] == pytest.approx(1.0) and masked[1:] == [None] * (len(masked) - 1)
+
+
+def test_a_translation_is_looked_at_in_its_own_tokens(client: Client, folder: Path) -> None:
+    """Cut anew, the text of a translation may be other tokens than the model wrote."""
+    tokenizer = regard.load(folder / "translate").tokenizers.target
+    plain = [token for token in range(tokenizer.size) if token not in tokenizer.specials.all]
+    ids = next([a, b] for a in plain for b in plain if len(tokenizer.encode(tokenizer.decode([a, b]))) != 2)
+    found = client.json("/api/look", {"model": "translate", "text": TEXT, "written": ids})
+    assert len(found["target"]) == len(ids) + 1
+    assert client.ask("/api/look", {"model": "generate", "text": TEXT, "written": ids}).status == 400
+    assert client.ask("/api/look", {"model": "translate", "text": TEXT, "written": [10**6]}).status == 422
+
+
+def test_pictures_to_try(client: Client) -> None:
+    models = {model["name"]: model for model in client.json("/api/models")["models"]}
+    for name in ("caption", "answer", "classify-pictures"):
+        examples = models[name]["examples"]
+        answers = [client.ask(example["picture"]) for example in examples]
+        assert len({answer.body for answer in answers}) == 6
+        assert {answer.headers["content-type"] for answer in answers} == {"image/png"}
+        assert all(("question" in example) == (name == "answer") for example in examples)
+    assert client.ask("/api/models/caption/examples/6").status == 404
+    assert client.ask("/api/models/translate/examples/0").status == 404
 
 
 def test_a_walk(client: Client, folder: Path) -> None:

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
 
-from regard import __version__
+from regard import __version__, look
 from regard.errors import RegardError
 from regard.studio.config import ServeConfig
 from regard.studio.guard import Guard, Log, log_line
@@ -22,6 +22,7 @@ from regard.studio.routes import huggingface, libretranslate, looking, models, o
 from regard.studio.service import Service
 
 STATIC = Path(__file__).parent / "static"
+FIGURES = Path(look.__file__).parent / "static"  # one theme for the figures and the page
 ROUTERS = (models, texts, pictures, looking, runs, libretranslate, openai, huggingface, state)
 REFUSED = {400: "what was asked is wrong", 404: "there is no such thing", 413: "too much", 422: "a field is wrong",
            503: "too many requests wait", 504: "there was no answer in time"}  # fmt: skip
@@ -66,4 +67,5 @@ def _add_page(app: FastAPI) -> None:
     async def page() -> Response:
         return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
 
+    app.mount("/static/figures", StaticFiles(directory=FIGURES), name="figures")
     app.mount("/static", StaticFiles(directory=STATIC), name="static")

@@ -107,7 +107,7 @@ class NextBody(Body):
     text: str = Field("", description="The source of a translation.")
     prompt: str = Field("", description="How a text begins.")
     prefix: Ids = Field([], description="Ids that were written behind it.")
-    count: int = Field(10, ge=1, le=100)
+    count: int = Field(10, ge=1, le=1000)
 
 
 class BeamBody(Body):
@@ -187,6 +187,7 @@ class LookBody(Body):
     second: str | None = Field(
         None, description="The translation (none: the model's own), or the other text of a pair."
     )
+    written: Ids = Field([], description="Instead of a translation's text: its ids, as the model wrote them.")
     role: Role | None = None
     changes: Changes = []
 

@@ -14,6 +14,7 @@ from regard.inspect.probes import FOLDER, TEXTS
 from regard.models.summary import summary
 from regard.runs import read_run
 from regard.studio.catalog import Entry, Loaded
+from regard.studio.drawn import SEEING, drawn_examples
 from regard.tasks.table import TASKS
 from regard.tasks.trained import load_model
 from regard.tensors import map_tensors
@@ -53,6 +54,7 @@ def listed(entry: Entry, loaded: bool) -> dict[str, JSON]:
         "languages": entry.languages,
         "labels": list(map(str, labels)) if isinstance(labels, list) else [],
         "shipped": entry.shipped,
+        "path": entry.name if entry.shipped else str(entry.run or entry.folder),
         "loaded": loaded,
         "examples": examples(entry),
         "abilities": list(abilities(entry)),
@@ -96,14 +98,16 @@ def abilities(entry: Entry) -> tuple[str, ...]:
     return known if heads else tuple(each for each in known if each != "heads")
 
 
-def examples(entry: Entry) -> list[str]:
-    """Inputs to try: of built-in data, else those that the run probed, else none."""
+def examples(entry: Entry) -> list[JSON]:
+    """Inputs to try: drawn pictures, texts of built-in data, else those that the run probed, else none."""
+    if entry.task in SEEING:
+        return drawn_examples(entry.name, entry.task)
     builtin = any(str(name).startswith("builtin/") for name in _data(entry).get("train", ())) or entry.shipped
     if builtin and entry.task == "translate":
         return [pair.source for pair in date_pairs("test", MOST_EXAMPLES, seed=7)]
     if builtin and entry.task in SENTENCES:
-        return SENTENCES[entry.task]
-    return _probed(entry)
+        return [*SENTENCES[entry.task]]
+    return [*_probed(entry)]
 
 
 def _probed(entry: Entry) -> list[str]:

@@ -1,6 +1,7 @@
 """Attention that was looked at and can be asked for map by map: what the recorder saw is kept, weights are made when asked.
 
-A map goes out as one byte a weight: 255 is its peak, 0 is nothing or what a query must not see. One row can be had exactly.
+A map goes out as one byte a weight, 0 for nothing and the last for its peak. What a query must not see is 255, and then the
+peak is 254. One row can be had exactly.
 """
 
 from __future__ import annotations
@@ -148,11 +149,16 @@ class Looks:
             return look
 
 
-def as_bytes(weights: np.ndarray) -> tuple[bytes, float]:
-    """Weights (T, S) as one byte each, row by row, and the weight that 255 means."""
-    peak = float(np.nanmax(weights)) if not np.isnan(weights).all() else 0.0
-    scaled = np.nan_to_num(weights) * (255.0 / peak if peak > 0 else 0.0)
-    return np.rint(np.clip(scaled, 0, 255)).astype(np.uint8).tobytes(), peak
+MASKED = 255
+
+
+def as_bytes(weights: np.ndarray) -> tuple[bytes, float, bool]:
+    """Weights (T, S) as one byte each, row by row; the weight that the last byte means; and whether any is masked."""
+    masked = np.isnan(weights)
+    last = MASKED - 1 if masked.any() else MASKED
+    peak = 0.0 if masked.all() else float(np.nanmax(weights))
+    scaled = np.rint(np.clip(np.nan_to_num(weights) * (last / peak if peak > 0 else 0.0), 0, last))
+    return np.where(masked, MASKED, scaled).astype(np.uint8).tobytes(), peak, bool(masked.any())
 
 
 def _bytes_of(call: AttentionCall) -> int:

@@ -14,15 +14,17 @@ from regard.files import JSON
 from regard.inspect.heads import heads_of
 from regard.inspect.texts import Material
 from regard.inspect.walk import walk as walk_through
-from regard.predictor import Cancel, Predictor, Progress
+from regard.predictor import Cancel, Predictor, Progress, Reading
 from regard.studio.bodies import HeadsBody, LookBody, WalkBody
 from regard.studio.catalog import Loaded
-from regard.studio.looks import Look, SeenLook, as_bytes
+from regard.studio.looks import MASKED, Look, SeenLook, as_bytes
 from regard.studio.refusals import Refusal, json_response
+from regard.studio.routes.texts import check_ids
 from regard.studio.service import Service, service_of
 from regard.studio.visit import visit_of
 from regard.studio.work import Asked
 from regard.tasks.material import material_of
+from regard.tasks.translate.predictor import Translator
 
 router = APIRouter(prefix="/api", tags=["looking"])
 BUILT_IN = {"translate": "builtin/dates/test", "classify": "builtin/names/test", "generate": "builtin/python"}
@@ -65,7 +67,7 @@ def changed(predictor: Predictor, changes: list[Change]) -> Iterator[None]:
 def _look(service: Service, predictor: Predictor, body: LookBody) -> SeenLook:
     if body.second is not None and predictor.second is None:
         raise UsageError(f"a second text is for translations and pairs; this is a model to {predictor.config.task}")
-    reading = predictor.read(body.text, body.second)
+    reading = _written(predictor, body) if body.written else predictor.read(body.text, body.second)
     longest, most = max(map(len, reading.ids.values()), default=0), service.limits.look_tokens
     if longest > most:
         raise Refusal(413, f"a text of {longest:,} tokens is looked at only up to {most:,}", "shorten it")
@@ -75,11 +77,19 @@ def _look(service: Service, predictor: Predictor, body: LookBody) -> SeenLook:
     return SeenLook(seen, reading.role, reading.notes, seen.check())
 
 
+def _written(predictor: Predictor, body: LookBody) -> Reading:
+    """A text with the very tokens of its translation: cut anew, the same text may be other tokens."""
+    if not isinstance(predictor, Translator):
+        raise UsageError(f"written ids are of translations; this is a model to {predictor.config.task}")
+    check_ids(body.written, predictor.tokenizers.target)
+    return predictor.read_ids(predictor.tokenizers.source.encode(body.text), body.written)
+
+
 @router.get("/look/{look_id}/{layer}/{head}")
 async def look_map(
     look_id: str, layer: str, head: str, request: Request, row: int | None = None, role: str | None = None
 ) -> Response:
-    """One map: bytes row by row, 255 for the peak; with `row`, the exact weights of that row as JSON."""
+    """One map: bytes row by row, the last for the peak; with `row`, the exact weights of that row as JSON."""
     service = service_of(request)
     found = service.looks.find(look_id)
     return await service.run(request, lambda _: map_response(found, role, layer, head, row))
@@ -92,8 +102,9 @@ def map_response(look: Look, role: str | None, layer: str, head: str, row: int |
         if not 0 <= row < len(weights):
             raise Refusal(404, f"there is no row {row}", f"there are {len(weights)}, from 0")
         return json_response({"row": row, "weights": weights[row].tolist()})
-    data, peak = as_bytes(weights)
+    data, peak, masked = as_bytes(weights)
     headers = {"X-Rows": str(weights.shape[0]), "X-Columns": str(weights.shape[1]), "X-Peak": repr(peak)}
+    headers |= {"X-Masked": str(MASKED)} if masked else {}
     return Response(data, headers={**headers, "Cache-Control": "private, max-age=3600"}, media_type=BYTES)
 
 

@@ -11,6 +11,7 @@ from regard.files import JSON
 from regard.predictor import Predictor
 from regard.studio.bodies import TokensBody
 from regard.studio.describe import detailed, listed
+from regard.studio.drawn import MANY, SEEING, drawn_picture
 from regard.studio.refusals import Refusal, json_response
 from regard.studio.service import service_of
 from regard.studio.visit import visit_of
@@ -36,6 +37,17 @@ async def model(name: str, request: Request) -> Response:
     """One model with its card, tokenizers, layers and training."""
     service = service_of(request)
     return json_response(await service.run(request, lambda _: detailed(service.load(visit_of(request), name))))
+
+
+@router.get("/models/{name}/examples/{place}")
+async def example(name: str, place: int, request: Request) -> Response:
+    """A drawn picture to try with a model that sees."""
+    service = service_of(request)
+    task = service.catalog.entry(name).task
+    if task not in SEEING or not 0 <= place < MANY:
+        raise Refusal(404, f"there is no picture {place} for {name}", f"there are {MANY}, from 0, for models that see")
+    picture = await service.run(request, lambda _: drawn_picture(task, place))
+    return Response(picture, media_type="image/png", headers={"Cache-Control": "private, max-age=3600"})
 
 
 @router.post("/tokens")

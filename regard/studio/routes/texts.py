@@ -83,12 +83,13 @@ async def next_tokens(body: NextBody, request: Request) -> Response:
             reading = predictor.read_ids(predictor.tokenizers.source.encode(body.text), body.prefix)
             found = likeliest_next(reading, tokenizer, body.count, place=len(body.prefix))
         elif isinstance(predictor, Generator):
-            check_ids(body.prefix, predictor.tokenizer)
-            ids = [*predictor.tokenizer.encode(body.prompt), *body.prefix][-(predictor.context - 1) :]
-            found = likeliest_next(predictor.read_ids(ids), predictor.tokenizer, body.count)
+            tokenizer = predictor.tokenizer
+            check_ids(body.prefix, tokenizer)
+            ids = [*tokenizer.encode(body.prompt), *body.prefix][-(predictor.context - 1) :]
+            found = likeliest_next(predictor.read_ids(ids), tokenizer, body.count)
         else:
             raise Refusal(400, f"{body.model} writes no text", "ask a model to translate or to generate", param="model")
-        return {"tokens": [each.data() for each in found]}
+        return {"tokens": [each.data() for each in found], "vocabulary": tokenizer.size}
 
     return json_response(await service.ask(request, body.model, Predictor, "write", compute))
 
