@@ -1,0 +1,141 @@
+/* Models: a card for each, with its scores; of one, its layers, its tokenizer to play with, and how to take it elsewhere. */
+import { Latest, get, post } from "../api.js";
+import { showCall, command } from "../parts/call.js";
+import { field, heading, problemCard, section, select, waiting } from "../parts/controls.js";
+import { debounced, h, scrolling, show } from "../parts/dom.js";
+import { number, short } from "../parts/numbers.js";
+import { TokenLine } from "../parts/tokens.js";
+import { address, go } from "../url.js";
+
+const PAGE_OF = { translate: "translate", generate: "generate", classify: "read", fill: "read", caption: "see", answer: "see", "classify-pictures": "see" };
+
+export function open(main, query, studio) {
+  const page = new Models(studio);
+  show(main, heading("Models", "What is in this folder, and what comes with Regard. Choose one to look into it."), page.element);
+  page.update(query);
+  return page;
+}
+
+class Models {
+  constructor(studio) {
+    Object.assign(this, { studio, latest: new Latest(), tokens: new Latest() });
+    this.cards = h("div", { class: "cards" });
+    this.one = h("div");
+    this.element = h("div", {}, this.cards, this.one);
+  }
+
+  update(query) {
+    const { models, trouble } = this.studio;
+    this.query = query;
+    if (trouble) return show(this.cards, problemCard(trouble));
+    if (!models.length) return show(this.cards, section("No model here yet", h("p", {}, "Train one on data that Regard makes itself:"), h("pre", {}, h("code", {}, "regard train translate --budget 1m"))));
+    show(this.cards, models.map(model => this.card(model)));
+    return this.open(models.find(model => model.name === query.model) ?? models[0]);
+  }
+
+  close() {
+    this.latest.stop();
+    this.tokens.stop();
+  }
+
+  card(model) {
+    const page = PAGE_OF[model.abilities.find(ability => PAGE_OF[ability])], chosen = model.name === (this.query.model ?? this.studio.models[0].name);
+    const scores = Object.entries(model.scores ?? {}).filter(([, value]) => typeof value === "number").slice(0, 3);
+    return h("article", { class: `card model${chosen ? " chosen" : ""}` }, h("h2", {}, model.name),
+      h("p", { class: "note" }, [model.task, model.title, model.shipped ? "comes with Regard" : null].filter(Boolean).join(" · ")),
+      scores.length > 0 && h("dl", { class: "scores" }, scores.map(([name, value]) => h("div", {}, h("dt", {}, name.replaceAll("_", " ")), h("dd", {}, number(value, 2))))),
+      h("p", { class: "row" }, page && h("a", { href: address(page, { model: model.name }), "aria-label": `Use ${model.name}` }, "Use it"),
+        h("button", { type: "button", class: "link", "aria-pressed": chosen, "aria-label": `Look into ${model.name}`, onclick: () => go({ model: model.name, side: null, text: null }) }, "Look into it")));
+  }
+
+  async open(model) {
+    if (this.shown === model.name) return this.play();
+    this.shown = model.name;
+    show(this.one, waiting("Opening the model"));
+    try {
+      const found = await this.latest.run(signal => get(`api/models/${encodeURIComponent(model.name)}`, signal));
+      return found && this.draw(found);
+    } catch (error) {
+      this.shown = "";
+      return show(this.one, problemCard(error));
+    }
+  }
+
+  draw(model) {
+    this.model = model;
+    const place = model.path ?? model.name;
+    this.playing = model.tokenizer ? this.playground(model) : null;
+    show(this.one, this.playing && section("Its tokens", this.playing), model.layers && section("Its layers", layersOf(model.layers)),
+      model.card && section("Its card", h("div", { class: "model-card" }, markdown(model.card))),
+      section("Take it elsewhere", h("p", {}, "A bundle is a folder of safetensors and JSON. In and out of other libraries:"),
+        h("pre", { tabindex: "0", "aria-label": "Commands" }, h("code", {}, [command("regard", "export", place, "--to", "hf", "-o", "folder"), "regard import path/to/folder -o models/mine"].join("\n")))),
+      showCall({ path: `api/models/${encodeURIComponent(model.name)}`, command: command("regard", "summary", place), lines: ["import regard", "", `model = regard.load(${JSON.stringify(place)})`] }));
+    this.play();
+  }
+
+  /* --- The tokenizer */
+
+  playground({ tokenizer }) {
+    this.box = h("input", { type: "text", dir: "auto", spellcheck: "false", oninput: debounced(() => go({ text: this.box.value }, { replace: true }), 250) });
+    this.line = new TokenLine({ label: "Tokens", point: i => this.tellToken(i) });
+    this.told = h("p", { class: "told-line" });
+    this.sides = tokenizer.joint ? ["source"] : Object.keys(tokenizer.sizes);
+    const sizes = tokenizer.joint ? `${short(tokenizer.sizes.source)} tokens` : this.sides.map(side => `${side} ${short(tokenizer.sizes[side])} tokens`).join(", ");
+    return [h("p", { class: "note" }, `${tokenizer.kind}: ${sizes}`), h("div", { class: "row wide" }, field("Text", this.box),
+      this.sides.length > 1 && field("Side", select(this.sides.map(side => [side, side]), this.query.side ?? "source", side => go({ side })))), this.line.element, this.told];
+  }
+
+  async play() {
+    if (!this.playing) return undefined;
+    const { model, query } = this, example = model.examples?.find(each => typeof each === "string") ?? "A text to cut into tokens";
+    const text = query.text ?? example, side = query.side ?? this.sides[0];
+    if (document.activeElement !== this.box) this.box.value = text;
+    try {
+      const found = await this.tokens.run(signal => post("api/tokens", { model: model.name, text, side }, signal));
+      if (!found) return undefined;
+      this.found = found;
+      this.line.draw(found.tokens);
+      return this.tellToken(null);
+    } catch (error) {
+      return show(this.told, problemCard(error));
+    }
+  }
+
+  tellToken(i) {
+    if (!this.found) return;
+    const { tokens, unknown } = this.found;
+    const letters = this.box.value.length, rest = `${tokens.length} tokens for ${letters} letters${unknown ? `, ${unknown} unknown` : ""}`;
+    show(this.told, i === null ? h("span", { class: "note" }, rest) : [`token ${i}: `, h("b", {}, `id ${tokens[i].id}`), tokens[i].special ? ", special" : ""]);
+  }
+}
+
+/* The data of `regard summary`: a row for each layer, in the order in which they run. */
+function layersOf(found) {
+  const rows = Array.isArray(found) ? found : found.layers ?? found.rows ?? [];
+  if (!rows.length) return h("p", { class: "note" }, "There is no list of its layers.");
+  const text = value => Array.isArray(value) ? value.flat().join(" × ") : typeof value === "number" ? value.toLocaleString("en") : String(value ?? "");
+  const total = rows.reduce((sum, row) => sum + (row.parameters ?? 0), 0);
+  return [h("p", {}, `${rows.length} parts, ${total.toLocaleString("en")} parameters.`), h("details", {}, h("summary", {}, "Every layer"),
+    table(Object.keys(rows[0]).map(name => name.replaceAll("_", " ")), rows.map(row => Object.values(row).map(text)), Object.values(rows[0]).map(value => typeof value === "number"), "Layers"))];
+}
+
+function table(names, rows, right, label) {
+  const cell = (tag, text, i) => h(tag, { scope: tag === "th" ? "col" : null, class: right[i] ? "n" : null }, text);
+  return scrolling(label, h("table", { class: "list" },
+    h("thead", {}, h("tr", {}, names.map((name, i) => name ? cell("th", name, i) : h("td")))), h("tbody", {}, rows.map(row => h("tr", {}, row.map((text, i) => cell("td", text, i)))))));
+}
+
+/* Headings, lists, tables, code and paragraphs of a card; everything else stays as it was written. */
+function markdown(text) {
+  return text.split(/\n{2,}/).filter(block => block.trim()).map(block => {
+    const lines = block.split("\n");
+    if (/^#+ /.test(block)) return h("h3", {}, lines[0].replace(/^#+ /, ""));
+    if (lines.every(line => /^[-*] /.test(line))) return h("ul", {}, lines.map(line => h("li", {}, line.slice(2))));
+    if (lines[0].startsWith("|")) {
+      const cells = lines.filter(line => !/^\|[-| ]+\|$/.test(line)).map(line => line.split("|").slice(1, -1).map(cell => cell.trim()));
+      return table(cells[0], cells.slice(1), cells[0].map(() => false), "Table");
+    }
+    if (/^( {4}|```)/.test(block)) return h("pre", { tabindex: "0" }, h("code", {}, block.replace(/^```\w*\n?|```$/gm, "").replace(/^ {4}/gm, "")));
+    return h("p", {}, lines.join(" "));
+  });
+}

@@ -1,0 +1,179 @@
+/* "Where it looked": a text's attention with a choice of role, layer and head, the map, and both token lines shaded by it. */
+import { Latest, mapOf, post } from "../api.js";
+import { field, problemCard, select, waiting } from "./controls.js";
+import { h, show } from "./dom.js";
+import { HeatMap, thumbnail } from "./map.js";
+import { plain, share } from "./numbers.js";
+import { TokenLine } from "./tokens.js";
+
+export const NAMES = { cross: "cross-attention", self: "self-attention", causal: "causal self-attention", pool: "pooling" };
+const MOST_LINE = 300; // tokens; a longer line of buttons is no line any more
+const MOST_PANELS = 36, PANEL_CELLS = 64 * 64; // thumbnails of heads
+
+export class Looking {
+  /* `go(changes)` puts role, layer and head into the URL; `choose(row, column)` hears a chosen cell of cross-attention. */
+  constructor({ go, choose = null, onlook = () => {} }) {
+    Object.assign(this, { go, choose, onlook });
+    this.latest = new Latest();
+    this.fetching = new Latest();
+    this.source = new TokenLine({ label: "Tokens that are read", point: i => this.pointSource(i) });
+    this.target = new TokenLine({ label: "Tokens that look", point: i => this.pointTarget(i) });
+    this.map = new HeatMap({ label: "Attention", tell: (row, column) => this.tell(row, column), point: (row, column) => this.pointMap(row, column) });
+    this.choices = h("div", { class: "row" });
+    this.lines = h("div", { class: "two-lines" });
+    this.panels = h("div", { class: "panels" });
+    this.legend = h("p", { class: "legend" });
+    this.notes = h("div", { class: "notes" });
+    this.body = h("div", { class: "looking" }, h("div", { class: "looked" }, this.map.element, this.legend), this.panels);
+    this.element = h("div", {}, this.choices, this.lines, this.body, this.notes);
+    this.asked = "";
+  }
+
+  /* Look at what `request` says ({model, text, second?, changes?}); null shows nothing. `where` has role, layer and head. */
+  async update(request, where) {
+    const asked = JSON.stringify([request, where.role ?? ""]);
+    this.where = where;
+    if (asked === this.asked) return this.fetchMap();
+    this.asked = asked;
+    if (!request) return undefined;
+    const late = setTimeout(() => show(this.choices, waiting("Looking")), 300);
+    try {
+      const look = await this.latest.run(signal => post("api/look", { ...request, role: where.role || undefined }, signal));
+      clearTimeout(late);
+      if (!look) return undefined;
+      this.maps = new Map();
+      this.look = look.role === "pool" && look.target.length === 1 ? { ...look, target: ["text"] } : look;
+      this.map.choose = look.role === "cross" ? this.choose : null; // what is written is chosen by what it reads
+      this.onlook(look);
+      this.drawn();
+      return await this.fetchMap();
+    } catch (error) {
+      this.asked = "";
+      return show(this.choices, problemCard(error));
+    } finally {
+      clearTimeout(late);
+    }
+  }
+
+  drawn() {
+    const { look } = this, many = look.layers.reduce((sum, layer) => sum + layer.heads, 0);
+    const roles = look.roles.map(role => [role, NAMES[role] ?? role]);
+    show(this.choices,
+      roles.length > 1 && field("Attention", select(roles, look.role, role => this.go({ role, layer: null, head: null }))),
+      many > 1 && field("Head", select(this.headOptions(), `${this.where.layer ?? "mean"}.${this.where.head ?? "mean"}`, value => {
+        const [layer, head] = value.split(".");
+        this.go({ role: look.role, layer: layer === "mean" ? null : layer, head: head === "mean" ? null : head });
+      })));
+    const short = look.source.length <= MOST_LINE && look.target.length <= MOST_LINE;
+    this.source.draw(short ? look.source : []);
+    this.target.draw(short ? look.target : []);
+    show(this.lines, short && [h("div", {}, h("span", { class: "side" }, "reads"), this.source.element),
+      look.target.length > 1 && h("div", {}, h("span", { class: "side" }, look.role === "cross" ? "writes" : "looks"), this.target.element)]);
+    const wrong = look.difference > 1e-3, by = look.difference ? `differ from the model's own by at most ${look.difference.toExponential(1)}` : "are the model's own, bit by bit";
+    show(this.notes, look.notes?.map(note => h("p", { class: "note" }, note)), look.difference !== undefined && look.difference !== null &&
+      h("p", { class: wrong ? "problem" : "note" }, `Outputs rebuilt from these weights ${by}.`));
+    this.drawPanels(many);
+  }
+
+  headOptions() {
+    const { layers } = this.look;
+    const all = layers.length > 1 ? [["mean.mean", "mean of all heads"]] : [];
+    const each = layers.flatMap(({ layer, heads }) => [
+      [layers.length > 1 ? `${layer}.mean` : "mean.mean", layers.length > 1 ? `layer ${layer}, mean of ${heads}` : `mean of ${heads} heads`],
+      ...Array.from({ length: heads }, (_, head) => [`${layer}.${head}`, `layer ${layer}, head ${head}`])]);
+    return [...all, ...each];
+  }
+
+  address(layer, head) {
+    return `api/look/${encodeURIComponent(this.look.id)}/${layer ?? "mean"}/${head ?? "mean"}?role=${this.look.role}`;
+  }
+
+  /* One map, asked for once however many want it. */
+  mapAt(layer, head) {
+    const address = this.address(layer, head);
+    if (!this.maps.has(address)) this.maps.set(address, mapOf(address));
+    return this.maps.get(address);
+  }
+
+  async fetchMap() {
+    const { layer, head } = this.where;
+    try {
+      const map = await this.fetching.run(() => this.mapAt(layer, head));
+      if (!map) return;
+      this.map.label = this.title();
+      this.map.draw(map, this.look.target, this.look.source);
+      show(this.legend, "weight 0 ", h("span", { class: "ramp" }), ` ${share(map.scale)}`, map.masked && [h("span", { class: "swatch" }), " masked"],
+        " · each row looks at the columns");
+      this.markPanel();
+    } catch (error) {
+      show(this.legend, problemCard(error));
+    }
+  }
+
+  title() {
+    const { layer, head } = this.where;
+    const place = layer === undefined ? "mean of all heads" : head === undefined ? `layer ${layer}, mean of its heads` : `layer ${layer}, head ${head}`;
+    return `${NAMES[this.look.role] ?? this.look.role}, ${place}`;
+  }
+
+  /* --- All heads, small */
+
+  async drawPanels(many) {
+    const { look } = this;
+    if (many < 2 || many > MOST_PANELS || look.source.length * look.target.length > PANEL_CELLS) return show(this.panels);
+    const buttons = look.layers.flatMap(({ layer, heads }) => Array.from({ length: heads }, (_, head) =>
+      h("button", { type: "button", "data-head": `${layer}.${head}`, "aria-label": `layer ${layer}, head ${head}`, title: `layer ${layer}, head ${head}`,
+        onclick: () => this.go({ role: look.role, layer, head }) })));
+    show(this.panels, h("h3", {}, "Every head"), look.layers.map(({ layer, heads }) => h("div", { class: "layer" },
+      h("span", { class: "side" }, `layer ${layer}`), buttons.filter(button => button.dataset.head.startsWith(`${layer}.`)).slice(0, heads))));
+    this.markPanel();
+    for (const button of buttons) {
+      if (this.look !== look || !button.isConnected) return undefined;
+      const [layer, head] = button.dataset.head.split(".");
+      const map = await this.mapAt(layer, head).catch(() => null);
+      if (map) button.append(thumbnail(map));
+    }
+    return undefined;
+  }
+
+  markPanel() {
+    for (const button of this.panels.querySelectorAll("button")) {
+      button.setAttribute("aria-pressed", button.dataset.head === `${this.where.layer}.${this.where.head}`);
+    }
+  }
+
+  /* --- Pointing: words for a cell, shades on both lines */
+
+  tell(row, column) {
+    const { role, source, target } = this.look, from = plain(target[row]), to = plain(source[column]);
+    if (role === "cross") return ["writing ", from, " read ", to];
+    return role === "pool" ? ["the text's vector takes from ", to] : ["", from, " looked at ", to];
+  }
+
+  pointMap(row, column) {
+    this.source.shade(row === null ? null : this.rowOf(row));
+    this.target.shade(column === null ? null : this.columnOf(column));
+  }
+
+  pointTarget(row) {
+    this.source.shade(row === null || !this.map.map ? null : this.rowOf(row));
+    this.map.mark(row === null ? null : [row, this.best(row)]);
+  }
+
+  pointSource(column) {
+    this.target.shade(column === null || !this.map.map ? null : this.columnOf(column));
+  }
+
+  rowOf(row) {
+    return this.look.source.map((_, column) => (this.map.weight(row, column) ?? 0) / this.map.map.scale);
+  }
+
+  columnOf(column) {
+    return this.look.target.map((_, row) => (this.map.weight(row, column) ?? 0) / this.map.map.scale);
+  }
+
+  best(row) {
+    const weights = this.rowOf(row);
+    return weights.indexOf(Math.max(...weights));
+  }
+}
