@@ -1,0 +1,574 @@
+"""The studio's page in a real Chromium: every page by mouse and by keyboard, its numbers and pixels against the server's JSON.
+
+Models have random weights (`served.py`); the run is the one that `conftest.py` trains. Colours come from `regard.look.colors`,
+numbers from numpy and from hand.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import numpy as np
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from served import Client, picture, save_bundles, serving, small
+
+from regard.look.colors import INK, color
+from regard.look.walk.shades import ABOVE, ABOVE_DARK, BELOW, BELOW_DARK, WEIGHTS_DARK
+from regard.studio.config import ServeConfig
+from regard.tasks.run import RunResult
+
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
+         "--disable-sync", "--no-first-run")  # fmt: skip
+TEXT = "two dogs sleep"
+PAGES = {
+    "translate": f"translate?model=translate&text={TEXT}&word=0&beam=2",
+    "generate": f"generate?model=generate&prompt={TEXT}&length=5&sample=1&top=0.5",
+    "classify": f"read?model=classify&text={TEXT}",
+    "fill": "read?model=fill&text=two [MASK] sleep",
+    "caption": "see?model=caption&panel=0",
+    "answer": "see?model=answer",
+    "toy": "walk",
+    "positions": "walk?view=positions",
+    "walk": f"walk?view=model&model=translate&text={TEXT}&step=3",
+    "heads": f"heads?model=translate-1&text={TEXT}&out=cross.1.0",
+    "train": "train",
+    "models": "models?model=translate",
+}
+SHOWN = {  # what is there when a page has drawn everything
+    "translate": ".tree svg",
+    "generate": ".bars.cut li",
+    "classify": ".bars li",
+    "fill": ".bars li",
+    "caption": ".sheet-of button",
+    "answer": ".bars li",
+    "toy": ".matrix td",
+    "positions": ".wave path",
+    "walk": ".matrix td",
+    "heads": ".side-map td",
+    "train": ".heat td[data-place]",
+    "models": ".model-card",
+}
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory, tiny_run: RunResult) -> Iterator[Client]:
+    """The real server, with a model of random weights for each task and one run."""
+    folder = tmp_path_factory.mktemp("studio")
+    bundles = save_bundles(folder / "bundles")
+    shutil.copytree(tiny_run.folder, folder / "runs" / "translate" / "1")
+    with serving(ServeConfig(models=tuple(bundles.values()), runs=folder / "runs", page=True)) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail("there is no Chromium; .ci/run installs it")
+        pytest.skip("there is no Chromium here; CHROMIUM=/path/to/it, or: apt-get install chromium")
+    with sync_playwright() as play:
+        found = play.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        yield found
+        found.close()
+
+
+class Tab:
+    """One tab, which remembers what went wrong in it."""
+
+    def __init__(self, browser: Browser, client: Client, scheme: str = "light", width: int = 1280) -> None:
+        self.context = browser.new_context(
+            color_scheme=scheme,  # type: ignore[arg-type]
+            viewport={"width": width, "height": 900},
+            reduced_motion="reduce",
+        )
+        self.page: Page = self.context.new_page()
+        self.address, self.wrong = client.address, list[str]()
+        self.page.set_default_timeout(15_000)
+        self.page.on("console", lambda said: self.wrong.append(said.text) if said.type == "error" else None)
+        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        self.page.on("request", self._check_host)
+
+    def _check_host(self, request: Any) -> None:
+        where = urlsplit(request.url)
+        if where.scheme not in ("data", "blob") and where.hostname != "127.0.0.1":
+            self.wrong.append(f"asked {request.url}")
+
+    def open(self, state: str, shown: str = "") -> Page:
+        self.page.goto(f"{self.address}/#/{state}")
+        self.page.wait_for_selector("body[data-ready]")
+        if shown:
+            self.page.wait_for_selector(shown, state="attached")
+        return self.page
+
+    @property
+    def state(self) -> dict[str, str]:
+        """The parameters of the URL."""
+        query = urlsplit(self.page.url).fragment.partition("?")[2]
+        return {name: values[0] for name, values in parse_qs(query).items()}
+
+
+@pytest.fixture
+def tab(browser: Browser, client: Client) -> Iterator[Tab]:
+    found = Tab(browser, client)
+    yield found
+    wrong = found.wrong
+    found.context.close()
+    assert wrong == []
+
+
+def numbers(table: Locator) -> list[list[float]]:
+    """The cells of a matrix as they are written."""
+    rows = table.locator("tbody tr").all()
+    texts = [
+        [cell.inner_text() or cell.locator("input").input_value() for cell in row.locator("td").all()] for row in rows
+    ]
+    return [[float(text.replace("−", "-").replace("∞", "inf")) for text in row] for row in texts]
+
+
+def matrix(page: Page, name: str) -> Locator:
+    return page.get_by_role("table", name=re.compile(f"^{re.escape(name)}"))
+
+
+# --- The toy: numbers that a person can check
+
+
+def test_the_worked_example_gives_the_outputs_of_the_paper(tab: Tab) -> None:
+    page = tab.open("walk", ".matrix td")
+    wanted = [[1.937, 6.683, 1.595], [2.000, 7.964, 0.054], [2.000, 7.760, 0.358]]
+    assert numbers(matrix(page, "output")) == wanted
+    assert numbers(matrix(page, "scores")) == [[2, 4, 4], [4, 16, 12], [4, 12, 10]]
+
+
+def test_a_number_typed_by_keyboard_moves_all_that_follows(tab: Tab) -> None:
+    page = tab.open("walk", ".matrix td")
+    cell = page.get_by_label("x: one row a token, row 1, column 1")
+    cell.focus()
+    page.keyboard.press("Control+a")
+    page.keyboard.type("3")
+    assert numbers(matrix(page, "Q"))[0] == [3, 0, 4]  # 3 · (1, 0, 1) + (0, 0, 1)
+    assert tab.state["edits"] == "x.0.0:3"
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("document.activeElement.dataset.cell") == "1 0"
+    page.keyboard.press("Alt+ArrowUp")
+    assert tab.state["edits"] == "x.0.0:3_x.1.0:1"
+    output = numbers(matrix(page, "output"))
+    page.reload()  # the state is the URL
+    page.wait_for_selector(".matrix td")
+    assert numbers(matrix(page, "output")) == output
+    page.get_by_role("button", name="Begin anew").click()
+    assert numbers(matrix(page, "output"))[0] == [1.937, 6.683, 1.595]
+
+
+def test_a_masked_cell_gets_no_weight_and_the_others_share_it(tab: Tab) -> None:
+    page = tab.open("walk?start=ahead", ".matrix td")
+    scores = np.array([[0.7, 0.1, 0.1, 0.1], [0.1, 0.6, 0.2, 0.1], [0.1, 0.3, 0.6, 0.1], [0.1, 0.3, 0.3, 0.3]])
+    seen = np.tril(np.ones((4, 4), dtype=bool))
+    assert np.allclose(numbers(matrix(page, "weights")), softmax(scores, seen), atol=5e-4)
+    page.get_by_role("button", name="Mask scaled, and masked: press a cell, row 1, column 3").click()
+    seen[0, 2] = True
+    assert np.allclose(numbers(matrix(page, "weights")), softmax(scores, seen), atol=5e-4)
+    page.go_back()
+
+
+def softmax(scores: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    powers = np.where(seen, np.exp(scores), 0.0)
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+def test_the_mathematics_of_the_toy_are_those_of_numpy(tab: Tab) -> None:
+    page, random = tab.open("walk", ".matrix td"), np.random.default_rng(3)
+    x, q, k, v = (random.normal(size=size).round(2) for size in ((5, 7), (7, 3), (7, 3), (7, 2)))
+    mask = random.random((5, 5)) < 0.3
+    mask[4] = True  # a query that may look nowhere
+    found = page.evaluate(
+        "async toy => (await import('./static/parts/toy.js')).computed(toy)",
+        {
+            "x": x.tolist(),
+            "q": q.tolist(),
+            "k": k.tolist(),
+            "v": v.tolist(),
+            "mask": mask.tolist(),
+            "scale": 1.7,
+            "temperature": 0.6,
+        },
+    )
+    with np.errstate(invalid="ignore"):
+        weights = np.nan_to_num(softmax((x @ q) @ (x @ k).T / (1.7 * 0.6), ~mask))
+    assert np.allclose(found["weights"], weights)
+    assert np.allclose(found["output"], weights @ (x @ v))
+    waves = page.evaluate("async () => (await import('./static/parts/toy.js')).sinusoids(11, 6)")
+    place = np.arange(11)[:, None] / 10_000 ** (np.arange(0, 6, 2) / 6)
+    assert np.allclose(np.array(waves)[:, 0::2], np.sin(place))
+    assert np.allclose(np.array(waves)[:, 1::2], np.cos(place))
+
+
+def test_sampling_draws_from_what_temperature_and_top_p_leave(tab: Tab) -> None:
+    page, random = tab.open("walk", ".matrix td"), np.random.default_rng(5)
+    shares = np.sort(random.dirichlet(np.full(13, 0.4)))[::-1]
+    tokens = [{"id": i, "label": str(i), "probability": share} for i, share in enumerate(shares.tolist())]
+    found = page.evaluate(
+        "async tokens => (await import('./static/parts/bars.js')).drawnFrom(tokens, {temperature: 0.7, topP: 0.8})",
+        tokens,
+    )
+    powers = shares ** (1 / 0.7) / (shares ** (1 / 0.7)).sum()
+    kept = np.concatenate([[0.0], powers.cumsum()[:-1]]) < 0.8  # nucleus: the fewest that reach it
+    assert [row["kept"] for row in found] == kept.tolist()
+    assert np.allclose([row["drawn"] for row in found], np.where(kept, powers, 0) / powers[kept].sum())
+
+
+# --- Maps: pixels against numbers
+
+
+def test_the_ramps_are_those_of_the_figures(tab: Tab) -> None:
+    page = tab.open("walk", ".matrix td")
+    ramps = page.evaluate("async () => (await import('./static/parts/colors.js')).RAMPS")
+    wanted = {
+        "light": {"weight": INK, "above": ABOVE, "below": BELOW},
+        "dark": {"weight": WEIGHTS_DARK, "above": ABOVE_DARK, "below": BELOW_DARK},
+    }
+    assert ramps == json.loads(json.dumps(wanted))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_cells_of_a_map_have_the_colours_of_their_weights(browser: Browser, client: Client, scheme: str) -> None:
+    tab = Tab(browser, client, scheme)
+    page = tab.open(f"translate?model=translate&text={TEXT}", ".heat td[data-place]")
+    with page.expect_response(re.compile(r"api/look/.+/1/0")) as asked:
+        page.get_by_role("button", name="layer 1, head 0").click()
+    address = asked.value.url
+    page.wait_for_selector(".panels [aria-pressed=true]")
+    rows = page.locator("table.map tbody tr").count()
+    exact = np.array(
+        [client.json(f"{address.removeprefix(client.address)}&row={row}")["weights"] for row in range(rows)]
+    )
+    seen = page.locator("td[data-place]").evaluate_all(
+        "cells => cells.map(cell => getComputedStyle(cell).backgroundColor)"
+    )
+    ramp, step = (INK if scheme == "light" else WEIGHTS_DARK), 1 / 255
+    for found, weight in zip(seen, exact.ravel() / exact.max(), strict=True):
+        near = [color(ramp, weight + by) for by in (-step, 0.0, step)]  # a byte a weight: half a step is lost
+        rgb = np.array([int(part) for part in re.findall(r"\d+", found)])
+        assert any(np.abs(rgb - each).max() <= 3 for each in near), (found, near)
+    assert tab.wrong == []
+    tab.context.close()
+
+
+def test_a_large_map_is_drawn_cell_by_cell_in_less_than_a_second(tab: Tab) -> None:
+    """1,024 x 1,024, causal: from the answer of the server to pixels, which are compared with the bytes."""
+    size, random = 1024, np.random.default_rng(7)
+    weights = random.integers(0, 255, (size, size), dtype=np.uint8)
+    weights[np.triu_indices(size, 1)] = 255
+    labels = [f"t{place}" for place in range(size)]
+    look = {
+        "id": "large", "role": "causal", "roles": ["causal"], "source": labels, "target": labels, "notes": [],
+        "difference": 0.0, "layers": [{"path": "a", "layer": 0, "heads": 1}],
+    }  # fmt: skip
+    headers = {"X-Rows": str(size), "X-Columns": str(size), "X-Peak": "0.5", "X-Masked": "255"}
+    tab.page.route("**/api/look", lambda route: route.fulfill(json=look))
+    tab.page.route("**/api/look/large/**", lambda route: route.fulfill(body=weights.tobytes(), headers=headers))
+    page = tab.open(f"generate?model=generate&prompt={TEXT}&length=5", ".cells canvas")
+    pixels = page.locator(".cells canvas").evaluate(
+        "canvas => Array.from(canvas.getContext('2d').getImageData(0, 0, 1024, 16).data)"
+    )
+    found = np.array(pixels, dtype=np.uint8).reshape(16, size, 4)
+    top = int(weights[1:][weights[1:] < 255].max())  # the first query sees only itself
+    palette = np.array([[*color(INK, byte / top), 255] for byte in range(255)] + [[0, 0, 0, 0]], dtype=np.uint8)
+    assert np.abs(found.astype(int) - palette[weights[:16]].astype(int)).max() <= 1  # the canvas rounds, too
+    drawn = page.evaluate(
+        """async () => {
+          const [{ paint }, { mapOf }] = [await import('./static/parts/map.js'), await import('./static/api.js')];
+          const canvas = Object.assign(document.createElement('canvas'), { width: 1024, height: 1024 });
+          const start = performance.now();
+          paint(canvas, await mapOf('api/look/large/mean/mean'));
+          return performance.now() - start;
+        }"""
+    )
+    assert drawn < 1000
+    cells = page.locator(".cells")
+    cells.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("End")
+    expect(page.locator(".told-line").last).to_have_text("t1 looked at t1023 masked")
+
+
+# --- Each page, as it is used
+
+
+def test_translate_tells_where_it_looked_and_follows_a_person(tab: Tab, client: Client) -> None:
+    page = tab.open(f"translate?model=translate&text={TEXT}", ".heat td[data-place]")
+    plain = client.json("/api/translate", {"model": "translate", "text": TEXT, "beam": 5, "n_best": 5})
+    expect(page.locator(".written .text")).to_have_text(plain["text"])
+    assert page.locator(".n-best li").count() == 5
+    page.locator("td[data-place='0 1']").hover()
+    told = page.locator(".told-line").first.inner_text()
+    assert re.fullmatch(r"writing .+ read .+ (<0\.01|\d\.\d\d)", told)
+    page.locator(".written .token").first.click()  # another word instead, and on from there
+    second = page.locator(".instead .bars button").nth(1)
+    label = second.locator(".name").inner_text()
+    second.click()
+    page.wait_for_selector(".written .marked")
+    expect(page.locator(".written .token").first).to_contain_text(label)
+    page.go_back()
+    expect(page.locator(".written .text")).to_have_text(plain["text"])
+
+
+def test_a_pinned_word_looks_where_it_must(tab: Tab) -> None:
+    page = tab.open(f"translate?model=translate&text={TEXT}", ".heat td[data-place]")
+    page.locator("td[data-place='0 0']").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".pins .chip")
+    assert tab.state["pins"] == "1-1"
+    expect(page.locator("td[data-place='1 1']")).to_have_text("1.00")
+    expect(page.locator("td[data-place='1 0']")).to_have_text(".00")
+    page.locator(".pins .chip").click()
+    page.wait_for_selector(".pins .chip", state="detached")
+    assert "pins" not in tab.state
+
+
+def test_the_beam_opens_step_by_step(tab: Tab, client: Client) -> None:
+    page = tab.open(f"translate?model=translate&text={TEXT}&beam=3&step=0", ".tree svg")
+    steps = client.json("/api/beam", {"model": "translate", "text": TEXT, "beam": 3})["steps"]
+    expect(page.locator(".tree g")).to_have_count(len(steps[0]))
+    page.get_by_role("slider", name="Step").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".tree g")).to_have_count(len(steps[0]) + len(steps[1]))
+    assert tab.state["step"] == "1"
+
+
+def test_generate_streams_branches_and_shows_what_is_cut(tab: Tab) -> None:
+    page = tab.open(f"generate?model=generate&prompt={TEXT}&length=5&sample=1&top=0.5", ".bars.cut li")
+    page.wait_for_selector(".heat td[data-place]")
+    tokens = page.locator(".tokens").first.locator(".token")
+    assert 1 <= tokens.count() <= 5
+    kept, gone = page.locator(".bars.cut li:not(.gone)"), page.locator(".bars.cut li.gone")
+    assert kept.count() + gone.count() == 12
+    other = page.locator(".bars.cut button").nth(1)
+    name = other.locator(".name").inner_text()
+    other.click()
+    page.wait_for_selector(".branch")
+    assert tab.state["branch"].strip() == name.replace("␣", " ").strip()
+    page.go_back()
+    page.wait_for_selector(".branch", state="detached")
+
+
+def test_reading_colours_words_and_fills_gaps(tab: Tab, client: Client) -> None:
+    page = tab.open(f"read?model=classify&text={TEXT}", ".word")
+    found = client.json("/api/classify", {"model": "classify", "text": TEXT, "words": True})
+    expect(page.locator(".said-class, .text").first).to_have_text(found["label"])
+    words = [word for word in found["words"] if word["weight"] is not None]
+    assert page.locator(".word").all_inner_texts() == [word["text"].strip() or word["text"] for word in words]
+    page.get_by_label("Model").select_option("fill")
+    page.get_by_label("Text").fill("two [MASK] sleep")
+    page.wait_for_selector(".bars button")
+    page.locator(".bars button").first.click()
+    assert "[MASK]" not in tab.state["text"]
+
+
+def test_a_picture_is_dropped_in_and_each_word_lights_its_place(tab: Tab, client: Client, tmp_path: Path) -> None:
+    page = tab.open("see?model=caption", ".sheet-of button")
+    file = tmp_path / "photo.png"
+    file.write_bytes(picture())
+    with page.expect_response("**/api/caption") as asked:
+        page.set_input_files("input[type=file]", file)
+    attention = asked.value.json()["attention"]
+    page.wait_for_url(re.compile("example=own"))
+    page.locator(".tokens .token").first.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".tokens [aria-pressed=true]")
+    panel = attention["panels"][0]
+    weights, boxes = np.array(panel["weights"]), np.array(attention["boxes"])
+    middles = (boxes[..., :2] + boxes[..., 2:]) / 2
+    alpha = page.locator(".view canvas").evaluate(
+        "(canvas, places) => places.map(([x, y]) => canvas.getContext('2d').getImageData(x, y, 1, 1).data[3])",
+        [[int(x), int(y)] for x, y in middles.reshape(-1, 2)],
+    )
+    shade = 255 * 0.86 * (1 - weights.ravel() / weights.max())  # the less it was looked at, the darker
+    best = int(weights.argmax())
+    assert np.abs(np.delete(np.array(alpha), best) - np.delete(shade, best)).max() <= 2
+
+
+def test_a_walk_goes_on_by_arrow_keys(tab: Tab, client: Client) -> None:
+    page = tab.open(f"walk?view=model&model=translate&text={TEXT}", ".steps button")
+    walk = client.json("/api/walk", {"model": "translate", "text": TEXT})
+    for step in (1, 2):
+        page.keyboard.press("ArrowRight")
+        expect(page.locator("main section h2")).to_have_text(f"{step} · {walk['steps'][step]['title']}")
+    page.keyboard.press("ArrowLeft")
+    assert tab.state["step"] == "1"
+    page.go_back()
+    expect(page.locator("main section h2")).to_have_text(f"2 · {walk['steps'][2]['title']}")
+    page.get_by_label("Who looks").select_option("0")
+    page.wait_for_url(re.compile("query=0"))
+
+
+def test_a_head_is_taken_away(tab: Tab, client: Client) -> None:
+    page = tab.open(f"heads?model=translate-1&text={TEXT}", "button.head")
+    page.get_by_role("button", name="cross, layer 0, head 1").click()
+    page.wait_for_selector(".side-map td[data-place]")
+    change = {"kind": "remove", "role": "cross", "layer": 0, "head": 1}
+    after = client.json("/api/translate", {"model": "translate-1", "text": TEXT, "changes": [change]})
+    expect(page.locator(".side-map .text").nth(1)).to_have_text(after["text"] or "∅")
+
+
+def test_heads_are_named_by_a_job(tab: Tab) -> None:
+    page = tab.open("heads?model=translate-1", "button.head")
+    page.get_by_role("button", name="Name what each head does").click()
+    page.wait_for_selector(".head .rule", timeout=60_000)
+    assert page.locator(".head .loss").count() == page.locator("button.head").count()
+
+
+def test_a_run_shows_its_curves_and_how_its_attention_formed(tab: Tab, client: Client) -> None:
+    page = tab.open("train", ".heat td[data-place]")
+    run = client.json("/api/runs/translate-1")
+    checks = [row for row in run["rows"] if row["kind"] == "valid"]
+    name = page.get_by_role("img", name=re.compile("^Loss")).get_attribute("aria-label") or ""
+    assert f"held out {checks[-1]['loss']:.3f} at step {checks[-1]['step']}" in name
+    page.get_by_role("slider", name="Step").focus()
+    page.keyboard.press("Home")
+    first = run["steps_probed"][0]
+    page.wait_for_url(re.compile(f"at={first}"))
+    exact = client.json(f"/api/runs/translate-1/probes/0/{first}/mean/mean?role=cross&row=0")["weights"]
+    page.wait_for_timeout(200)
+    page.locator("td[data-place='0 0']").hover()
+    expect(page.locator(".told-line b").last).to_have_text(f"{exact[0]:.2f}" if exact[0] >= 0.005 else "<0.01")
+
+
+def test_a_tokenizer_is_played_with(tab: Tab, client: Client) -> None:
+    page = tab.open("models?model=translate", ".tokens .token")
+    page.get_by_label("Text").fill("dogs and dogs")
+    wanted = client.json("/api/tokens", {"model": "translate", "text": "dogs and dogs"})["tokens"]
+    expect(page.locator(".tokens .token")).to_have_count(len(wanted))
+    page.locator(".tokens .token").nth(1).hover()
+    expect(page.locator(".told-line")).to_contain_text(f"id {wanted[1]['id']}")
+    page.get_by_text("Show the call").click()
+    expect(page.locator(".told-call pre").first).to_contain_text(f"curl {client.address}/api/models/translate")
+
+
+# --- All pages
+
+
+SERIOUS = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"], "resultTypes": ["violations"]}
+UNSEEN = """() => Array.from(document.querySelectorAll("a, button, input, select, textarea, summary, [tabindex='0']"))
+  .filter(each => each.checkVisibility() && !each.disabled && each.type !== "file")
+  .filter(each => { each.focus(); return getComputedStyle(each).outlineStyle === "none"; }).map(each => each.outerHTML)"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_page_is_accessible_and_stays_in_its_width(browser: Browser, client: Client, scheme: str) -> None:
+    """axe-core finds nothing serious; on a telephone nothing sticks out; every stop of Tab can be seen."""
+    tab, axe, found = Tab(browser, client, scheme, width=1280 if scheme == "light" else 360), Axe(), []
+    for name, state in PAGES.items():
+        page = tab.open(state, SHOWN[name])
+        page.wait_for_load_state("networkidle")
+        for each in axe.run(page, options=SERIOUS).response["violations"]:
+            if each["impact"] in ("serious", "critical"):
+                found.append((name, each["id"], each["nodes"][0]["html"][:200]))
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, name
+        assert page.locator("h1").count() == 1
+        page.keyboard.press("Tab")
+        assert page.evaluate(UNSEEN) == [], name
+    assert found == []
+    assert tab.wrong == []
+    tab.context.close()
+
+
+def test_pages_are_reached_by_keyboard_alone(tab: Tab) -> None:
+    page = tab.open("walk", ".matrix td")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the page"
+    for _ in range(8):  # the name of the studio, then its pages
+        page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Train"
+    page.keyboard.press("Enter")
+    page.wait_for_selector("h1:has-text('Train')")
+    assert page.evaluate("document.activeElement.id") == "page"
+    page.go_back()
+    page.wait_for_selector("h1:has-text('Walk')")
+
+
+def test_a_url_shows_the_same_to_whoever_opens_it(browser: Browser, client: Client) -> None:
+    state = f"translate?model=translate&text={TEXT}&beam=3&role=self&layer=0&head=1&pick=1"
+    seen = []
+    for _ in range(2):
+        tab = Tab(browser, client)
+        page = tab.open(state, ".tree svg")
+        page.wait_for_selector(".panels [aria-pressed=true]")
+        page.wait_for_load_state("networkidle")
+        seen.append(page.locator("main").inner_text())
+        assert page.get_by_label("Head", exact=True).input_value() == "0.1"
+        tab.context.close()
+    assert seen[0] == seen[1]
+
+
+def test_without_models_every_page_says_what_to_do(browser: Browser, tmp_path: Path) -> None:
+    with serving(small(tmp_path, (), page=True)) as empty:
+        names = [model["name"] for model in empty.json("/api/models")["models"]]
+        tab = Tab(browser, empty)
+        for page_name, verb in (
+            ("translate", "translate"),
+            ("generate", "generate"),
+            ("see", "caption"),
+            ("heads", "translate"),
+        ):
+            page = tab.open(page_name, "h1")
+            page.wait_for_selector("main .card")
+            if not names:  # nothing comes with Regard
+                expect(page.locator("main pre")).to_contain_text(f"regard train {verb}")
+        assert numbers(matrix(tab.open("walk", ".matrix td"), "output"))[0] == [1.937, 6.683, 1.595]
+        expect(tab.open("train", "main .card").locator("main pre")).to_contain_text("regard train")
+        assert tab.wrong == []
+        tab.context.close()
+
+
+def test_errors_are_told_in_words(tab: Tab) -> None:
+    page = tab.open("nowhere", "h1")
+    expect(page.locator("h1")).to_have_text("There is no such page")
+    refusal = {"error": {"message": "the queue is full", "hint": "try again soon"}}
+    page.route("**/api/translate", lambda route: route.fulfill(status=503, json=refusal))
+    page = tab.open(f"translate?model=translate&text={TEXT}", ".problem")
+    expect(page.get_by_role("alert").first).to_contain_text("the queue is full")
+    page.route("**/api/tokens", lambda route: route.abort())
+    page = tab.open("models?model=translate", ".problem")
+    expect(page.get_by_role("alert")).to_contain_text("regard studio")
+    tab.wrong = [
+        each for each in tab.wrong if not re.search("503|ERR_FAILED", each)
+    ]  # the browser tells of these itself
+
+
+def test_markup_in_data_stays_text(tab: Tab) -> None:
+    evil = "<img src=x onerror=alert(1)>"
+    for state in (
+        f"translate?model=translate&text={evil}",
+        f"read?model=classify&text={evil}",
+        f"models?model=translate&text={evil}",
+    ):
+        page = tab.open(state, ".token")
+        page.wait_for_load_state("networkidle")
+        assert page.locator("img[src=x]").count() == 0
+
+
+def test_modules_are_chapters() -> None:
+    """Each file can be read at a sitting, and none touches HTML or evaluates text."""
+    static = Path(__file__).parent.parent / "regard" / "studio" / "static"
+    for file in itertools.chain(static.rglob("*.js"), static.rglob("*.css")):
+        text = file.read_text()
+        assert len(text.splitlines()) <= 300, file
+        assert not re.search(
+            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|https?://(?!www\.w3\.org)", text
+        ), file
+    page = (static / "index.html").read_text()
+    assert not re.search(r"<style|style=|onload=|https?://(?!www\.w3\.org)", page)
+    assert re.findall(r"<script[^>]*>([^<]*)", page) == [""]
