@@ -131,9 +131,9 @@ async def languages(request: Request) -> Response:
     for each in entries:
         assert each.languages is not None
         source, target = each.languages
-        targets.setdefault(target, [])
         if target not in targets.setdefault(source, []):
             targets[source].append(target)
+        targets.setdefault(target, [])
     return json_response(
         [{"code": code, "name": language_name(code), "targets": found} for code, found in targets.items()]
     )
