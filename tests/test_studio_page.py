@@ -67,7 +67,7 @@ def client(tmp_path_factory: pytest.TempPathFactory, tiny_run: RunResult) -> Ite
     folder = tmp_path_factory.mktemp("studio")
     bundles = save_bundles(folder / "bundles")
     shutil.copytree(tiny_run.folder, folder / "runs" / "translate" / "1")
-    with serving(ServeConfig(models=tuple(bundles.values()), runs=folder / "runs", page=True)) as found:
+    with serving(ServeConfig(models=tuple(bundles.values()), runs=folder / "runs", shipped=False, page=True)) as found:
         yield found
 
 

@@ -40,7 +40,7 @@ export function duration(seconds) {
 
 /* A token as a label: without the space before it, unless there is nothing else. */
 export function plain(label) {
-  return label.trim() || visible(label);
+  return label.trim() || (label === " " ? "·" : visible(label));
 }
 
 /* A token with its spaces and line ends made visible, so that " of" and "of" can be told apart. */
