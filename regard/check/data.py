@@ -16,7 +16,7 @@ from regard.config import find_file
 from regard.data.archives import ZIP
 from regard.data.labelled_files import LABEL_NAMES, Keys
 from regard.data.lines import suffix_of
-from regard.data.pairs import FIELDS, LANGUAGES, SOURCE_NAMES, TARGET_NAMES
+from regard.data.pair_files import FIELDS, LANGUAGES, SOURCE_NAMES, TARGET_NAMES
 from regard.data.parquet import PARQUET
 from regard.data.pictures.captions import read_captions, read_questions
 from regard.data.pictures.config import are_pictures

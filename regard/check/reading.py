@@ -8,29 +8,37 @@ from __future__ import annotations
 
 import csv
 import json
-import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice, zip_longest
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-from regard.data import labelled, pairs
+from regard.data import labelled, pair_files, pairs
 from regard.data.documents import BUILTIN as PYTHON
 from regard.data.documents import read_documents
 from regard.data.labelled_files import LABEL_NAMES, TEXT_NAMES, Keys, find_columns, wanted_columns
 from regard.data.lines import Bad, decode_lines, opened, suffix_of
 from regard.data.parquet import PARQUET, parquet_cells, parquet_table
-from regard.data.rows import BETWEEN, FORMATS, MISSING, Table, Wanted, as_label, as_text, delimiter_of, table_of
+from regard.data.rows import (
+    BETWEEN,
+    FORMATS,
+    MISSING,
+    Table,
+    Wanted,
+    as_label,
+    as_text,
+    delimiter_of,
+    some_rows,
+    table_of,
+)
 from regard.data.tmx import TMX, tmx_pairs, two_languages
 from regard.errors import Option, RegardError, UsageError
 
-HEAD, SAMPLED = 1000, 4000  # rows that tell which column is which: the first, and some of the others
 CELL = 1 << 30  # characters of a cell of CSV: longer than any
 JSONL = (".jsonl", ".json")
 OF_PICTURES = ("picture", "image", "file_name", "filename", "image_path", "caption", "question", "answer")
-T = TypeVar("T")
 
 
 class Row(NamedTuple):
@@ -69,18 +77,18 @@ def made_rows(names: Sequence[str], parts: tuple[str, ...], texts: Sequence[tupl
 
 def pair_rows(paths: Sequence[Path], fields: tuple[str, str], languages: tuple[str, str] | None) -> Rows:
     """The pairs of one table or translation memory, of two parallel files, or of a folder or archive with one of these."""
-    parts = pairs.FIELDS if languages is None else languages
-    paths = pairs.meant_files(paths, languages)
+    parts = pair_files.FIELDS if languages is None else languages
+    paths = pair_files.meant_files(paths, languages)
     if len(paths) == 2:
         return Rows(tuple(map(str, paths)), parts, lambda: _parallel(*paths))
     form = suffix_of(paths[0]).lower()
     if form == TMX:
         return _memory(paths[0], languages)
-    wanted = pairs.wanted_columns(fields, languages)
+    wanted = pair_files.wanted_columns(fields, languages)
     table, skip = (
-        (parquet_table(paths[0]), 0) if form == PARQUET else _sampled(paths[0], wanted, titles=pairs.LANGUAGES)
+        (parquet_table(paths[0]), 0) if form == PARQUET else _sampled(paths[0], wanted, titles=pair_files.LANGUAGES)
     )
-    first, second, guessed = pairs.find_columns(table, *wanted)
+    first, second, guessed = pair_files.find_columns(table, *wanted)
     if form == PARQUET:
         return Rows((str(paths[0]),), parts, lambda: _parquet(paths[0], (first, second)))
     told = f"{paths[0]}: source is {table.kind} {table.called(first)}, target is {table.kind} {table.called(second)}"
@@ -102,7 +110,7 @@ def _memory(path: Path, languages: tuple[str, str] | None) -> Rows:
 def _parquet(path: Path, columns: tuple[int, int]) -> Iterator[Row]:
     for number, cells in parquet_cells(path, columns):
         try:
-            yield Row(str(path), number, pairs.as_pair(path, number, cells))
+            yield Row(str(path), number, pair_files.as_pair(path, number, cells))
         except RegardError as error:
             yield Row(str(path), number, ("", ""), error.wrong.partition(": ")[2])
 
@@ -195,7 +203,7 @@ def builtin_rows(task: str, names: Sequence[str], split: str) -> Rows:
     if task == "translate":
         name = pairs.whole_builtin(names)
         found = pairs.read_pairs(names) if name is None else pairs.builtin_pairs(split, 5000, name)
-        return made_rows(names, pairs.FIELDS, found)
+        return made_rows(names, pair_files.FIELDS, found)
     if task == "classify":
         whole = [f"{name}/{split}" if name in (labelled.BUILTIN, labelled.LISTOPS) else name for name in names]
         return made_rows(names, ("text", "label"), [(e.text, e.label) for e in labelled.read_labelled(whole)])
@@ -261,42 +269,31 @@ def _watched(path: Path, wrongs: dict[int, str]) -> Iterator[str]:
 def _delimiter(path: Path) -> str:
     if suffix_of(path) != ".csv":
         return "\t"
-    return delimiter_of("".join(f"{line}\n" for _, line, _ in islice(_lines(path), 200)))
+    return delimiter_of(lambda: (f"{line}\n" for _, line, _ in islice(_lines(path), 200)))
 
 
 def _sampled(path: Path, wanted: Sequence[Wanted], titles: frozenset[str] = frozenset()) -> tuple[Table, int]:
     """A table of the first rows and of a sample of the others, and the line of its header (0: none)."""
     if suffix_of(path) in JSONL:
-        rows = _some(((number, row) for number, row, wrong in _objects(path) if not wrong))
+        rows = some_rows(lambda: ((number, row) for number, row, wrong in _objects(path) if not wrong), spread=True)[0]
         keys = tuple(dict.fromkeys(key for _, row in rows for key in row))
         return Table(path, keys, [(line, [row.get(key, MISSING) for key in keys]) for line, row in rows], ""), 0
     delimiter = _delimiter(path)
-    cells = _some(((line, row) for line, row, wrong in _split_rows(path, delimiter) if not wrong))
+    read = lambda: ((line, row) for line, row, wrong in _split_rows(path, delimiter) if not wrong)  # noqa: E731
+    cells = some_rows(read, spread=True)[0]
     table = table_of(path, cells, delimiter, wanted, titles=titles)
     header = next((line for line, row in cells if tuple(row) == table.names), 0) if table.names else 0
-    whole = [(line, row) for line, row in table.rows if len(row) != 1]  # rows of one cell tell nothing, if others do
-    kept = whole if any(row for _, row in whole) else table.rows
+    whole = [(line, row) for line, row in table.seen if len(row) != 1]  # rows of one cell tell nothing, if others do
+    kept = whole if any(row for _, row in whole) else table.seen
     return Table(path, table.names, kept, table.separator, table.should), header
 
 
 def columns_of(path: Path) -> tuple[tuple[str, ...], list[list[str]]]:
     """The names of a table's columns, if it has any, and what stands in them, in a sample of its rows."""
-    words = (*pairs.SOURCE_NAMES, *pairs.TARGET_NAMES, *LABEL_NAMES, *TEXT_NAMES, *OF_PICTURES)
+    words = (*pair_files.SOURCE_NAMES, *pair_files.TARGET_NAMES, *LABEL_NAMES, *TEXT_NAMES, *OF_PICTURES)
     known = Wanted("column", Option("text"), None, words, needed=False)
-    table, _ = _sampled(path, [known], titles=pairs.LANGUAGES)
+    table, _ = _sampled(path, [known], titles=pair_files.LANGUAGES)
     return table.names, [table.column(place) for place in range(table.width)]
-
-
-def _some(rows: Iterator[T]) -> list[T]:
-    """The first rows, and a seeded sample of the others (Vitter 1985, algorithm R)."""
-    head = list(islice(rows, HEAD))
-    draw, kept = random.Random(1), list[T]()
-    for number, row in enumerate(rows):
-        if number < SAMPLED:
-            kept.append(row)
-        elif (place := draw.randrange(number + 1)) < SAMPLED:
-            kept[place] = row
-    return head + kept
 
 
 def _cells(

@@ -8,6 +8,7 @@ from pathlib import Path
 from regard.bundle import read_config
 from regard.compare.contenders import Contender
 from regard.config import Tables
+from regard.data.encoded import train_pair_tokenizers
 from regard.data.pairs import load_pairs
 from regard.errors import UsageError
 from regard.files import alone_in
@@ -49,12 +50,10 @@ def _reading(contender: Contender) -> tuple[int | None, Callable[[Sequence[str]]
         return read_config(folder).model.longest, tokenizers.source.encode_all
     assert isinstance(contender.config, TranslateConfig)
     longest = contender.config.model.longest
-    train = [] if longest is None else load_pairs(contender.config.data, contender.data_root).train
-    tokens = contender.config.tokens
+    data, tokens, root = contender.config.data, contender.config.tokens, contender.data_root
 
     def encode(texts: Sequence[str]) -> Sequence[Sequence[int]]:
-        sides = [pair[0] for pair in train], [pair[1] for pair in train]
-        return TokenizerPair.train(*sides, tokens).source.encode_all(texts)
+        return train_pair_tokenizers(load_pairs(data, root), tokens).source.encode_all(texts)
 
     return longest, encode
 

@@ -93,6 +93,12 @@ def open_member(archive: Path, name: str) -> IO[bytes]:
             raise RegardError(f"cannot unpack {name} of {archive}: {error}", "unpack it yourself first") from error
 
 
+def member_size(archive: Path, name: str) -> int:
+    """Bytes of a text in a zip archive when it is unpacked."""
+    with _opened(archive) as file:
+        return next((each.file_size for each in file.infolist() if _plain_name(each) == name), 0)
+
+
 def member_names(archive: Path) -> list[str]:
     """The files in a zip archive, but for those with a path that leads out of it."""
     with _opened(archive) as file:

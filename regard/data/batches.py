@@ -13,6 +13,7 @@ import numpy as np
 
 from regard.data.batch import LabelBatch, PairBatch, label_batch, pair_batch
 from regard.data.pairs import dropped
+from regard.data.ragged import lengths_of
 from regard.errors import RegardError
 from regard.tokens import TextTokenizer
 
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 class TokenPairs:
     """Encoded pairs: sources with their end token, targets with begin and end."""
 
-    sources: list[np.ndarray]
-    targets: list[np.ndarray]
+    sources: Sequence[np.ndarray]
+    targets: Sequence[np.ndarray]
     fill: int
 
     def __len__(self) -> int:
@@ -33,8 +34,7 @@ class TokenPairs:
 
     def lengths(self) -> tuple[np.ndarray, np.ndarray]:
         """Tokens to read and tokens to predict of each pair."""
-        read = np.array([len(ids) for ids in self.sources])
-        return read, np.array([len(ids) - 1 for ids in self.targets])
+        return lengths_of(self.sources), lengths_of(self.targets) - 1
 
     def take(self, rows: Sequence[int] | np.ndarray) -> PairBatch:
         return pair_batch([self.sources[i] for i in rows], [self.targets[i] for i in rows], self.fill)
@@ -45,30 +45,44 @@ class TokenPairs:
 
 def filter_lengths(pairs: TokenPairs, max_length: int, max_ratio: float) -> tuple[TokenPairs, str | None]:
     """Drop pairs with a side too long or sides too unlike in length; one sentence on how many and why."""
-    read, predicted = pairs.lengths()
+    too_long, unlike = of_no_use(*pairs.lengths(), max_length, max_ratio)
+    left_out = LeftOut(len(pairs), int(too_long.sum()), int(unlike.sum()))
+    note = left_out.note(max_length, max_ratio)
+    return (pairs if note is None else pairs.keep(np.flatnonzero(~too_long & ~unlike))), note
+
+
+def of_no_use(
+    read: np.ndarray, predicted: np.ndarray, max_length: int, max_ratio: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Which pairs have a side too long, and which others have sides too unlike in length: each (N,), bool."""
     longer, shorter = np.maximum(read, predicted), np.minimum(read, predicted)
     too_long = longer > max_length
-    unlike = ~too_long & (longer > 10) & (longer > max_ratio * shorter)
-    kept = np.flatnonzero(~too_long & ~unlike)
-    reasons = Counter(
-        {
-            f"a side over {max_length} tokens": int(too_long.sum()),
-            f"a length ratio over {max_ratio:g}": int(unlike.sum()),
-        }
-    )
-    reasons += Counter()  # drops the zeros
-    if not len(kept):
-        ways = ["raise data.max_length, and model.max_length where positions are learned"] if too_long.any() else []
-        ways += (
-            ["check that source and target are the columns you mean, or raise data.max_ratio"] if unlike.any() else []
+    return too_long, ~too_long & (longer > 10) & (longer > max_ratio * shorter)
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """How many pairs there were, and how many were left out for their lengths."""
+
+    pairs: int
+    too_long: int
+    unlike: int
+
+    def note(self, max_length: int, max_ratio: float) -> str | None:
+        """One sentence on how many and why; an error if none is left."""
+        reasons = Counter(
+            {f"a side over {max_length} tokens": self.too_long, f"a length ratio over {max_ratio:g}": self.unlike}
         )
-        raise RegardError(
-            f"no training pair is left: {dropped('training', len(pairs), reasons)}",
-            f"{'; or '.join(ways) or 'add some'}",
-        )
-    if not reasons:
-        return pairs, None
-    return pairs.keep(kept), dropped("training", len(pairs), reasons)
+        reasons += Counter()  # drops the zeros
+        told = dropped("training", self.pairs, reasons)
+        if self.too_long + self.unlike == self.pairs:
+            longer = "raise data.max_length, and model.max_length where positions are learned"
+            ways = [longer] if self.too_long else []
+            ways += ["check that source and target are the columns you mean, or raise data.max_ratio"] * bool(
+                self.unlike
+            )
+            raise RegardError(f"no training pair is left: {told}", f"{'; or '.join(ways) or 'add some'}")
+        return told if reasons else None
 
 
 class Batches:
@@ -95,7 +109,7 @@ class Batches:
         """The share of padding among all positions of the first epoch."""
         real = padded = 0
         for rows in self._plan(0):
-            real += int(self._read[rows].sum() + self._predicted[rows].sum())
+            real += int(self._read[rows].sum(dtype=np.int64) + self._predicted[rows].sum(dtype=np.int64))
             padded += len(rows) * int(self._read[rows].max() + self._predicted[rows].max())
         return 1 - real / padded
 
@@ -114,27 +128,34 @@ def plan_by_length(
     """The rows of each batch of an epoch: rows of like length (the last of `lengths` first), batches in any order."""
     random = generator(*key)
     order = random.permutation(len(size))  # ties in length fall differently in each epoch
-    order = order[np.lexsort([length[order] for length in lengths])]
+    order = order[np.lexsort([_narrow(length)[order] for length in lengths])]
     plan = cut_by_budget(order, size, budget)
     return [plan[i] for i in random.permutation(len(plan))]
+
+
+def _narrow(lengths: np.ndarray) -> np.ndarray:
+    """Lengths as 16 bits where they fit: these are sorted by their digits, four times as fast."""
+    return lengths.astype(np.uint16) if lengths.max(initial=0) < 2**16 else lengths
 
 
 def padding_of(plan: list[np.ndarray], lengths: np.ndarray) -> float:
     """The share of padding among all positions, where row i has `lengths[i]` real ones."""
     padded = sum(len(rows) * int(lengths[rows].max()) for rows in plan)
-    return 1 - int(lengths.sum()) / padded
+    return 1 - int(lengths.sum(dtype=np.int64)) / padded
 
 
 def cut_by_budget(order: np.ndarray, size: np.ndarray, budget: int) -> list[np.ndarray]:
     """Consecutive rows of `order` in groups whose padded size (rows x longest) stays within the budget."""
-    groups, start, longest = [], 0, 0
-    for end, row in enumerate(order):
-        longest = max(longest, int(size[row]))
-        if (end + 1 - start) * longest > budget:
-            groups.append(order[start:end])
-            start, longest = end, int(size[row])
-    groups.append(order[start:])
-    return groups
+    groups, start, sizes = [], 0, size[order]
+    count = np.arange(1, budget + 2)
+    while start < len(order):
+        most = max(1, budget // max(1, int(sizes[start])))  # rows, if none is longer than the first
+        longest = np.maximum.accumulate(sizes[start : start + most].astype(np.int64))
+        over = longest * count[: len(longest)] > budget
+        end = start + (int(over.argmax()) or 1 if over.any() else len(longest))
+        groups.append(order[start:end])
+        start = end
+    return groups or [order]
 
 
 class Trees(Protocol):

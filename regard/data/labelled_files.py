@@ -216,7 +216,7 @@ def _usual_order(table: Table, keys: Keys, known: Collection[str]) -> Columns:
         places = places[1:]  # 0, 1, 2, ... is no text
     if len(places) not in (2, 3):
         wrong = f"{table.width} columns where 2 or 3 should be"
-        line = next((line for line, row in table.rows if row), 1)
+        line = next((line for line, row in table.seen if row), 1)
         raise RegardError(f"{table.path}, line {line}: {wrong}", _ways(table, keys.label_first))
     first, last = places[0], places[-1]
     guessed = "in the usual order" if table.names else ""

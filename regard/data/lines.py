@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from regard.data.archives import bounded, open_member, split_member
+from regard.data.archives import bounded, member_size, open_member, split_member
 from regard.errors import RegardError
 
 Bad = dict[int, RegardError]  # what is wrong with single lines or pairs, by their number, where others are read on
@@ -29,11 +29,18 @@ def read_lines(path: Path, encoding: str = "utf-8", bad: Bad | None = None) -> l
 
     Where `bad` is given, a line that cannot be decoded is empty, and `bad` has its number, from 1.
     """
+    return list(lines_of(path, encoding, bad))
+
+
+def lines_of(path: Path, encoding: str = "utf-8", bad: Bad | None = None) -> Iterator[str]:
+    """The lines of a text file one after the other, as `read_lines` has them."""
+    is_empty = True
     with opened(path) as file:
-        lines = list(decode_lines(file, str(path), encoding, bad))
-    if not lines:
+        for line in decode_lines(file, str(path), encoding, bad):
+            is_empty = False
+            yield line
+    if is_empty:
         raise RegardError(f"{path} is empty", "it should hold one sentence or pair a line")
-    return lines
 
 
 def read_text(path: Path, data: bytes, encoding: str = "utf-8") -> str:
@@ -95,6 +102,21 @@ def open_binary(path: Path) -> IO[bytes]:
     if path.suffix != ".gz":
         return open(path, "rb")
     return bounded(gzip.open(path, "rb"), path.stat().st_size, str(path))  # type: ignore[arg-type]
+
+
+def text_size(path: Path) -> int:
+    """Bytes of a text when it is unpacked, about; 0 if that is not known beforehand."""
+    member = split_member(path)
+    if member is not None:
+        return member_size(*member)
+    if not path.is_file() or path.suffix.lower() == ".zip":
+        return 0
+    size = path.stat().st_size
+    if path.suffix != ".gz" or size < 4:
+        return size
+    with open(path, "rb") as file:
+        file.seek(-4, io.SEEK_END)
+        return int.from_bytes(file.read(), "little")  # RFC 1952, ISIZE
 
 
 def suffix_of(path: Path) -> str:

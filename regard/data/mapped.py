@@ -23,7 +23,13 @@ _LENGTH = 8  # bytes of the number in front
 _ROOM = 1024 - _LENGTH  # bytes left for a header of ours, which has some 300
 _MOST = 100_000_000  # bytes of anyone's header; the format allows no more
 _METADATA = "__metadata__"
-_DTYPES: dict[str, np.dtype[Any]] = {"U8": np.dtype("u1"), "U16": np.dtype("<u2"), "U32": np.dtype("<u4")}
+_DTYPES: dict[str, np.dtype[Any]] = {
+    "U8": np.dtype("u1"),
+    "U16": np.dtype("<u2"),
+    "U32": np.dtype("<u4"),
+    "I32": np.dtype("<i4"),
+    "U64": np.dtype("<u8"),
+}
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
@@ -40,6 +46,26 @@ class ArrayWriter:
         self.size = 0  # bytes so far
         self.digest = hashlib.sha256()
         file.write(bytes(_LENGTH + _ROOM))
+
+    @classmethod
+    def again(cls, file: IO[bytes], name: str, dtype: str, row: tuple[int, ...], size: int) -> ArrayWriter:
+        """Go on with a file of which `size` bytes of the tensor are good; what stands behind them goes."""
+        file.seek(0)
+        writer = cls(file, name, dtype, row)
+        while writer.size < size:
+            if not (data := file.read(min(1 << 20, size - writer.size))):
+                raise ValueError(f"{size:,} bytes should be there and {writer.size:,} are")
+            writer.digest.update(data)
+            writer.size += len(data)
+        file.seek(_LENGTH + _ROOM + size)
+        file.truncate()
+        return writer
+
+    def values(self) -> np.ndarray:
+        """All that was written so far, mapped."""
+        self.file.flush()
+        shape = (self.count, *self.row)
+        return np.asarray(np.memmap(self.file.name, self.dtype, mode="r", offset=_LENGTH + _ROOM, shape=shape))
 
     def write(self, values: np.ndarray) -> None:
         """Append some values; a row has the shape `row`."""

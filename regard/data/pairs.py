@@ -1,51 +1,45 @@
-"""Pairs of texts from parallel files, tables, translation memories, folders, archives or built-in, and what was left out."""
+"""Pairs of texts from files or built-in, and what was left out: read once, in constant memory, and kept for all runs."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
 
 from regard.config import find_file
 from regard.data import held_out
-from regard.data.archives import pair_files, split_member
 from regard.data.builtin import algorithms as addition
 from regard.data.builtin import algorithms as copying
-from regard.data.config import GeneratedData, PairsConfig, generated
-from regard.data.lines import LONGEST_LINE, Bad, read_lines, suffix_of
-from regard.data.parquet import PARQUET, parquet_cells, parquet_table
-from regard.data.rows import (
-    FORMATS,
-    MISSING,
-    Table,
-    Wanted,
-    as_text,
-    is_numbers,
-    no_column,
-    place_of,
-    read_table,
-    renamed,
-    words_of,
+from regard.data.cache import (
+    Keep,
+    Progress,
+    data_key,
+    keep_at_once,
+    no_progress,
+    notes_as_json,
+    notes_from_json,
 )
-from regard.data.tmx import TMX, tmx_pairs
-from regard.errors import Advice, Option, RegardError, UsageError
+from regard.data.config import GeneratedData, PairsConfig, generated
+from regard.data.journal import Build, State
+from regard.data.lines import LONGEST_LINE, Bad, suffix_of, text_size
+from regard.data.pair_files import FIELDS, Pair, meant_files, pairs_in
+from regard.data.parquet import PARQUET
+from regard.data.ragged import TextRows, as_bytes
+from regard.data.tmx import TMX
+from regard.errors import RegardError, UsageError
 
-Pair = tuple[str, str]
+Item = TypeVar("Item")
 BUILTIN = "builtin/dates"
-FIELDS = ("source", "target")
-SOURCE_NAMES = ("source", "src", "input", "source_text", "src_text", "original")
-FORMS = (*FORMATS, TMX, PARQUET)  # of one file of pairs
-TARGET_NAMES = ("target", "tgt", "output", "target_text", "tgt_text", "translation", "reference")
-_LANGUAGES = """
-ar bg bn ca cs da de el en es et fa fi fr ga gl gu he hi hr hu hy is it ja ka kk ko lt lv mk mn ms nb nl nn no pl pt
-ro ru sk sl sq sr sv sw ta te th tr uk ur uz vi zh arabic bulgarian catalan chinese croatian czech danish dutch english
-estonian finnish french german greek hebrew hindi hungarian icelandic indonesian irish italian japanese korean latvian
-lithuanian norwegian persian polish portuguese romanian russian serbian slovak slovenian spanish swahili swedish tamil
-thai turkish ukrainian urdu vietnamese deutsch español français italiano
-"""
-LANGUAGES = frozenset(_LANGUAGES.split())  # what columns of sentences are called
+VALIDATED = 500  # pairs of a built-in set
+TOGETHER = 10_000  # pairs read and written at once
+SOURCE, STRIPPED, WHOLE = range(3)  # columns of hashes
+ODD = np.uint64(0x9E3779B97F4A7C15)  # joins two hashes to one
 
 # How long the texts of the generated sets are where their name does not say it, and who makes them.
 MOST = {**copying.MOST_LETTERS, **dict.fromkeys(addition.FORMS, addition.MOST_DIGITS)}
@@ -60,32 +54,150 @@ MAKERS: dict[str, Callable[[str, int, int, int | None], list[Pair]]] = {
 class PairSets:
     """The pairs of a run, and sentences for the person: what was dropped, what looks wrong."""
 
-    train: list[Pair]
+    train: Sequence[Pair]
     valid: list[Pair]
     notes: tuple[str, ...]
+    characters: tuple[int, int] = (0, 0)  # of all sources and of all targets to learn from
+    key: str = ""  # under which they are kept; "": they are in memory
 
 
-def load_pairs(config: PairsConfig, data_root: Path | None = None) -> PairSets:
-    """Training and validation pairs as the configuration names them."""
+def load_pairs(
+    config: PairsConfig, data_root: Path | None = None, keep: Keep = keep_at_once, progress: Progress = no_progress
+) -> PairSets:
+    """Training and validation pairs as the configuration names them.
+
+    Those of large files are read once, kept in the cache, and mapped: `keep` finds or makes them there.
+    """
+    found = keep("pairs", partial(_key, config, data_root), partial(_gather, config, data_root, progress))
+    arrays, about = found.arrays, found.about
+    rows: Any = TextRows(arrays["text"], arrays["lengths"], arrays["held"])
+    valid: Any = TextRows(arrays["valid_text"], arrays["valid_lengths"])
+    valid = [*rows.at(arrays["held"].astype(np.int64)), *valid]
+    sizes = about["characters"][0], about["characters"][1]
+    return PairSets(rows if found.key else list(rows), valid, notes_from_json(about["notes"]), sizes, found.key)
+
+
+def _key(config: PairsConfig, data_root: Path | None) -> str:
+    names = (*config.train, *config.valid, *config.test)
+    split = (len(config.train), len(config.valid), len(config.test), config.hold_out, config.builtin_size)
+    return data_key(names, data_root, "pairs", split, config.fields, config.languages)
+
+
+def _gather(config: PairsConfig, data_root: Path | None, progress: Progress, build: Build) -> State:
+    """Read all pairs one after the other, leave out those of no use, and tell what they are like."""
     notes: list[str] = []
     name = whole_builtin(config.train)
-    read = partial(read_pairs, fields=config.fields, data_root=data_root, languages=config.languages, notes=notes)
-    train = read(config.train) if name is None else builtin_pairs("train", config.builtin_size, name)
-    train = without_empty(train, "training", notes)
-    if name is not None and not config.valid:
-        valid = builtin_pairs("valid", 500, name)
-        notes += overlap(train, valid, "validation")
-    elif config.valid:
-        valid = without_empty(read(config.valid), "validation", notes)
-        notes += overlap(train, valid, "validation")
+    read = partial(stream_pairs, fields=config.fields, data_root=data_root, languages=config.languages, notes=notes)
+    rows, valid = Gathered(build, "training"), Gathered(build, "validation", "valid_")
+    size = 0 if name else _size(config.train, data_root, config.languages)
+    rows.take(read(config.train) if name is None else builtin_pairs("train", config.builtin_size, name), size, progress)
+    notes += rows.notes()
+    held = np.zeros(rows.count, dtype=bool)
+    if config.valid or name is not None:
+        valid.take(read(config.valid) if config.valid else builtin_pairs("valid", VALIDATED, name or BUILTIN))
+        notes += valid.notes()
+        notes += held_out.overlap_note(rows.hold(valid.hashes()[:, STRIPPED]), "validation")
     else:
-        train, valid = hold_out(train, config.hold_out)
-        notes.append(
-            f"no validation set: held out {len(valid):,} of {len(train) + len(valid):,} pairs (by source text)"
-        )
+        held = held_out.held_rows(rows.hashes()[:, SOURCE], config.hold_out, "pairs")
+        notes.append(f"no validation set: held out {held.sum():,} of {rows.count:,} pairs (by source text)")
     if config.test:
-        notes += overlap(train, read(config.test), "test")
-    return PairSets(train, valid, tuple(notes))
+        asked = held_out.hashes_of(source.strip() for source, _ in read(config.test))
+        notes += held_out.overlap_note(rows.hold(asked, ~held), "test")
+    if name is None:
+        notes += held_out.repeats_note(rows.hashes()[~held, WHOLE], "pairs")
+    return rows.finish(build, held) | {"notes": notes_as_json(notes), "made_of": ", ".join(config.train)}
+
+
+class Gathered:
+    """Pairs that are written down as they are read: their texts, lengths in bytes and hashes."""
+
+    def __init__(self, build: Build, which: str, prefix: str = "") -> None:
+        self.build, self.which = build, which
+        self.text, self.lengths = build.column(f"{prefix}text", "u1"), build.column(f"{prefix}lengths", "<u4", (2,))
+        self._hashes = build.column(f"{prefix}hashes", "<u8", (3,), kept=False)  # of SOURCE, STRIPPED, WHOLE
+        state = build.state.get(which, {})
+        self.read, self.count, self.bytes = state.get("read", 0), state.get("count", 0), state.get("bytes", 0)
+        self.characters = state.get("characters", [0, 0])
+        self.reasons: Counter[str] = Counter(state.get("reasons", {}))
+
+    def take(self, pairs: Iterable[Pair], size: int = 0, progress: Progress = no_progress) -> None:
+        """Write down all pairs but those that were before a kill; `size` is how many bytes they have, about."""
+        for chunk in chunks(islice(pairs, self.read, None), TOGETHER):
+            self.read += len(chunk)
+            self._write([pair for pair in chunk if not self._is_left_out(pair)])
+            self.build.commit({self.which: self._state()})
+            progress(
+                "reading pairs", self.read, max(self.read, round(self.read * size / max(1, self.bytes))) if size else 0
+            )
+        if not self.count:
+            why = dropped(self.which, self.read, self.reasons)
+            raise RegardError(f"no {self.which} pair is left of {self.read:,}: {why}")
+
+    def _is_left_out(self, pair: Pair) -> bool:
+        """Whether a side is empty or endless, which is counted."""
+        if not all(side.strip() for side in pair):
+            self.reasons["an empty side"] += 1
+        elif max(map(len, pair)) > LONGEST_LINE:
+            self.reasons[f"a side over {LONGEST_LINE:,} characters"] += 1
+        else:
+            return False
+        return True
+
+    def _write(self, pairs: list[Pair]) -> None:
+        data, lengths = as_bytes([side for pair in pairs for side in pair])
+        self.text.append(data)
+        self.lengths.append(lengths.reshape(-1, 2))
+        self._hashes.append(_hashes(pairs))
+        self.count, self.bytes = self.count + len(pairs), self.bytes + len(data) + 2 * len(pairs)
+        self.characters = [count + sum(len(pair[side]) for pair in pairs) for side, count in enumerate(self.characters)]
+
+    def _state(self) -> State:
+        names = ("read", "count", "bytes", "characters")
+        return {name: getattr(self, name) for name in names} | {"reasons": dict(self.reasons)}
+
+    def hashes(self) -> np.ndarray:
+        """The hashes of each pair's source, of its source without space around it, and of the whole pair: (N, 3)."""
+        return self._hashes.values()
+
+    def hold(self, asked: np.ndarray, among: np.ndarray | None = None) -> np.ndarray:
+        """Which of these hashes of stripped sources are here, or among some of the pairs."""
+        seen = self.hashes()[:, STRIPPED]
+        return held_out.occur_in(asked, seen if among is None else seen[among])
+
+    def notes(self) -> list[str]:
+        return [dropped(self.which, self.read, self.reasons)] if self.reasons else []
+
+    def finish(self, build: Build, held: np.ndarray) -> State:
+        """Write down which pairs are held out, and count what there is to learn from."""
+        places = np.flatnonzero(held)
+        build.column("held", "<u8").append(places)
+        rows: Any = TextRows(self.text.values(), self.lengths.values())
+        out = rows.at(places)
+        learned = [count - sum(len(pair[side]) for pair in out) for side, count in enumerate(self.characters)]
+        return {"characters": learned, "counts": f"{self.count:,} pairs"}
+
+
+def _hashes(pairs: Sequence[Pair]) -> np.ndarray:
+    sources, targets = (held_out.hashes_of(pair[side] for pair in pairs) for side in (0, 1))
+    stripped = sources.copy()
+    for place in [place for place, pair in enumerate(pairs) if pair[0] != pair[0].strip()]:
+        stripped[place] = held_out.hash_of(pairs[place][0].strip())
+    return np.stack([sources, stripped, sources * ODD + targets], axis=1)  # (N, 3)
+
+
+def _size(names: Sequence[str], data_root: Path | None, languages: tuple[str, str] | None) -> int:
+    """Bytes of the texts of all files, about; 0 if that is not known beforehand."""
+    if is_builtin(names):
+        return 0
+    sizes = [text_size(path) for path in meant_files([find_file(name, data_root) for name in names], languages)]
+    return sum(sizes) if all(sizes) and suffix_of(Path(names[0])).lower() not in (TMX, PARQUET) else 0
+
+
+def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """Consecutive items, so many at once."""
+    left = iter(items)
+    while found := list(islice(left, size)):
+        yield found
 
 
 def is_builtin(names: Sequence[str]) -> bool:
@@ -118,66 +230,24 @@ def read_pairs(
     notes: list[str] | None = None,
     bad: Bad | None = None,
 ) -> list[Pair]:
-    """The pairs of one file, of two parallel files, of a folder or archive of them, or of a split of a built-in set.
-
-    `fields` are the columns or keys of source and target, by name or number; `languages` also name them, and the sides of
-    a translation memory, and files in a folder. `notes` get what was guessed of them. Where `bad` is given, what is wrong
-    with single pairs is told there by their places, from 0, and they are empty; without it, one of them is an error.
-    """
-    if is_builtin(names):
-        if _is_dates(names[0]):
-            return builtin_pairs(names[0].removeprefix(BUILTIN).strip("/") or "test", 1000)
-        return builtin_pairs(_generated(names[0]).split or "test", 1000, names[0])
-    paths = meant_files([find_file(name, data_root) for name in names], languages)
-    if len(paths) == 2:
-        return _parallel(paths[0], paths[1], bad)
-    form = suffix_of(paths[0]).lower()
-    if form == TMX:
-        return [pair for _, pair in tmx_pairs(paths[0], languages, notes)]
-    if form == PARQUET:
-        return _parquet(paths[0], fields, languages, notes, bad)
-    return _table(paths[0], fields, languages, notes, bad)
+    """The pairs of files (`pairs_in`), or of a split of a built-in set."""
+    return list(stream_pairs(names, fields, data_root, languages, notes, bad))
 
 
-def meant_files(paths: Sequence[Path], languages: tuple[str, str] | None) -> tuple[Path, ...]:
-    """The file of pairs or the two parallel files that paths mean: these themselves, or what is in a folder or archive."""
-    if len(paths) == 2:
-        found = [pair_files(path, None, FORMS) for path in paths]
-        return found[0][0], found[1][0]
-    found = [pair_files(path, languages, FORMS) for path in paths]
-    if len(found) == 1 and (len(found[0]) == 2 or is_one_file(found[0][0])):
-        return found[0]
-    named = ", ".join(map(str, paths))
-    raise UsageError(
-        f"{named}: {renamed(paths[0])}pairs come as one .tsv, .csv or .jsonl file, or as two parallel files (each may "
-        "end in .gz)"
-    )
-
-
-def is_one_file(path: Path) -> bool:
-    """Whether a file holds both sides of pairs: by its name, or as the only text of an archive, where all but names tell."""
-    form = suffix_of(path).lower()
-    if form == PARQUET and split_member(path) is not None:
-        raise UsageError(f"{path}: Parquet is not read inside an archive", "unpack it first")
-    return form in FORMS or split_member(path) is not None
-
-
-def without_empty(pairs: list[Pair], which: str, notes: list[str]) -> list[Pair]:
-    """Leave out pairs with an empty or endless side; say how many."""
-    reasons: Counter[str] = Counter()
-    kept = []
-    for pair in pairs:
-        if not all(side.strip() for side in pair):
-            reasons["an empty side"] += 1
-        elif max(map(len, pair)) > LONGEST_LINE:
-            reasons[f"a side over {LONGEST_LINE:,} characters"] += 1
-        else:
-            kept.append(pair)
-    if reasons:
-        notes.append(dropped(which, len(pairs), reasons))
-    if not kept:
-        raise RegardError(f"no {which} pair is left of {len(pairs):,}: {dropped(which, len(pairs), reasons)}")
-    return kept
+def stream_pairs(
+    names: Sequence[str],
+    fields: tuple[str, str] = FIELDS,
+    data_root: Path | None = None,
+    languages: tuple[str, str] | None = None,
+    notes: list[str] | None = None,
+    bad: Bad | None = None,
+) -> Iterator[Pair]:
+    """The pairs as `read_pairs` has them, one after the other."""
+    if not is_builtin(names):
+        return pairs_in([find_file(name, data_root) for name in names], fields, languages, notes, bad)
+    if _is_dates(names[0]):
+        return iter(builtin_pairs(names[0].removeprefix(BUILTIN).strip("/") or "test", 1000))
+    return iter(builtin_pairs(_generated(names[0]).split or "test", 1000, names[0]))
 
 
 def dropped(which: str, total: int, reasons: Counter[str]) -> str:
@@ -191,7 +261,7 @@ def hold_out(pairs: list[Pair], most: int) -> tuple[list[Pair], list[Pair]]:
     return held_out.hold_out(pairs, most, text=lambda pair: pair[0])
 
 
-def overlap(train: list[Pair], other: list[Pair], which: str) -> list[str]:
+def overlap(train: Iterable[Pair], other: Iterable[Pair], which: str) -> list[str]:
     """A warning when sentences that should be unseen occur in training."""
     return held_out.overlap((pair[0] for pair in train), (pair[0] for pair in other), which)
 
@@ -210,154 +280,3 @@ def _generated(name: str) -> GeneratedData:
 
 def _full(task: str) -> str:
     return f"builtin/{task}"
-
-
-def _parallel(source: Path, target: Path, bad: Bad | None) -> list[Pair]:
-    lines: Bad | None = None if bad is None else {}
-    sources, targets = read_lines(source, bad=lines), read_lines(target, bad=lines)
-    if bad is not None and lines is not None:
-        bad |= {line - 1: error for line, error in lines.items()}
-    if len(sources) != len(targets):
-        raise RegardError(
-            f"{source} has {len(sources):,} lines and {target} has {len(targets):,}",
-            "line n of one must translate line n of the other",
-        )
-    return list(zip(sources, targets, strict=True))
-
-
-def _table(
-    path: Path,
-    fields: tuple[str, str],
-    languages: tuple[str, str] | None,
-    notes: list[str] | None,
-    bad: Bad | None,
-) -> list[Pair]:
-    source, target = wanted_columns(fields, languages)
-    lines: Bad | None = None if bad is None else {}
-    table = read_table(path, (source, target), "data.fields", titles=LANGUAGES, bad=lines)
-    first, second, guessed = find_columns(table if bad is None else _whole_rows(table), source, target)
-    if notes is not None and guessed:
-        columns = f"source is {table.kind} {table.called(first)}, target is {table.kind} {table.called(second)}"
-        otherwise = ("; say otherwise with ", Option("source"), " and ", Option("target"), ")")
-        notes.append(Advice(f"{path}: {columns} ({guessed}", *otherwise))
-    pairs: list[Pair] = []
-    for place, (line, row) in enumerate(table.rows):
-        try:
-            if lines and line in lines:
-                raise lines[line]
-            pairs.append(_pair(table, line, row, first, second))
-        except RegardError as error:
-            if bad is None:
-                raise
-            bad[place] = error
-            pairs.append(("", ""))
-    return pairs
-
-
-def _parquet(
-    path: Path,
-    fields: tuple[str, str],
-    languages: tuple[str, str] | None,
-    notes: list[str] | None,
-    bad: Bad | None,
-) -> list[Pair]:
-    table = parquet_table(path)
-    first, second, guessed = find_columns(table, *wanted_columns(fields, languages))
-    if notes is not None and guessed:
-        notes.append(f"{path}: source is {table.called(first)}, target is {table.called(second)} ({guessed})")
-    pairs: list[Pair] = []
-    for number, cells in parquet_cells(path, (first, second)):
-        try:
-            pairs.append(as_pair(path, number, cells))
-        except RegardError as error:
-            if bad is None:
-                raise
-            bad[number - 1] = error
-            pairs.append(("", ""))
-    if not pairs:
-        raise RegardError(f"{path} is empty", "it should hold a pair a row")
-    return pairs
-
-
-def as_pair(path: Path, number: int, cells: Sequence[object]) -> Pair:
-    """Two cells of row `number` as texts; one without a value is empty."""
-    try:
-        source, target = (
-            "" if cell is MISSING else as_text(name, cell) for name, cell in zip(FIELDS, cells, strict=True)
-        )
-    except ValueError as error:
-        raise RegardError(f"{path}, row {number}: {error}") from error
-    return source, target
-
-
-def _pair(table: Table, line: int, row: Sequence[object], first: int, second: int) -> Pair:
-    if table.separator and row and len(row) <= max(first, second):
-        raise RegardError(f"{table.path}, line {line}: {_too_few(table, row, first, second)}")
-    return (table.cell(line, row, first, as_text), table.cell(line, row, second, as_text)) if row else ("", "")
-
-
-def _whole_rows(table: Table) -> Table:
-    """Without rows of one cell, if others have more: these tell where source and target are."""
-    rows = [(line, row) for line, row in table.rows if len(row) != 1]
-    return replace(table, rows=rows) if any(row for _, row in rows) else table
-
-
-def wanted_columns(fields: tuple[str, str], languages: tuple[str, str] | None) -> tuple[Wanted, Wanted]:
-    """The columns that pairs are looked for in, by the names that a person gave or that mean them."""
-    codes = [(code.casefold(),) for code in languages] if languages else [(), ()]
-    asked = [None if field == usual else field for field, usual in zip(fields, FIELDS, strict=True)]
-    return (
-        Wanted("source", Option("source"), asked[0], (*SOURCE_NAMES, *codes[0])),
-        Wanted("target", Option("target"), asked[1], (*TARGET_NAMES, *codes[1])),
-    )
-
-
-def find_columns(table: Table, source: Wanted, target: Wanted) -> tuple[int, int, str]:
-    """The places of source and target, and what was guessed of them: as asked, by name, else in their order."""
-    first, second = place_of(table, source), place_of(table, target)
-    if not table.width:
-        return 0, 1, ""  # nothing but blank lines
-    if first is not None and second is not None:
-        if first == second:
-            raise UsageError(f"{table.path}: column {table.called(first)} cannot be source and target at once")
-        return first, second, ""
-    named = [place for place, name in enumerate(table.names) if words_of(name) & LANGUAGES]
-    if first is None and second is None:
-        usual = named if len(named) == 2 else list(range(table.width))
-        if len(usual) == 2 or (not table.names and len(usual) > 2 and not _numbers_before_texts(table)):
-            return usual[0], usual[1], "the first two" if table.names else ""
-    rest = [place for place in range(table.width) if place not in (first, second)]
-    if len(rest) == 1 and first is not None:
-        return first, rest[0], "the other column"
-    if len(rest) == 1 and second is not None:
-        return rest[0], second, "the other column"
-    raise _unsure(table, source if first is None else target)
-
-
-def _numbers_before_texts(table: Table) -> bool:
-    """Whether the first of several columns holds numbers and the second does not: then it hardly is the source."""
-    return is_numbers(table.column(0)) and not is_numbers(table.column(1))
-
-
-def _unsure(table: Table, wanted: Wanted) -> RegardError:
-    """That a column cannot be told, and the ways to say it."""
-    if not table.separator:
-        return RegardError(no_column(table, wanted.names[0]))
-    if table.width < 2:
-        line, row = next(((line, row) for line, row in table.rows if row), (1, []))
-        return RegardError(f"{table.path}, line {line}: {_too_few(table, row, 0, 1)}")
-    return UsageError(
-        f"{table.path}: which column is the {wanted.what}? There is {table.columns()}",
-        Advice(
-            "write source and target as the first two columns, or name them source and target in the first line, or say ",
-            *(Option("source"), " and ", Option("target"), " by name or number, as "),
-            *(Option("source", "2"), " ", Option("target", "3"), " (data.fields)"),
-        ),
-    )
-
-
-def _too_few(table: Table, row: Sequence[object], first: int, second: int) -> str:
-    between = table.separator.removeprefix("a ")
-    if len(row) < 2:
-        return f"no {between}; write source, {between}, target (further columns are ignored)"
-    return f"{len(row)} columns, and source and target are in columns {first + 1} and {second + 1}"

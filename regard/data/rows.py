@@ -8,17 +8,23 @@ from __future__ import annotations
 import csv
 import io
 import json
+import random
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
-from regard.data.lines import Bad, opened, read_lines, read_text, suffix_of
+from regard.data.lines import Bad, decode_lines, lines_of, opened, suffix_of
 from regard.errors import Advice, Option, RegardError, UsageError, nearest
 
+T = TypeVar("T")
+TableRow = tuple[int, list[object]]  # line and cells
+HEAD, SPREAD = 10_000, 4000  # rows that tell which column is which: the first, and some of the others
 Reader = Callable[[str, object], str]  # (key, value) -> text, or a ValueError that says what is wrong with the value
 FORMATS = (".tsv", ".csv", ".jsonl", ".json")
 MISSING = object()  # what a row of JSON Lines has under a key that it lacks
@@ -44,15 +50,33 @@ class Wanted:
     needed: bool = True
 
 
+class RowsOfFile:
+    """The rows of a large file, read anew by whoever goes through them."""
+
+    def __init__(self, read: Callable[[], Iterator[TableRow]]) -> None:
+        self.read = read
+
+    def __iter__(self) -> Iterator[TableRow]:
+        return self.read()
+
+
 @dataclass(frozen=True)
 class Table:
     """The rows of a file, and what its columns are called, if it tells."""
 
     path: Path
     names: tuple[str, ...]  # of a header, or the keys of JSON Lines; none if columns are only numbered
-    rows: list[tuple[int, list[object]]]  # line and cells; a blank line has no cells
+    rows: Iterable[TableRow]  # line and cells; a blank line has no cells
     separator: str  # "a tab", "a comma", "a semicolon"; "" for JSON Lines
     should: str = ""  # what each row should be, at the end of an error
+    sample: Sequence[TableRow] | None = None  # rows that tell which column is which; None: all of them
+
+    @property
+    def seen(self) -> Sequence[TableRow]:
+        """The rows that tell which column is which."""
+        if self.sample is not None:
+            return self.sample
+        return self.rows if isinstance(self.rows, list) else list(self.rows)
 
     @property
     def kind(self) -> str:
@@ -60,11 +84,11 @@ class Table:
 
     @property
     def width(self) -> int:
-        return len(self.names) or next((len(cells) for _, cells in self.rows if cells), 0)
+        return len(self.names) or next((len(cells) for _, cells in self.seen if cells), 0)
 
     def column(self, place: int) -> list[str]:
         """The cells of a column as plain text, to guess from; rows without it are left out."""
-        cells = (row[place] for _, row in self.rows if len(row) > place)
+        cells = (row[place] for _, row in self.seen if len(row) > place)
         return [str(cell).strip() for cell in cells if cell is not MISSING]
 
     def called(self, place: int) -> str:
@@ -116,17 +140,48 @@ def read_table(
     values: Collection[str] = frozenset(),
     titles: Collection[str] = frozenset(),
     bad: Bad | None = None,
+    spread: bool = False,
 ) -> Table:
     """The rows of a file by what its name ends with; a header is taken from them.
 
     `see` names the settings of its columns. `values` are known to stand below a header and never in it; where each cell
     of the first row has one of `titles`, above longer texts, it is a header. `bad` gets the lines of TSV and JSON Lines
-    that cannot be read; without it, one such line is an error.
+    that cannot be read; without it, one such line is an error. Of a file with more than HEAD rows these tell which column is
+    which, with `spread` also a sample of the others, and the rows are read as they are asked for.
     """
     if (kind := suffix_of(path)) in (".jsonl", ".json"):
-        return _json_table(path, wanted, see, bad)
-    delimiter, found = _csv(path, encoding) if kind == ".csv" else ("\t", tsv_rows(path, encoding, bad))
-    return table_of(path, list(found), delimiter, wanted, values=values, titles=titles)
+        return _json_table(path, wanted, see, bad, spread)
+    delimiter = delimiter_of(partial(_csv_lines, path, encoding)) if kind == ".csv" else "\t"
+
+    def read() -> Iterator[tuple[int, list[str]]]:
+        return _split(path, delimiter, encoding) if kind == ".csv" else tsv_rows(path, encoding, bad)
+
+    rows, is_all = some_rows(read, spread)
+    found = table_of(path, rows, delimiter, wanted, values=values, titles=titles)
+    if is_all:
+        return found
+    below = next(line for line, cells in rows if tuple(cells) == found.names) if found.names else 0
+    return replace(found, rows=RowsOfFile(lambda: _below(read(), below)), sample=found.seen)
+
+
+def _below(rows: Iterable[tuple[int, list[str]]], line: int) -> Iterator[TableRow]:
+    """The rows below a header, blank ones without cells."""
+    return ((number, list(cells) if any(map(str.strip, cells)) else []) for number, cells in rows if number > line)
+
+
+def some_rows(read: Callable[[], Iterator[T]], spread: bool) -> tuple[list[T], bool]:
+    """The first rows, and whether these are all; with `spread` and a seeded sample of the others (Vitter 1985, algorithm R)."""
+    rows = read()
+    head = list(islice(rows, HEAD))
+    draw, more = random.Random(1), list[T]()
+    for number, row in enumerate(rows):
+        if not spread:
+            return head, False
+        if number < SPREAD:
+            more.append(row)
+        elif (place := draw.randrange(number + 1)) < SPREAD:
+            more[place] = row
+    return head + more, not more
 
 
 def table_of(
@@ -145,33 +200,29 @@ def table_of(
         names = tuple(full[0])
         first = next(place for place, (_, cells) in enumerate(rows) if cells is full[0])
         rows = rows[first + 1 :]
-    kept: list[tuple[int, list[object]]] = [
-        (line, list(cells) if any(cell.strip() for cell in cells) else []) for line, cells in rows
-    ]
-    return Table(path, names, kept, BETWEEN[delimiter])
+    return Table(path, names, list(_below(rows, 0)), BETWEEN[delimiter])
 
 
 def tsv_rows(path: Path, encoding: str = "utf-8", bad: Bad | None = None) -> Iterator[tuple[int, list[str]]]:
     """Lines, from 1, and what stands between their tabs."""
-    for number, line in enumerate(read_lines(path, encoding, bad), start=1):
+    for number, line in enumerate(lines_of(path, encoding, bad), start=1):
         yield number, line.split("\t")
 
 
 def csv_rows(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, list[str]]]:
     """Lines in which rows end, from 1, and their cells."""
-    return _csv(path, encoding)[1]
+    return _split(path, delimiter_of(partial(_csv_lines, path, encoding)), encoding)
 
 
-def _csv(path: Path, encoding: str) -> tuple[str, Iterator[tuple[int, list[str]]]]:
-    """The delimiter of a CSV file, and its rows."""
+def _csv_lines(path: Path, encoding: str) -> Iterator[str]:
+    """Lines with their ends; a carriage return alone also ends one."""
     with opened(path) as file:
-        text = read_text(path, file.read(), encoding)
-    delimiter = delimiter_of(text)
-    return delimiter, _split(path, text, delimiter)
+        for line in decode_lines(file, str(path), encoding):
+            yield from io.StringIO(line + "\n", newline="") if "\r" in line else (line + "\n",)
 
 
-def _split(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+def _split(path: Path, delimiter: str, encoding: str) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader(_csv_lines(path, encoding), delimiter=delimiter, strict=True)
     try:
         for row in reader:
             if reader.line_num > 1 or row != ["sep=", ""]:
@@ -180,18 +231,18 @@ def _split(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[st
         raise RegardError(f"{path}, line {reader.line_num}: {error}; it is not valid CSV") from error
 
 
-def delimiter_of(text: str) -> str:
+def delimiter_of(lines: Callable[[], Iterator[str]]) -> str:
     """The delimiter that divides the first rows into equally many cells, more than one; a comma is tried first.
 
     Spreadsheets write semicolons where the comma is in numbers, and some say so in a first line such as "sep=;".
     """
-    if (declared := re.match(r"sep=([,;\t])\r?\n", text)) is not None:
+    if (declared := re.match(r"sep=([,;\t])\r?\n", next(lines(), ""))) is not None:
         return declared[1]
-    return next((each for each in BETWEEN if _divides(text, each)), ",")
+    return next((each for each in BETWEEN if _divides(lines(), each)), ",")
 
 
-def _divides(text: str, delimiter: str) -> bool:
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+def _divides(lines: Iterator[str], delimiter: str) -> bool:
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
     try:
         widths = {len(row) for row in islice(reader, _SAMPLE) if any(cell.strip() for cell in row)}
     except csv.Error:
@@ -199,11 +250,26 @@ def _divides(text: str, delimiter: str) -> bool:
     return len(widths) == 1 and widths != {1}
 
 
-def _json_table(path: Path, wanted: Sequence[Wanted], see: str, bad: Bad | None) -> Table:
+def _json_table(path: Path, wanted: Sequence[Wanted], see: str, bad: Bad | None, spread: bool) -> Table:
     names = [each.asked or each.names[0] for each in wanted if each.needed or each.asked]
     should = "; each line should be {" + ", ".join(f'"{name}": "…"' for name in names) + f"}} (see {see})"
-    found: list[tuple[int, dict[str, object] | None]] = []  # None: a blank line
-    for number, line in enumerate(read_lines(path, bad=bad), start=1):
+    read = partial(_objects, path, should, bad)
+    found, is_all = some_rows(read, spread)
+    keys = tuple(dict.fromkeys(key for _, row in found if row for key in row))
+    rows = list(_under(keys, found))
+    if is_all:
+        return Table(path, keys, rows, "", should)
+    return Table(path, keys, RowsOfFile(lambda: _under(keys, read())), "", should, rows)
+
+
+def _under(keys: Sequence[str], rows: Iterable[tuple[int, dict[str, object] | None]]) -> Iterator[TableRow]:
+    """Line and values of each row under the keys."""
+    return ((line, [] if row is None else [row.get(key, MISSING) for key in keys]) for line, row in rows)
+
+
+def _objects(path: Path, should: str, bad: Bad | None) -> Iterator[tuple[int, dict[str, object] | None]]:
+    """Lines of JSON, from 1, and their objects; a blank line has none."""
+    for number, line in enumerate(lines_of(path, bad=bad), start=1):
         try:
             row = json.loads(line) if line.strip() else None
             if line.strip() and not isinstance(row, dict):
@@ -213,12 +279,7 @@ def _json_table(path: Path, wanted: Sequence[Wanted], see: str, bad: Bad | None)
             if bad is None:
                 raise wrong from error
             bad[number], row = wrong, None
-        found.append((number, row))
-    keys = tuple(dict.fromkeys(key for _, row in found if row for key in row))
-    rows: list[tuple[int, list[object]]] = [
-        (line, [] if row is None else [row.get(key, MISSING) for key in keys]) for line, row in found
-    ]
-    return Table(path, keys, rows, "", should)
+        yield number, row
 
 
 # --- Headers
@@ -336,11 +397,11 @@ def _asked_place(table: Table, wanted: Wanted, folded: Sequence[str]) -> int:
 def no_column(table: Table, name: str, option: Option | None = None) -> str:
     """That a file has no such column or key, and which it has."""
     if not table.separator:
-        line, row = next(((line, row) for line, row in table.rows if row), (1, []))
+        line, row = next(((line, row) for line, row in table.seen if row), (1, []))
         return f"{table.path}, line {line}: {table.lacks(row, name)}{table.should}"
     asked = ("",) if option is None else (" (", option, ")")
     if not table.names:
-        first = next((row for _, row in table.rows if row), [])
+        first = next((row for _, row in table.seen if row), [])
         cells = ", ".join(repr(str(cell)[:30]) for cell in first)
         seen = f": the first line is {cells}; a number, 1 to {table.width}, will do"
         return Advice(f"{table.path}: no column {name!r}", *asked, seen)
@@ -356,8 +417,10 @@ def no_column(table: Table, name: str, option: Option | None = None) -> str:
 def as_text(key: str, value: object) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{key} is {value!r}, not a text")
-    if any("\ud800" <= character <= "\udfff" for character in value):
-        raise ValueError(f"{key} holds a lone surrogate, which is not Unicode text")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{key} holds a lone surrogate, which is not Unicode text") from None
     return value
 
 

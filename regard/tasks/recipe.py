@@ -17,10 +17,13 @@ from torch import Tensor, nn
 
 from regard.bundle import WEIGHTS, Bundle, Made, load_bundle, load_weights, made_now, save_bundle
 from regard.config import Tables
+from regard.data.cache import Keep, Make, find_kept, kept
+from regard.data.journal import Kept
 from regard.data.pictures.config import PictureFormat
+from regard.data.ragged import digest_rows
 from regard.errors import Advice, RegardError, Setting, UsageError, nearest
 from regard.evaluate.classification import ClassificationScores
-from regard.files import write_json
+from regard.files import read_json, write_json
 from regard.models.config import ModelConfig
 from regard.models.protocols import FineTunable
 from regard.models.table import build, lend_kinds
@@ -40,6 +43,7 @@ from regard.training.state import Fingerprint
 from regard.training.validation import Validation
 
 TOKENS = "tokens"  # folder of the tokenizer in a run
+DATA = "data.json"  # in a run whose data are in the cache: the names of the entries
 ENCODED = 2000  # texts encoded at once
 UNEVEN = 10  # times as many examples as of the rarest label
 
@@ -88,6 +92,40 @@ class Setup:
             return config
         self.emit(Working("measuring the speed of updates"))
         return self.chooser.size(config, sizes, make)
+
+    def keep(self, part: str = "") -> Keep:
+        """How a part of the run's data is found in the cache, or made: a run that goes on takes what it began with.
+
+        The names of the entries are noted in the run's folder. Files may have changed, or be gone: only if an entry is gone,
+        too, it is made again, and must be the same.
+        """
+
+        def find(kind: str, key: Callable[[], str], make: Make) -> Kept:
+            place = f"{part} {kind}".strip()
+            noted = self._noted().get(place) if self.resume else None
+            if noted is not None and (found := find_kept(noted)) is not None:
+                return found
+            entry = kept(
+                kind, key(), make, lambda: self.emit(Working("waiting for another run that reads the same data"))
+            )
+            if noted is not None and entry.key != noted:
+                raise RegardError(
+                    f"cannot resume: the files of {self.folder} ({place}) changed since the run started, and what was made of "
+                    "them then is no longer in the cache",
+                    "put the old files back, or start a new run",
+                )
+            if entry.key:
+                write_json(self.folder / DATA, self._noted() | {place: entry.key})
+            return entry
+
+        return find
+
+    def _noted(self) -> dict[str, str]:
+        return dict(read_json(self.folder / DATA)) if (self.folder / DATA).exists() else {}
+
+    def progress(self, what: str, done: int, total: int) -> None:
+        """Tell how far the preparation has come."""
+        self.emit(Working(what, done, total))
 
     def note(self, config: RunConfig) -> None:
         """Write down what the run is, so that one killed at any later moment can be resumed; a resumed run has it."""
@@ -288,13 +326,11 @@ def digest_of(*texts: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
-def fingerprint(*groups: Iterable[np.ndarray]) -> str:
+def fingerprint(*groups: Sequence[np.ndarray]) -> str:
     """A digest of every id in order: equal only for the same data and the same tokens."""
     digest = hashlib.sha256()
     for group in groups:
-        sequences = list(group)
-        digest.update(np.array([len(ids) for ids in sequences]).tobytes())
-        digest.update(np.concatenate(sequences).tobytes())
+        digest_rows(digest, group)
     return digest.hexdigest()
 
 

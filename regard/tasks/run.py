@@ -18,7 +18,7 @@ from regard.tasks.config import RunConfig
 from regard.tasks.configure import check_run
 from regard.tasks.examples import FILES
 from regard.tasks.generate.recipe import OLD_STREAMS, STREAMS
-from regard.tasks.recipe import TOKENS, made_by, prepare
+from regard.tasks.recipe import DATA, TOKENS, made_by, prepare
 from regard.tasks.table import TASKS
 from regard.tasks.trained import load_model
 from regard.training.config import TrainConfig
@@ -32,7 +32,7 @@ from regard.training.timed import BEFORE_FALL, train
 from regard.training.timetable import SCHEDULE
 from regard.training.verdict import Verdict, verdict_on
 
-DATA = ("train", "valid", "test")  # the keys of a data table that name files
+NAMING = ("train", "valid", "test")  # the keys of a data table that name files
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ def _longer(folder: Path, config: RunConfig, train_over: Tables) -> Tables:
 def find_data_root(config: RunConfig, data_root: Path | None) -> Path:
     """The folder from which the data is named: the one of the configuration, unless the files lie where the person is."""
     here = Path.cwd()
-    names = [name for part in DATA for name in getattr(config.data, part, ())]
+    names = [name for part in NAMING for name in getattr(config.data, part, ())]
     files = [name for name in names if not name.startswith("builtin/")]
     return (
         here if data_root is None or (files and all((here / name).exists() for name in files)) else data_root.absolute()
@@ -199,7 +199,7 @@ def _anchored(config: RunConfig, folder: Path, data_root: Path) -> RunConfig:
             return str(own)  # the run was moved
         return str(data_root / name) if (data_root / name).exists() else name
 
-    parts = {part: getattr(config.data, part, ()) for part in DATA}
+    parts = {part: getattr(config.data, part, ()) for part in NAMING}
     names = {part: tuple(map(place, found)) for part, found in parts.items() if found}
     return config.model_copy(update={"data": config.data.model_copy(update=names)})
 
@@ -264,7 +264,7 @@ def _run(
 def leave_nothing(folder: Path) -> None:
     """Remove what a run wrote that could not start; its folder held nothing before (`make_place`)."""
     shutil.rmtree(folder / TOKENS, ignore_errors=True)
-    for name in (*STREAMS, *OLD_STREAMS, *FILES.values(), SCHEDULE, START):
+    for name in (*STREAMS, *OLD_STREAMS, *FILES.values(), DATA, SCHEDULE, START):
         (folder / name).unlink(missing_ok=True)
     (folder / CONFIG).unlink(missing_ok=True)
     if is_bare(folder):

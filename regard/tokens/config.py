@@ -20,3 +20,6 @@ class TokensConfig(StrictConfig):
     lowercase: bool = Field(False, description="Fold the text to lower case first (it cannot be undone).")
     normalise: Literal["none", "nfc", "nfkc"] = Field("none", description="Unicode normalisation applied first.")
     min_count: int = Field(2, ge=1, description="A merge (bpe) or a word (word) occurs at least so often.")
+    sample: int = Field(
+        32_000_000, ge=1000, description="Most characters that it learns from; of more text, a seeded sample."
+    )

@@ -7,11 +7,13 @@ whether it stands first or later (and is taken off again).
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
@@ -23,6 +25,14 @@ from regard.tokens.config import TokensConfig
 PAD, BEGIN, END, UNKNOWN = 0, 1, 2, 3
 SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")
 MASK = "[MASK]"
+
+_BETWEEN = r"\n|[^\s]+"  # what stands between white space, and line ends
+_SPLIT = {
+    "type": "Split",
+    "pattern": {"Regex": _BETWEEN},
+    "behavior": "Removed",
+    "invert": True,
+}  # as it is written down
 
 # What other people's tokenizers call the same things, the likeliest first.
 NAMES: dict[str, tuple[str, ...]] = {
@@ -94,6 +104,30 @@ class TextTokenizer:
                 "the text holds a lone surrogate, which is not Unicode text", "decode it as UTF-8"
             ) from None
         return [self._as_text(encoding.ids) for encoding in encodings]
+
+    @cached_property
+    def spaces(self) -> Literal["go", "stay"] | None:
+        """What becomes of a single space where a text is cut into words whose ids together are those of the text.
+
+        It goes, or it stays with the word behind it; None where such a cut may change the ids. This is known of tokenizers
+        that cut there themselves: bytes of words (Radford et al. 2019), words, and pieces of words.
+        """
+        about = json.loads(self._tokenizer.to_str())
+        normal, cutter = _steps(about["normalizer"], "normalizers"), about["pre_tokenizer"] or {}
+        others = [step for step in normal if step["type"] not in ("NFC", "Lowercase")]
+        is_plain = about["model"].get("type") in ("BPE", "WordLevel", "WordPiece") and not about["model"].get("dropout")
+        if (
+            not is_plain
+            or about["truncation"]
+            or about["padding"]
+            or any(not t["special"] for t in about["added_tokens"])
+        ):
+            return None
+        if cutter.get("type") == "ByteLevel" and cutter["use_regex"] and not cutter["add_prefix_space"]:
+            puts = [{"type": "Prepend", "prepend": " "}]
+            return "go" if others == puts and normal[-1:] == puts else None if others else "stay"
+        by_words = cutter.get("type") in ("Whitespace", "WhitespaceSplit", "BertPreTokenizer") or cutter == _SPLIT
+        return "go" if by_words and not others else None
 
     def encode_gaps(self, text: str) -> list[int]:
         """As `encode`, but a gap that a person marked, "Paris is the [MASK] of France", is the mask's id."""
@@ -177,7 +211,17 @@ class TextTokenizer:
         """Write the tokenizer, and beside it its special ids if they were told and not read from their names."""
         if self._told:
             write_json(specials_beside(path), asdict(self.specials))
-        return write_text(path, self._tokenizer.to_str(pretty=False))
+        return write_text(path, self.text)
+
+    @property
+    def text(self) -> str:
+        """The tokenizer as the library writes it down."""
+        return self._tokenizer.to_str(pretty=False)
+
+    @classmethod
+    def of(cls, text: str) -> TextTokenizer:
+        """The tokenizer that has this `text`, with the special ids that their names tell."""
+        return cls(Tokenizer.from_str(text))
 
     @classmethod
     def load(cls, path: str | Path) -> TextTokenizer:
@@ -363,7 +407,7 @@ def _word(config: TokensConfig) -> tuple[Tokenizer, trainers.Trainer]:
 def _space(config: TokensConfig) -> tuple[Tokenizer, trainers.Trainer]:
     """Split at white space, as in corpora that were tokenized before; a line end is a token of its own."""
     tokenizer, trainer = _word(config)
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\n|[^\s]+"), behavior="removed", invert=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(_BETWEEN), behavior="removed", invert=True)
     return tokenizer, trainer
 
 
@@ -402,6 +446,11 @@ def _byte_table() -> dict[str, int]:
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(b): b for b in printable} | {chr(256 + i): b for i, b in enumerate(others)}
+
+
+def _steps(part: dict[str, Any] | None, inside: str) -> list[dict[str, Any]]:
+    """The steps of a part of a tokenizer as the library writes it down: none, itself, or those of a sequence."""
+    return [] if part is None else part.get(inside, [part])
 
 
 _BYTE_OF = _byte_table()

@@ -18,7 +18,8 @@ from regard.config import Tables
 from regard.data.batch import (
     PairBatch,
 )
-from regard.data.batches import Batches, TokenPairs, filter_lengths
+from regard.data.batches import Batches, TokenPairs
+from regard.data.encoded import encode_pairs, sample_note, train_pair_tokenizers
 from regard.data.pairs import Pair, PairSets, dropped, is_builtin, load_pairs, overlap
 from regard.errors import RegardError
 from regard.evaluate.translation import exact_match, score_translations
@@ -31,9 +32,7 @@ from regard.tasks.recipe import (
     PreparedRun,
     Setup,
     digest_of,
-    encoded,
     every_batch,
-    fingerprint,
     loss_metrics,
     mean_loss,
 )
@@ -48,7 +47,7 @@ from regard.tasks.translate.config import TranslateConfig
 from regard.tasks.translate.evaluate import tokenizing
 from regard.tasks.translate.predictor import Translator
 from regard.tokens import PAD, TextTokenizer, TokenizerPair, as_arrays
-from regard.training.events import OnEvent, Working, silent
+from regard.training.events import Working
 from regard.training.finetune import Side
 from regard.training.loop import Job
 from regard.training.state import Fingerprint
@@ -80,18 +79,19 @@ class PreparedTranslation(PreparedRun):
 def prepare_translate(config: RunConfig, setup: Setup) -> PreparedTranslation:
     """Read the data, make or reload the tokenizers, build the model. Nothing is trained yet."""
     assert isinstance(config, TranslateConfig)
-    pairs = load_pairs(config.data, setup.data_root)
+    pairs = load_pairs(config.data, setup.data_root, setup.keep(), setup.progress)
     before = old_data(config, config.data)
-    old = None if before is None else load_pairs(before, setup.data_root)
-    config = _chosen(config, setup, pairs.train)
+    old = None if before is None else load_pairs(before, setup.data_root, setup.keep("old"), setup.progress)
+    config = _chosen(config, setup, pairs)
     setup.note(config)
-    tokenizers = _tokenizers(config, setup, pairs.train)
+    tokenizers = _tokenizers(config, setup, pairs)
     most, reach = _lengths(config)
-    train, note = filter_lengths(encode(pairs.train, tokenizers, setup.emit), most, config.data.max_ratio)
+    ratio = config.data.max_ratio
+    train, note, learned = encode_pairs(pairs, tokenizers, most, ratio, setup.keep(), setup.progress)
     config = _sized(config, setup, tokenizers, train)
     setup.note(config)
     valid, left_out = _readable(pairs.valid, tokenizers, config.model.longest)
-    known = None if old is None else _old_part(old, config, tokenizers, setup.emit)
+    known = None if old is None else _old_part(old, config, tokenizers, setup)
     setup.emit(Working("building the model"))
     sizes = (tokenizers.source.size, tokenizers.target.size)
     about = BundleConfig(
@@ -106,7 +106,7 @@ def prepare_translate(config: RunConfig, setup: Setup) -> PreparedTranslation:
     bundle = Bundle(about, setup.build(config, sizes), tokenizers, {})
     validate = validation(about, tokenizers, valid, config)
     data: Fingerprint = {
-        "the training data": fingerprint(train.sources, train.targets),
+        "the training data": learned,
         "the validation data": digest_of(*zip(*pairs.valid, strict=True)),
     }
     sides = [Side("new", validate, partial(_few_at_once, valid, tokenizers))]
@@ -125,8 +125,9 @@ def prepare_translate(config: RunConfig, setup: Setup) -> PreparedTranslation:
         tuning=fine_tuning(config, setup.folder, setup.resume, sides),
     )
     counted = tokenizing(about, [target for _, target in valid]).note if config.validate_.sentences else ""
-    told = [each for each in (*pairs.notes, counted, reach if note else None, note, left_out) if each]
-    if old is not None:
+    sample = sample_note(sum(pairs.characters), config.tokens.sample) if config.start is None else []
+    told = [each for each in (*pairs.notes, *sample, counted, reach if note else None, note, left_out) if each]
+    if old is not None and not setup.resume:  # it would read all texts
         told += [*overlap(old.train, valid, "validation"), *overlap(pairs.train, old.valid, "old validation")]
     told += mixing_note(config, before, "" if known is None else f"{known.pairs:,} pairs")
     counts = f"{len(train):,} training and {len(valid):,} validation pairs"
@@ -142,11 +143,12 @@ class OldPart(NamedTuple):
     fingerprint: str
 
 
-def _old_part(old: PairSets, config: TranslateConfig, tokenizers: TokenizerPair, emit: OnEvent) -> OldPart:
-    train, _ = filter_lengths(encode(old.train, tokenizers, emit), _lengths(config)[0], config.data.max_ratio)
+def _old_part(old: PairSets, config: TranslateConfig, tokenizers: TokenizerPair, setup: Setup) -> OldPart:
+    most, ratio = _lengths(config)[0], config.data.max_ratio
+    train, _, learned = encode_pairs(old, tokenizers, most, ratio, setup.keep("old"), setup.progress)
     valid, _ = _readable(old.valid, tokenizers, config.model.longest)
     batches = Batches(train, config.train.batch_tokens, config.train.seed)
-    return OldPart(batches, valid, len(train), fingerprint(train.sources, train.targets))
+    return OldPart(batches, valid, len(train), learned)
 
 
 def _few_at_once(pairs: list[Pair], tokenizers: TokenizerPair) -> Iterator[PairBatch]:
@@ -154,8 +156,8 @@ def _few_at_once(pairs: list[Pair], tokenizers: TokenizerPair) -> Iterator[PairB
     return few_at_once(tokens.take, len(tokens))
 
 
-def _chosen(config: TranslateConfig, setup: Setup, train: list[Pair]) -> TranslateConfig:
-    found = setup.choose(config, examples=len(train), characters=sum(len(target) for _, target in train))
+def _chosen(config: TranslateConfig, setup: Setup, pairs: PairSets) -> TranslateConfig:
+    found = setup.choose(config, examples=len(pairs.train), characters=pairs.characters[1])
     assert isinstance(found, TranslateConfig)
     return found
 
@@ -192,9 +194,9 @@ def _readable(pairs: list[Pair], tokenizers: TokenizerPair, longest: int | None)
     return [pair for pair, fit in zip(pairs, fits, strict=True) if fit], why
 
 
-def encode(pairs: Sequence[Pair], tokenizers: TokenizerPair, emit: OnEvent = silent) -> TokenPairs:
-    sources = list(encoded(tokenizers.source, [pair[0] for pair in pairs], emit, "encoding the source texts"))
-    targets = list(encoded(tokenizers.target, [pair[1] for pair in pairs], emit, "encoding the target texts"))
+def encode(pairs: Sequence[Pair], tokenizers: TokenizerPair) -> TokenPairs:
+    sources = tokenizers.source.encode_all([source for source, _ in pairs])
+    targets = tokenizers.target.encode_all([target for _, target in pairs])
     return TokenPairs(as_arrays(sources, begin=False), as_arrays(targets, begin=True), PAD)
 
 
@@ -235,7 +237,7 @@ def _bounds(tokens: TokenPairs) -> Tables:
     return {"max_ratio": max(1.0, float(np.quantile(predicted / read, 0.98))), "max_extra": 3}
 
 
-def _tokenizers(config: TranslateConfig, setup: Setup, train: list[Pair]) -> TokenizerPair:
+def _tokenizers(config: TranslateConfig, setup: Setup, pairs: PairSets) -> TokenizerPair:
     """Those of the run when it goes on, those of the model it starts from, or trained on the training pairs alone."""
     place = setup.folder / TOKENS
     if setup.resume:
@@ -244,8 +246,8 @@ def _tokenizers(config: TranslateConfig, setup: Setup, train: list[Pair]) -> Tok
         tokenizers = TokenizerPair.load(bundle_folder(config.start))
         tokenizers.save(place)
         return tokenizers
-    setup.emit(Working("training the tokenizer"))
-    tokenizers = TokenizerPair.train([pair[0] for pair in train], [pair[1] for pair in train], config.tokens)
+    say = partial(setup.emit, Working("training the tokenizer"))
+    tokenizers = train_pair_tokenizers(pairs, config.tokens, setup.keep(), say)
     tokenizers.save(place)
     return tokenizers
 
