@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import os
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ import torch
 from regard.tasks.configure import run_config
 from regard.tasks.run import RunResult, start_run
 
+CACHE = tempfile.TemporaryDirectory(prefix="regard-cache-")  # of data that are large enough to be kept
+os.environ["REGARD_CACHE"] = CACHE.name
 torch.set_num_threads(1)  # the sums of a matrix product come in one order only
 
 TINY: dict[str, Any] = {

@@ -89,7 +89,7 @@ def test_a_file_in_utf_16(tmp_path: Path) -> None:
 def test_a_line_of_ten_megabytes_is_left_out_and_counted(tmp_path: Path) -> None:
     file = write(tmp_path, "t.tsv", "a\tb\n" + "x" * 10_000_000 + "\ty\nc\td\n")
     sets = load_pairs(PairsConfig(train=(file,), valid=("builtin/dates/valid",)))
-    assert sets.train == [("a", "b"), ("c", "d")]
+    assert list(sets.train) == [("a", "b"), ("c", "d")]  # mapped, as the file is large
     assert sets.notes == (f"dropped 1 of 3 training pairs: 1 with a side over {LONGEST_LINE:,} characters",)
 
 

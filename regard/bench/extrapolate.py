@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from regard.data.batch import TextBatch
 from regard.data.documents import read_documents
 from regard.data.stream import TokenStream, evaluation_batches
+from regard.data.text_sets import load_texts
 from regard.errors import Advice, Option, UsageError, Verb
 from regard.models.config import GPTLineConfig
 from regard.models.loss import CHUNK_ELEMENTS, target_log_probabilities
@@ -24,7 +25,6 @@ from regard.runs import CONFIG, bundle_task, data_root_of, read_run
 from regard.tasks.configure import check_run
 from regard.tasks.generate.config import GenerateConfig
 from regard.tasks.generate.predictor import Generator
-from regard.tasks.generate.recipe import load_texts
 
 
 def trained_context(run: str | Path) -> int:
@@ -53,7 +53,7 @@ def _validation_texts(run: str | Path) -> list[str]:
         raise UsageError(
             f"{run} is no run, so its validation text is not known", Advice("name a text with ", Option("on"))
         )
-    return load_texts(_config(folder).data, data_root_of(read_run(folder)))[1]
+    return list(load_texts(_config(folder).data, data_root_of(read_run(folder))).valid)
 
 
 def _folder(run: str | Path) -> Path | None:

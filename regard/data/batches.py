@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from regard.data.batch import LabelBatch, PairBatch, label_batch, pair_batch
+from regard.data.kept.ragged import lengths_of
 from regard.data.pairs import dropped
-from regard.data.ragged import lengths_of
 from regard.errors import RegardError
 from regard.tokens import TextTokenizer
 

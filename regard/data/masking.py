@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,9 @@ import torch
 
 from regard.data.batch import MaskedBatch, pad
 from regard.data.batches import generator, padding_of, plan_by_length
+from regard.data.kept.ragged import Ragged
 from regard.errors import RegardError, UsageError
 from regard.tokens import TextTokenizer
-
-Chunk = tuple[int, int, int]  # (document, start, stop)
 
 MASKED, RANDOM = 0.8, 0.1  # of the tokens to be guessed; the others are shown as they are
 
@@ -34,7 +32,7 @@ class MaskedBatches:
 
     def __init__(
         self,
-        documents: list[np.ndarray],
+        documents: Sequence[np.ndarray],
         *,
         begin: int,
         end: int,
@@ -48,21 +46,24 @@ class MaskedBatches:
         rate: float = 0.15,
         pairs: bool = False,
     ) -> None:
-        self.documents = documents = [ids for ids in documents if len(ids)]
+        self.documents = documents = Ragged.of(
+            [ids for ids in documents if len(ids)] if isinstance(documents, list) else documents
+        )
         self.pairs, self.seed, self.rate = pairs, seed, rate
         self.begin, self.end, self.mask, self.pad = begin, end, mask, pad
         self.ordinary = np.setdiff1d(np.arange(vocabulary), np.array(sorted(special), dtype=np.int64))
         self.batch_tokens = batch_tokens
         self._check(length)
         room = length - (3 if pairs else 2)
-        self.chunks = [chunk for number in range(len(documents)) for chunk in _chunks(documents, number, room)]
+        self.chunks = chunks_of(documents.lengths, room)
         if pairs:
-            self.chunks = [chunk for chunk in self.chunks if chunk[2] - chunk[1] >= 2]
-            self._by_length = np.argsort([len(ids) for ids in documents], kind="stable")
-            self._sorted = np.array([len(documents[number]) for number in self._by_length])
-        if not self.chunks:
+            self.chunks = self.chunks[self.chunks[:, 2] - self.chunks[:, 1] >= 2]
+            self._by_length = np.argsort(documents.lengths, kind="stable")
+            self._rank = np.argsort(self._by_length)  # of each document
+            self._sorted = documents.lengths[self._by_length]
+        if not len(self.chunks):
             raise RegardError("there is no text to hide tokens of", "give more text")
-        self._sizes = np.array([stop - start for _, start, stop in self.chunks]) + length - room
+        self._sizes = self.chunks[:, 2] - self.chunks[:, 1] + length - room
         self.plan = lru_cache(maxsize=2)(self._plan)  # epoch -> the chunks of each batch
 
     def count(self, epoch: int) -> int:
@@ -70,7 +71,7 @@ class MaskedBatches:
 
     def get(self, epoch: int, index: int) -> MaskedBatch:
         random = generator(self.seed, epoch, index + 1)  # with 0, the key would be that of the plan
-        chunks = [self.chunks[i] for i in self.plan(epoch)[index]]
+        chunks = self.chunks[self.plan(epoch)[index]].tolist()
         if not self.pairs:
             texts = [self.documents[number][start:stop] for number, start, stop in chunks]
             return self._hide([self._joined(text) for text in texts], random)
@@ -90,7 +91,7 @@ class MaskedBatches:
         ids = [self.begin, *first, self.end] if second is None else [self.begin, *first, self.end, *second, self.end]
         return np.array(ids), (np.arange(len(ids)) >= len(first) + 2).astype(np.int64)  # (S,), (S,)
 
-    def _pair(self, chunk: Chunk, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, bool]:
+    def _pair(self, chunk: Sequence[int], random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, bool]:
         """A chunk cut in two somewhere in its middle half; or its first part and as much of another document."""
         number, start, stop = chunk
         size = stop - start
@@ -101,11 +102,11 @@ class MaskedBatches:
 
     def _elsewhere(self, number: int, size: int, random: np.random.Generator) -> np.ndarray:
         """`size` tokens of another document, or a whole shorter one where no other is long enough."""
-        long_enough = self._by_length[np.searchsorted(self._sorted, size) :]
-        others = long_enough[long_enough != number]
-        if not len(others):
-            others = self._by_length[self._by_length != number]
-        other = self.documents[others[random.integers(len(others))]]
+        first, rank = int(np.searchsorted(self._sorted, size)), int(self._rank[number])
+        if len(self._by_length) - first - (rank >= first) == 0:
+            first = 0
+        place = first + int(random.integers(len(self._by_length) - first - (rank >= first)))
+        other = self.documents[self._by_length[place + (first <= rank <= place)]]  # not the document itself
         start = int(random.integers(max(1, len(other) - size + 1)))
         return other[start : start + size]
 
@@ -155,12 +156,14 @@ def choose(text: np.ndarray, rate: float, random: np.random.Generator) -> np.nda
     return text & (ranks < counts[:, None])
 
 
-def _chunks(documents: list[np.ndarray], number: int, room: int) -> list[Chunk]:
-    """Consecutive chunks of at most `room` tokens, as equal in length as can be."""
-    size = len(documents[number])
-    pieces = -(-size // room)
-    edges = [size * piece // pieces for piece in range(pieces + 1)] if pieces else []
-    return [(number, start, stop) for start, stop in pairwise(edges)]
+def chunks_of(sizes: np.ndarray, room: int) -> np.ndarray:
+    """Consecutive chunks of at most `room` tokens of documents, as equal in length as can be: (N, 3), document, start, stop."""
+    sizes = np.asarray(sizes, dtype=np.int64)
+    pieces = -(-sizes // room)
+    number = np.repeat(np.arange(len(sizes)), pieces)
+    piece = np.arange(len(number)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    starts, stops = (sizes[number] * (piece + each) // pieces[number] for each in (0, 1))
+    return np.stack([number, starts, stops], axis=1)
 
 
 def _text_places(lengths: np.ndarray, segments: np.ndarray | None) -> np.ndarray:
@@ -174,13 +177,13 @@ def _text_places(lengths: np.ndarray, segments: np.ndarray | None) -> np.ndarray
     return text
 
 
-def masked_batches(tokenizer: TextTokenizer, texts: Sequence[str], **options: Any) -> MaskedBatches:
-    """Batches of texts as a tokenizer cuts them; `options` are those of `MaskedBatches` that it does not know."""
+def masked_batches(tokenizer: TextTokenizer, documents: Sequence[np.ndarray], **options: Any) -> MaskedBatches:
+    """Batches of documents that a tokenizer made; `options` are those of `MaskedBatches` that it does not know."""
     special = tokenizer.specials
     if special.mask is None:
         raise UsageError("the tokenizer has no [MASK]", "models that fill gaps need one")
     return MaskedBatches(
-        [np.array(ids, dtype=np.int32) for ids in tokenizer.encode_all(list(texts)) if ids],
+        documents,
         begin=special.begin,
         end=special.end,
         mask=special.mask,

@@ -16,7 +16,8 @@ from regard.config import find_file
 from regard.data import held_out
 from regard.data.builtin import algorithms as addition
 from regard.data.builtin import algorithms as copying
-from regard.data.cache import (
+from regard.data.config import GeneratedData, PairsConfig, generated
+from regard.data.kept.cache import (
     Keep,
     Progress,
     data_key,
@@ -25,12 +26,11 @@ from regard.data.cache import (
     notes_as_json,
     notes_from_json,
 )
-from regard.data.config import GeneratedData, PairsConfig, generated
-from regard.data.journal import Build, State
+from regard.data.kept.journal import Build, State
+from regard.data.kept.ragged import TextRows, as_bytes
 from regard.data.lines import LONGEST_LINE, Bad, suffix_of, text_size
 from regard.data.pair_files import FIELDS, Pair, meant_files, pairs_in
 from regard.data.parquet import PARQUET
-from regard.data.ragged import TextRows, as_bytes
 from regard.data.tmx import TMX
 from regard.errors import RegardError, UsageError
 

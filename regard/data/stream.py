@@ -53,7 +53,7 @@ class TokenStream:
 
 
 def write_stream(
-    path: str | Path, sequences: Iterable[Sequence[int]], vocabulary: int, origin: str = ""
+    path: str | Path, sequences: Iterable[Sequence[int] | np.ndarray], vocabulary: int, origin: str = ""
 ) -> TokenStream:
     """Write sequences one after the other into a file that is whole or absent, and open it."""
     with writing(path) as file:
@@ -118,7 +118,7 @@ def evaluation_batches(stream: TokenStream, context: int, rows: int, overlap: in
         yield text_batch(windows, skip=overlap if group[0] else 0)
 
 
-def _write(file: IO[bytes], sequences: Iterable[Sequence[int]], vocabulary: int, origin: str) -> None:
+def _write(file: IO[bytes], sequences: Iterable[Sequence[int] | np.ndarray], vocabulary: int, origin: str) -> None:
     writer = ArrayWriter(file, _TOKENS, "<u2" if vocabulary <= 2**16 else "<u4")
     for sequence in sequences:
         ids = np.asarray(sequence, dtype=np.int64)

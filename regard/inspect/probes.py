@@ -10,7 +10,7 @@ killed and goes on writes the same files again; looking draws no random numbers 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -58,7 +58,7 @@ def _beginning(text: str) -> str:
     return " ".join(text[:LETTERS].split()[:LONGEST])
 
 
-def first_lines(texts: Sequence[str]) -> list[Text]:
+def first_lines(texts: Iterable[str]) -> list[Text]:
     """Lines of running texts to choose from."""
     lines = (line.strip() for text in texts for line in text[:FROM].splitlines())
     return [(line, None) for line in dict.fromkeys(islice(filter(None, lines), CANDIDATES))]

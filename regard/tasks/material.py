@@ -16,7 +16,7 @@ from regard.data.config import LabelledConfig, PairsConfig, TextConfig
 from regard.data.documents import read_documents
 from regard.data.labelled import load_labelled
 from regard.data.pairs import load_pairs
-from regard.data.stream import TokenStream
+from regard.data.text_sets import load_texts
 from regard.errors import Advice, Option, RegardError, UsageError
 from regard.inspect.texts import Material, text_predictor
 from regard.predictor import Predictor
@@ -24,7 +24,7 @@ from regard.runs import CONFIG, data_root_of, read_run
 from regard.tasks.classify.evaluate import read_labelled_test
 from regard.tasks.config import RunConfig
 from regard.tasks.configure import check_run
-from regard.tasks.generate.recipe import STREAMS, load_texts
+from regard.tasks.generate.recipe import validation_stream
 from regard.tasks.table import part_of
 from regard.tasks.translate.evaluate import read_test_set
 
@@ -92,14 +92,14 @@ def _validated_labelled(config: RunConfig, folder: Path, data_root: Path | None)
 
 def _validated_texts(config: RunConfig, folder: Path, data_root: Path | None) -> Material:
     data = _data(config, TextConfig)
-    return Material(load_texts(data, data_root)[1], context=data.context)
+    return Material(load_texts(data, data_root).valid, context=data.context)
 
 
 def _validated_stream(config: RunConfig, folder: Path, data_root: Path | None) -> Material:
     """The tokens that a language model was validated on, or the texts where they are gone."""
-    if not (stream := folder / STREAMS[1]).exists():
+    if (ids := validation_stream(folder)) is None:
         return _validated_texts(config, folder, data_root)
-    return Material(TokenStream.open(stream).ids, context=_data(config, TextConfig).context)
+    return Material(ids, context=_data(config, TextConfig).context)
 
 
 Data = TypeVar("Data", bound=StrictConfig)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,10 +18,11 @@ from torch import Tensor, nn
 
 from regard.bundle import WEIGHTS, Bundle, Made, load_bundle, load_weights, made_now, save_bundle
 from regard.config import Tables
-from regard.data.cache import Keep, Make, find_kept, kept
-from regard.data.journal import Kept
+from regard.data.kept.cache import Keep, Make, find_kept, kept
+from regard.data.kept.encoded import train_text_tokenizer
+from regard.data.kept.journal import Kept
+from regard.data.kept.ragged import digest_rows
 from regard.data.pictures.config import PictureFormat
-from regard.data.ragged import digest_rows
 from regard.errors import Advice, RegardError, Setting, UsageError, nearest
 from regard.evaluate.classification import ClassificationScores
 from regard.files import read_json, write_json
@@ -33,9 +35,9 @@ from regard.tasks.choose import Chooser
 from regard.tasks.config import RunConfig
 from regard.tasks.table import TASKS
 from regard.tasks.task import Task
-from regard.tokens import TextTokenizer, TokenizerPair, train_tokenizer
+from regard.tokens import TextTokenizer, TokenizerPair
 from regard.training.config import Weights
-from regard.training.events import OnEvent, Working, counting, silent
+from regard.training.events import OnEvent, Working, silent
 from regard.training.finetune import START, FineTuning
 from regard.training.loop import Job, Source
 from regard.training.optimiser import autocast
@@ -44,10 +46,7 @@ from regard.training.validation import Validation
 
 TOKENS = "tokens"  # folder of the tokenizer in a run
 DATA = "data.json"  # in a run whose data are in the cache: the names of the entries
-ENCODED = 2000  # texts encoded at once
 UNEVEN = 10  # times as many examples as of the rarest label
-
-Ids = list[int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,8 +131,13 @@ class Setup:
         if not self.resume:
             note_run(self.folder, config, self.data_root, self.device, self.chooser)
 
-    def tokenizer(self, config: RunConfig, texts: Iterable[str], *, mask: bool = False) -> TextTokenizer:
-        """The run's own when it goes on, that of the model it starts from, or one trained on the training texts alone."""
+    def tokenizer(
+        self, config: RunConfig, sample: Callable[[int], Iterable[str]], key: str = "", *, mask: bool = False
+    ) -> TextTokenizer:
+        """The run's own when it goes on, that of the model it starts from, or one trained on the training texts alone.
+
+        `sample` gives some of these with so many characters, and `key` is that of the entry that they are kept in.
+        """
         place = self.folder / TOKENS
         if self.resume:
             return TokenizerPair.load(place).target
@@ -141,8 +145,8 @@ class Setup:
             tokenizer = TokenizerPair.load(bundle_folder(config.start)).target
         else:
             assert config.tokens is not None
-            self.emit(Working("training the tokenizer"))
-            tokenizer = train_tokenizer(texts, config.tokens, mask=mask)
+            say = partial(self.emit, Working("training the tokenizer"))
+            tokenizer = train_text_tokenizer(sample, key, config.tokens, mask, self.keep(), say)
         TokenizerPair(tokenizer, tokenizer).save(place)
         return tokenizer
 
@@ -303,16 +307,6 @@ def predicted_labels(model: Any, batches: Any, count: int) -> tuple[np.ndarray, 
         predicted[rows] = logits.argmax(dim=-1).cpu().numpy()
         total += float(torch.nn.functional.cross_entropy(logits, batch.labels, reduction="sum"))
     return predicted, total / count
-
-
-def encoded(
-    tokenizer: TextTokenizer, texts: Sequence[str], emit: OnEvent = silent, what: str = "encoding"
-) -> Iterator[Ids]:
-    """The ids of each text, made in chunks, so that one hears how far it has come."""
-    count = counting(emit, what)
-    for start in range(0, len(texts), ENCODED):
-        count(start, len(texts))
-        yield from tokenizer.encode_all(texts[start : start + ENCODED])
 
 
 def digest_of(*texts: Iterable[str]) -> str:

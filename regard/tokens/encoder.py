@@ -7,7 +7,7 @@ before is looked up, and only a new one goes to the library: in running text, on
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 
 import numpy as np
@@ -15,9 +15,8 @@ import numpy as np
 from regard.tokens.tokenizer import TextTokenizer
 
 KNOWN = 500_000  # words that are remembered, some 150 MB; then all are forgotten
-BLOCK = 1 << 18  # characters of a document that are encoded at once; the library takes some 200 bytes for each
 NEAR = 64  # characters on either side of a cut, by which is told whether the tokens notice it
-TRIED = 50  # places to cut that are tried before a document is encoded in one piece
+TRIED = 50  # places to cut that are tried
 
 Ids = np.ndarray  # (N,), uint32
 
@@ -36,16 +35,6 @@ class Encoder:
         if not texts:
             return np.empty(0, dtype=np.uint32), np.empty(0, dtype=np.int64)
         return self._by_texts(texts) if self._words is None else self._by_words([self._words(text) for text in texts])
-
-    def document(self, blocks: Iterable[str]) -> Iterator[Ids]:
-        """The ids of one document that comes in blocks, piece by piece: it is cut where its tokens do not notice."""
-        held = ""
-        for block in blocks:
-            held += block
-            while len(held) > BLOCK and (cut := self._cut(held)) is not None:
-                yield self([held[: cut[0]]])[0]
-                held = held[cut[1] :]
-        yield self([held])[0]
 
     def _by_texts(self, texts: Sequence[str]) -> tuple[Ids, np.ndarray]:
         found = self.tokenizer.encode_all(texts)
@@ -80,8 +69,11 @@ class Encoder:
         self._known.clear()
         self._ids, self._lengths, self._starts = self._ids[:0], self._lengths[:0], self._starts[:0]
 
-    def _cut(self, text: str) -> tuple[int, int] | None:
-        """Where the first piece of a text ends and the rest begins; None if no place near its end will do."""
+    def cut(self, text: str) -> tuple[int, int] | None:
+        """Where a long text can be cut so that its tokens do not notice: the first piece ends, and the rest begins.
+
+        The ids of both are together those of the text, also if more follows. None if no place near the end will do.
+        """
         return next((cut for cut in islice(_places(text), TRIED) if self._is_unnoticed(text, *cut)), None)
 
     def _is_unnoticed(self, text: str, end: int, start: int) -> bool:

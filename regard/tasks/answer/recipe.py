@@ -48,7 +48,7 @@ def prepare_answer(config: RunConfig, setup: Setup) -> PreparedRun:
     config = setup.choose(config, examples=len(train.rows), size=picture_format.size)
     assert isinstance(config, AnswerConfig) and isinstance(config.model, AnswererConfig)
     setup.note(config)
-    tokenizer = setup.tokenizer(config, train.questions)
+    tokenizer = setup.tokenizer(config, lambda most: train.questions)
     answers = tuple(sorted(set(train.answers)))
     valid, unknown = known_answers(valid, answers)
     found = with_path(config.model, setup.data_root)

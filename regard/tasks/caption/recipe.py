@@ -70,7 +70,7 @@ def prepare_caption(config: RunConfig, setup: Setup) -> PreparedRun:
     assert isinstance(config, CaptionConfig)
     assert isinstance(config.model, Captioning)
     setup.note(config)
-    tokenizer = setup.tokenizer(config, [text for each in train.captions for text in each])
+    tokenizer = setup.tokenizer(config, lambda most: [text for each in train.captions for text in each])
     found = with_path(config.model, setup.data_root)
     model = setup.build(config, (tokenizer.size,), pictures=picture_format, model=found)
     about = BundleConfig(

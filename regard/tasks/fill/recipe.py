@@ -14,14 +14,17 @@ from regard.bundle import Bundle, BundleConfig
 from regard.data.batch import (
     MaskedBatch,
 )
+from regard.data.kept.encoded import encode_documents, sample_note
+from regard.data.kept.ragged import Ragged
 from regard.data.masking import MaskedBatches, masked_batches
+from regard.data.text_sets import load_texts
 from regard.errors import UsageError
-from regard.inspect.probes import first_lines, prober
+from regard.inspect.probes import FROM, first_lines, prober
 from regard.models.config import BertConfig
 from regard.tasks.config import RunConfig
 from regard.tasks.fill.config import FillConfig
 from regard.tasks.fill.predictor import Filler
-from regard.tasks.generate.recipe import load_texts, text_facts
+from regard.tasks.generate.recipe import text_facts
 from regard.tasks.recipe import (
     PreparedRun,
     Setup,
@@ -39,15 +42,14 @@ from regard.tasks.subject import (
     zeros_behind,
 )
 from regard.tokens import TextTokenizer, TokenizerPair
-from regard.training.events import Working
 from regard.training.validation import Validation
 
 
 def prepare_fill(config: RunConfig, setup: Setup) -> PreparedRun:
     """Read the text, make or reload the tokenizer, build the model. Nothing is trained yet."""
     assert isinstance(config, FillConfig) and isinstance(config.model, BertConfig)
-    train, valid, notes = load_texts(config.data, setup.data_root)
-    config = setup.choose(config, **text_facts(train))
+    texts = load_texts(config.data, setup.data_root, setup.keep(), setup.progress)
+    config = setup.choose(config, **text_facts(texts))
     assert isinstance(config, FillConfig)
     config = setup.choose_context(config, config.data.context)
     assert isinstance(config, FillConfig) and isinstance(config.model, BertConfig)
@@ -56,8 +58,8 @@ def prepare_fill(config: RunConfig, setup: Setup) -> PreparedRun:
             f"data.context {config.data.context} is more than model.max_length {config.model.max_length}; make them equal"
         )
     setup.note(config)
-    tokenizer = setup.tokenizer(config, train, mask=True)
-    setup.emit(Working("encoding the texts"))
+    tokenizer = setup.tokenizer(config, texts.sample, texts.key, mask=True)
+    train, valid, _ = encode_documents(texts, tokenizer, ([], []), setup.keep(), setup.progress)
     batches = _batches(config, tokenizer, train, config.train.seed)
     config = _sized(config, setup, tokenizer, batches)
     setup.note(config)
@@ -70,14 +72,15 @@ def prepare_fill(config: RunConfig, setup: Setup) -> PreparedRun:
         batches,
         lambda model: Validation(loss_metrics(*mean_loss(model, every_batch(held)))),  # the same gaps each time
         {
-            "the training data": fingerprint(batches.documents),
-            "the validation data": fingerprint(held.documents),
+            "the training data": fingerprint(train),
+            "the validation data": fingerprint(valid),
         },
-        probe=prober(Filler(bundle), first_lines(valid), config.probes, setup.folder),
+        probe=prober(Filler(bundle), first_lines(texts.valid.beginnings(FROM)), config.probes, setup.folder),
     )
-    sizes = [sum(len(ids) for ids in each.documents) for each in (batches, held)]
+    sizes = len(train.flat), len(valid.flat)
     counts = f"{sizes[0]:,} training and {sizes[1]:,} validation tokens, a vocabulary of {tokenizer.size:,}"
-    return PreparedRun(job, (*notes, counts))
+    sample = sample_note(texts.characters, config.tokens.sample) if config.start is None else ()
+    return PreparedRun(job, (*texts.notes, *sample, counts))
 
 
 def _sized(config: FillConfig, setup: Setup, tokenizer: TextTokenizer, batches: MaskedBatches) -> FillConfig:
@@ -86,11 +89,11 @@ def _sized(config: FillConfig, setup: Setup, tokenizer: TextTokenizer, batches: 
     return found
 
 
-def _batches(config: FillConfig, tokenizer: TextTokenizer, texts: list[str], seed: int) -> MaskedBatches:
+def _batches(config: FillConfig, tokenizer: TextTokenizer, documents: Ragged, seed: int) -> MaskedBatches:
     assert isinstance(config.model, BertConfig)
     return masked_batches(
         tokenizer,
-        texts,
+        documents,
         length=config.data.context,
         batch_tokens=config.train.batch_tokens,
         seed=seed,

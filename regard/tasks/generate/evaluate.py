@@ -100,5 +100,6 @@ def _masked(model: Filler, texts: list[str]) -> Iterable[MaskedBatch]:
     if model.model.head is None:
         raise UsageError("this model gives vectors only, it has no head that fills gaps")
     longest = model.longest
-    batches = masked_batches(model.tokenizer, texts, length=longest, batch_tokens=max(4096, longest), seed=0)
+    documents = [np.array(ids, dtype=np.int32) for ids in model.tokenizer.encode_all(texts)]
+    batches = masked_batches(model.tokenizer, documents, length=longest, batch_tokens=max(4096, longest), seed=0)
     return (batches.get(0, index) for index in range(batches.count(0)))

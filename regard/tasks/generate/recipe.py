@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,18 +18,19 @@ from regard.data.batch import (
     TextBatch,
     text_batch,
 )
-from regard.data.config import TextConfig
-from regard.data.documents import read_documents, split_documents
+from regard.data.kept.cache import find_kept
+from regard.data.kept.encoded import encode_documents, sample_note
 from regard.data.stream import TokenStream, Windows, evaluation_batches, write_stream
+from regard.data.text_sets import TextSets, load_texts
 from regard.decode.config import DecodeOptions
 from regard.errors import UsageError
-from regard.files import sha256
-from regard.inspect.probes import first_lines, prober
+from regard.files import read_json
+from regard.inspect.probes import FROM, first_lines, prober
 from regard.tasks.config import RunConfig
 from regard.tasks.finetune import fine_tuning, mixed, mixing_note, old_data
 from regard.tasks.generate.config import GenerateConfig
 from regard.tasks.generate.predictor import Generator
-from regard.tasks.recipe import TOKENS, PreparedRun, Setup, digest_of, encoded, loss_metrics, mean_loss
+from regard.tasks.recipe import DATA, PreparedRun, Setup, loss_metrics, mean_loss
 from regard.tasks.subject import (
     TEXT_LENGTHS,
     Subject,
@@ -41,27 +43,25 @@ from regard.training.state import Fingerprint
 from regard.training.validation import Validation
 
 VALIDATED = 4096  # tokens of a batch in validation, or more
-STREAMS = ("train.tokens", "valid.tokens")  # files of a run
+PARTS = ("train", "valid")  # arrays in the cache
+STREAMS = ("train.tokens", "valid.tokens")  # files of a run whose text is small
 OLD_STREAMS = ("old-train.tokens", "old-valid.tokens")  # of one that goes on from another
 
 
 def prepare_generate(config: RunConfig, setup: Setup) -> PreparedRun:
     """Read the text, make or reload tokenizer and streams, build the model. Nothing is trained yet."""
     assert isinstance(config, GenerateConfig)
-    train, valid, notes = load_texts(config.data, setup.data_root)
+    texts = load_texts(config.data, setup.data_root, setup.keep(), setup.progress)
     before = old_data(config, config.data)
-    old = None if before is None else load_texts(before, setup.data_root)
-    config = setup.choose(config, **text_facts(train))
+    old = None if before is None else load_texts(before, setup.data_root, setup.keep("old"), setup.progress)
+    config = setup.choose(config, **text_facts(texts))
     assert isinstance(config, GenerateConfig)
     config = setup.choose_context(config, config.data.context)
     assert isinstance(config, GenerateConfig)
     setup.note(config)
-    tokenizer = setup.tokenizer(config, train)
-    parts = zip(STREAMS, (train, valid), strict=True)
-    streams = [_stream(setup, name, texts, tokenizer) for name, texts in parts]
-    known: list[TokenStream] = []
-    if old is not None:
-        known = [_stream(setup, name, texts, tokenizer) for name, texts in zip(OLD_STREAMS, old[:2], strict=True)]
+    tokenizer = setup.tokenizer(config, texts.sample, texts.key)
+    streams = _streams(setup, texts, tokenizer)
+    known = [] if old is None else _streams(setup, old, tokenizer, "old")
     config = _sized(config, setup, tokenizer, streams[0])
     setup.note(config)
     setup.emit(Working("building the model"))
@@ -70,7 +70,7 @@ def prepare_generate(config: RunConfig, setup: Setup) -> PreparedRun:
         task="generate", tokens=config.tokens, vocabulary=(tokenizer.size,), model=config.model, decode=config.decode
     )
     rows = max(1, config.train.batch_tokens // context)
-    size = sum(len(text.encode()) for text in valid)
+    size = int(texts.valid.sizes.sum())
     bundle = Bundle(about, setup.build(config, (tokenizer.size,)), TokenizerPair(tokenizer, tokenizer), {})
     generator = Generator(bundle)
     validate = _validation(streams[1], context, rows, size, generator, config)
@@ -79,8 +79,7 @@ def prepare_generate(config: RunConfig, setup: Setup) -> PreparedRun:
     data: Fingerprint = {"the training data": streams[0].sha256, "the validation data": streams[1].sha256}
     if old is not None:
         data["the old data"] = [stream.sha256 for stream in known]
-        bytes_ = sum(len(text.encode()) for text in old[1])
-        looked = _validation(known[1], context, rows, bytes_, generator, config)
+        looked = _validation(known[1], context, rows, int(old.valid.sizes.sum()), generator, config)
         sides.append(Side("old", looked, partial(evaluation_batches, known[1], context, 1)))
     job = setup.job(
         config,
@@ -88,9 +87,10 @@ def prepare_generate(config: RunConfig, setup: Setup) -> PreparedRun:
         mixed(config, windows[0], windows[1] if known else None),
         validate,
         data,
-        probe=prober(generator, first_lines(valid), config.probes, setup.folder),
+        probe=prober(generator, first_lines(texts.valid.beginnings(FROM)), config.probes, setup.folder),
         tuning=fine_tuning(config, setup.folder, setup.resume, sides),
     )
+    notes = *texts.notes, *(sample_note(texts.characters, config.tokens.sample) if config.start is None else ())
     notes += mixing_note(config, before, f"{len(known[0]):,} tokens" if known else "")
     counts = (
         f"{len(streams[0]):,} training and {len(streams[1]):,} validation tokens, a vocabulary of {tokenizer.size:,}"
@@ -110,19 +110,9 @@ def _sized(config: GenerateConfig, setup: Setup, tokenizer: TextTokenizer, strea
     return found
 
 
-def text_facts(texts: Sequence[str]) -> dict[str, float]:
+def text_facts(texts: TextSets) -> dict[str, float]:
     """Count documents and characters, by which the rules choose."""
-    return {"examples": len(texts), "characters": sum(map(len, texts))}
-
-
-def load_texts(data: TextConfig, data_root: Path | None) -> tuple[list[str], list[str], tuple[str, ...]]:
-    """Training and validation documents as the configuration names them, and what to tell about them."""
-    found = read_documents(data.train, data_root, data.field, data.builtin_size)
-    if data.valid:
-        held = read_documents(data.valid, data_root, data.field, data.builtin_size)
-        return found.texts, held.texts, (*found.notes, *held.notes)
-    train, valid = split_documents(found.texts, data.share)
-    return train, valid, (*found.notes, f"no validation text: held out {data.share:.0%} of the characters")
+    return {"examples": len(texts.train), "characters": texts.characters}
 
 
 def fitting_context(config: GenerateConfig) -> int:
@@ -133,22 +123,39 @@ def fitting_context(config: GenerateConfig) -> int:
     return config.data.context
 
 
-def _stream(setup: Setup, name: str, texts: list[str], tokenizer: TextTokenizer) -> TokenStream:
-    """The documents one after the other, each between its begin and end tokens.
+def _streams(setup: Setup, texts: TextSets, tokenizer: TextTokenizer, part: str = "") -> list[TokenStream]:
+    """The training and the validation documents one after the other, each between its begin and end tokens.
 
-    A run that goes on maps the stream that it has, if that was made of these texts and this tokenizer; else, and whenever a
-    run starts over, it is made anew.
+    Those of large texts are mapped from the cache, which all runs share; others are kept in the run's folder.
     """
-    path, tokens = setup.folder / name, setup.folder / TOKENS
-    files = [sha256(tokens / file) for file in TokenizerPair.files(tokens)]
-    origin = digest_of(files, texts)
-    if setup.resume and path.exists() and (stream := TokenStream.open(path)).origin == origin:
-        return stream
     special = tokenizer.specials
-    ids = (
-        [special.begin, *sequence, special.end] for sequence in encoded(tokenizer, texts, setup.emit, f"writing {name}")
-    )
-    return write_stream(path, ids, tokenizer.size, origin)
+    around = [special.begin], [special.end]
+    *both, found = encode_documents(texts, tokenizer, around, setup.keep(part), setup.progress)
+    names = OLD_STREAMS if part else STREAMS
+    if found.digests is not None:
+        return [
+            TokenStream(rows.flat, tokenizer.size, found.digests[name]) for name, rows in zip(PARTS, both, strict=True)
+        ]
+    return [
+        _own_stream(setup.folder / name, rows.flat, tokenizer.size, setup.resume)
+        for name, rows in zip(names, both, strict=True)
+    ]
+
+
+def _own_stream(path: Path, ids: np.ndarray, vocabulary: int, resume: bool) -> TokenStream:
+    """The stream in a run's folder; a run that goes on has it, if the text is the same."""
+    digest = hashlib.sha256(ids.tobytes()).hexdigest()
+    if resume and path.exists() and (stream := TokenStream.open(path)).sha256 == digest:
+        return stream
+    return write_stream(path, [ids], vocabulary)
+
+
+def validation_stream(folder: Path) -> np.ndarray | None:
+    """The tokens that a language model was validated on, if they are kept somewhere."""
+    if (path := folder / STREAMS[1]).exists():
+        return TokenStream.open(path).ids
+    found = find_kept(read_json(folder / DATA).get("tokens", "")) if (folder / DATA).exists() else None
+    return None if found is None else found.arrays[PARTS[1]]
 
 
 def _validation(

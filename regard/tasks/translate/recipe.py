@@ -19,7 +19,7 @@ from regard.data.batch import (
     PairBatch,
 )
 from regard.data.batches import Batches, TokenPairs
-from regard.data.encoded import encode_pairs, sample_note, train_pair_tokenizers
+from regard.data.kept.encoded import encode_pairs, sample_note, train_pair_tokenizers
 from regard.data.pairs import Pair, PairSets, dropped, is_builtin, load_pairs, overlap
 from regard.errors import RegardError
 from regard.evaluate.translation import exact_match, score_translations

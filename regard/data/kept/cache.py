@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from regard.config import find_file
 from regard.data.archives import split_member
-from regard.data.journal import ABOUT, Build, FileBuild, Kept, MemoryBuild, State, open_kept
+from regard.data.kept.journal import ABOUT, Build, FileBuild, Kept, MemoryBuild, State, open_kept
 from regard.errors import Advice, Named, Option, RegardError, Setting, Verb
 from regard.files import cache_of, read_json, write_json
 
