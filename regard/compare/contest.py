@@ -8,7 +8,7 @@ from pathlib import Path
 from regard.bundle import read_config
 from regard.compare.contenders import Contender
 from regard.config import Tables
-from regard.data.kept.encoded import train_pair_tokenizers
+from regard.data.kept.tokenizers import train_pair_tokenizers
 from regard.data.pairs import load_pairs
 from regard.errors import UsageError
 from regard.files import alone_in

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from regard.data.labelled_files import Labelled
 
 
+REMEMBERED = 100_000  # trees that are kept in memory
+
+
 @dataclass(frozen=True, eq=False)
 class TokenPairs:
     """Encoded pairs: sources with their end token, targets with begin and end."""
@@ -173,19 +176,19 @@ class LabelBatches:
 
     def __init__(
         self,
-        texts: list[np.ndarray],
+        texts: Sequence[np.ndarray],
         labels: np.ndarray,
         pad: int,
         batch_tokens: int,
         seed: int,
-        segments: list[np.ndarray] | None = None,
+        segments: Sequence[np.ndarray] | None = None,
         parents: Trees | None = None,
     ) -> None:
         if len(texts) != len(labels):
             raise RegardError(f"{len(texts)} texts and {len(labels)} labels", "each text has one label")
         self.texts, self.labels, self.pad, self.segments, self.parents = texts, labels, pad, segments, parents
         self.batch_tokens, self.seed = batch_tokens, seed
-        self._lengths = np.array([len(ids) for ids in texts])
+        self._lengths = lengths_of(texts)
         if self._lengths.max(initial=0) > batch_tokens:
             raise RegardError(
                 f"a text has {self._lengths.max()} tokens and a batch only {batch_tokens}",
@@ -223,7 +226,7 @@ def with_trees(
     given = [tree for tree in parents if tree is not None]
     if len(given) < len(parents) or not given:
         return batches
-    trees = TokenTrees(texts, given, [len(ids) for ids in batches.texts], tokenizer)
+    trees = TokenTrees(texts, given, lengths_of(batches.texts), tokenizer)
     rest = (batches.pad, batches.batch_tokens, batches.seed, batches.segments)
     return LabelBatches(batches.texts, batches.labels, *rest, trees)
 
@@ -235,7 +238,7 @@ class TokenTrees:
         self,
         texts: Sequence[str],
         parents: Sequence[tuple[int, ...]],
-        lengths: Sequence[int],
+        lengths: np.ndarray,
         tokenizer: TextTokenizer,
     ) -> None:
         self.texts, self.parents, self.lengths, self.tokenizer = texts, parents, lengths, tokenizer
@@ -244,8 +247,11 @@ class TokenTrees:
 
     def __getitem__(self, row: int, /) -> np.ndarray:
         if row not in self._known:
-            spans = self.tokenizer.spans(self.texts[row])
-            self._known[row] = token_parents(self.texts[row], self.parents[row], spans, self.lengths[row])
+            text = self.texts[row]
+            if len(self._known) >= REMEMBERED:
+                self._known.clear()
+            spans = self.tokenizer.spans(text)
+            self._known[row] = token_parents(text, self.parents[row], spans, int(self.lengths[row]))
         return self._known[row]
 
 

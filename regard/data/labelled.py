@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+
+import numpy as np
 
 from regard.config import find_file
 from regard.data import held_out
 from regard.data.builtin import listops
 from regard.data.builtin.names import LANGUAGES, language_names, left_out
 from regard.data.config import LabelledConfig, generated
+from regard.data.kept.cache import (
+    Keep,
+    Progress,
+    data_key,
+    keep_at_once,
+    no_progress,
+    notes_as_json,
+    notes_from_json,
+)
+from regard.data.kept.journal import Build, State
 from regard.data.labelled_files import Keys, Labelled, read_file, read_folders
+from regard.data.labelled_rows import TEXT, WHOLE, GatheredLabelled, LabelledRows, whole_text
 from regard.errors import RegardError, UsageError
 
 BUILTIN = "builtin/names"
@@ -25,31 +38,91 @@ SIZES = {"valid": 1000, "test": 2000}  # of generated texts; those of training a
 class LabelledSets:
     """The texts of a run, the names of their labels (sorted), and sentences for the person."""
 
-    train: list[Labelled]
+    train: Sequence[Labelled]
     valid: list[Labelled]
     labels: tuple[str, ...]
     notes: tuple[str, ...]
+    characters: int = 0  # to learn from
+    pairs: bool = False  # whether each text has a second one
+    key: str = ""  # under which they are kept; "": they are in memory
 
 
-def load_labelled(config: LabelledConfig, data_root: Path | None = None) -> LabelledSets:
-    """Training and validation texts as the configuration names them."""
+def load_labelled(
+    config: LabelledConfig,
+    data_root: Path | None = None,
+    keep: Keep = keep_at_once,
+    progress: Progress = no_progress,
+) -> LabelledSets:
+    """Training and validation texts as the configuration names them; those of large files are kept, and mapped."""
+    found = keep("labelled", partial(_key, config, data_root), partial(_gather, config, data_root, progress))
+    arrays, about = found.arrays, found.about
+    held, back = (arrays[name].astype(np.int64) for name in ("held", "back"))
+    rows = LabelledRows(arrays, about, "", held, back)
+    valid = [*rows.at(np.setdiff1d(held, back)), *LabelledRows(arrays, about, "valid_")]
+    train = rows if found.key else list(rows)
+    notes, labels = notes_from_json(about["notes"]), tuple(about["labels"])
+    return LabelledSets(train, valid, labels, notes, about["characters"], bool(about["paired"]), found.key)
+
+
+def _key(config: LabelledConfig, data_root: Path | None) -> str:
+    names = (*config.train, *config.valid, *config.test)
+    how = config.model_dump(mode="json", exclude={"train", "valid", "test", "max_length"})
+    return data_key(names, data_root, "labelled", [len(config.train), len(config.valid)], how)
+
+
+def _gather(config: LabelledConfig, data_root: Path | None, progress: Progress, build: Build) -> State:
+    """Read all texts one after the other, leave out empty ones, and tell what they are like."""
     notes: list[str] = []
     builtin = len(config.train) == 1 and _is_whole(config.train[0])
-    train_names = _with_split(config.train, "train")
     valid_names = _with_split(config.train if builtin and not config.valid else config.valid, "valid")
-    train = without_empty(_read(train_names, config, data_root, notes), "training", notes)
-    known = frozenset(each.label for each in train)
+    read = partial(_stream, config=config, data_root=data_root, notes=notes)
+    numbers = dict[str, int]()  # of labels
+    rows, valid = (GatheredLabelled(build, *each, numbers) for each in (("training", ""), ("validation", "valid_")))
+    rows.take(read(_with_split(config.train, "train")), progress)
+    known = frozenset(numbers)
+    notes += rows.notes()
     if config.train == (BUILTIN,):
         notes.append(f"{BUILTIN}: left out {left_out():,} names that two languages spell alike")
+    held, back = np.zeros(rows.count, dtype=bool), np.empty(0, dtype=np.int64)
     if valid_names:
-        valid = without_empty(_read(valid_names, config, data_root, notes, known), "validation", notes)
-        notes += _overlap(train, valid, "validation")
+        valid.take(read(valid_names, known=known))
+        notes += [*valid.notes(), *_overlap(valid.hashes()[:, WHOLE], rows, ~held, "validation")]
     else:
-        train, valid = _hold_out(train, config.hold_out)
-        notes.append(f"no validation set: held out {len(valid):,} of {len(train) + len(valid):,} texts (by their hash)")
+        held, back = _held_out(rows, config.hold_out)
+        out = held.sum() - len(back)
+        notes.append(f"no validation set: held out {out:,} of {rows.count:,} texts (by their hash)")
+    learned = ~held
+    learned[back] = True
     if config.test:
-        notes += _overlap(train, _read(config.test, config, data_root, notes, known), "test")
-    return LabelledSets(train, valid, _labels(train, valid, valid_names), tuple(notes))
+        asked = held_out.hashes_of(whole_text(each).strip() for each in read(config.test, known=known))
+        notes += _overlap(asked, rows, learned, "test")
+    notes += [] if builtin else held_out.repeats_note(rows.hashes()[learned, WHOLE], "texts")
+    for name, places in (("held", np.flatnonzero(held)), ("back", back)):
+        build.column(name, "<u8").append(places)
+    labels = _labels(list(numbers), rows.labels.values()[learned], valid.labels.values(), valid_names)
+    about: State = {"labels": labels, "names": list(numbers), "notes": notes_as_json(notes)}
+    about |= {"paired": rows.paired, "trees": rows.trees, "valid_paired": valid.paired, "valid_trees": valid.trees}
+    about["characters"] = int(rows.characters.values()[learned].sum(dtype=np.int64))
+    return about | {"counts": f"{rows.count:,} texts", "made_of": ", ".join(config.train)}
+
+
+def _overlap(asked: np.ndarray, rows: GatheredLabelled, learned: np.ndarray, which: str) -> list[str]:
+    known = held_out.occur_in(asked, rows.hashes()[learned, WHOLE])
+    return held_out.overlap_note(known, which, "texts")
+
+
+def _held_out(rows: GatheredLabelled, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which texts are held out, by a hash of the first text, and where those are whose label no other text has.
+
+    These go back to training.
+    """
+    held = held_out.held_rows(rows.hashes()[:, TEXT], most, "texts")
+    labels = rows.labels.values()
+    lacking = np.setdiff1d(labels[held], labels[~held])
+    back = np.flatnonzero(held & np.isin(labels, lacking))
+    if len(back) == held.sum():
+        raise RegardError(f"{rows.count} texts are too few to hold some out", "name a validation set (data.valid)")
+    return held, back
 
 
 def read_labelled(
@@ -70,22 +143,44 @@ def read_labelled(
 
     `known` labels help to tell which column is the label's; `notes` get what was guessed, and what was not read.
     """
-    found: list[Labelled] = []
     keys = Keys(text, label, second, heads, encoding, label_first)
+    return list(stream_labelled(names, keys, builtin_size, data_root, known, notes))
+
+
+def stream_labelled(
+    names: Sequence[str],
+    keys: Keys,
+    builtin_size: int = 20_000,
+    data_root: Path | None = None,
+    known: Collection[str] = frozenset(),
+    notes: list[str] | None = None,
+) -> Iterator[Labelled]:
+    """The texts as `read_labelled` has them, one after the other."""
+    labels = set[str]()
     for name in names:
-        if name == BUILTIN or name.startswith(BUILTIN + "/"):
-            found += builtin_names(name.removeprefix(BUILTIN).strip("/") or "test")
-        elif name == LISTOPS or name.startswith(LISTOPS + "/"):
-            found += builtin_listops(name, builtin_size)
-        elif name.startswith("builtin/"):
-            raise UsageError(f"there are no labelled texts {name}", f"the built-in ones are {BUILTIN} and {LISTOPS}")
-        elif (path := find_file(name, data_root)).is_dir():
-            found += read_folders(path)
-        else:
-            found += read_file(path, keys, known or {each.label for each in found}, notes)
-    if not found:
+        for each in _named(name, keys, builtin_size, data_root, known or labels, notes):
+            labels.add(each.label)
+            yield each if keys.heads else replace(each, parents=None)
+    if not labels:
         raise RegardError(f"there are no labelled texts in {', '.join(names)}")
-    return found if heads else [replace(each, parents=None) for each in found]
+
+
+def _named(
+    name: str,
+    keys: Keys,
+    builtin_size: int,
+    data_root: Path | None,
+    known: Collection[str],
+    notes: list[str] | None,
+) -> Iterable[Labelled]:
+    if name == BUILTIN or name.startswith(BUILTIN + "/"):
+        return builtin_names(name.removeprefix(BUILTIN).strip("/") or "test")
+    if name == LISTOPS or name.startswith(LISTOPS + "/"):
+        return builtin_listops(name, builtin_size)
+    if name.startswith("builtin/"):
+        raise UsageError(f"there are no labelled texts {name}", f"the built-in ones are {BUILTIN} and {LISTOPS}")
+    path = find_file(name, data_root)
+    return read_folders(path) if path.is_dir() else read_file(path, keys, known, notes)
 
 
 def builtin_names(which: str) -> list[Labelled]:
@@ -105,20 +200,6 @@ def builtin_listops(name: str, train: int) -> list[Labelled]:
     return listops.listops(split, SIZES.get(split, train), which.length or which.most)
 
 
-def without_empty(texts: list[Labelled], which: str, notes: list[str]) -> list[Labelled]:
-    """Leave out texts in which there is nothing; say how many."""
-    kept = [each for each in texts if each.text.strip() and (each.second is None or each.second.strip())]
-    if not kept:
-        raise RegardError(f"no {which} text is left of {len(texts):,}: all are empty")
-    if len(kept) < len(texts):
-        notes.append(f"dropped {len(texts) - len(kept):,} of {len(texts):,} {which} texts: empty")
-    if len({each.second is None for each in kept}) == 2:
-        raise RegardError(f"some {which} texts are pairs and some are not", "a classifier reads the one or the other")
-    if len({each.parents is None for each in kept}) == 2:
-        raise RegardError(f"some {which} texts have a tree and some have none", "give heads to all of them, or to none")
-    return kept
-
-
 def _with_split(names: Sequence[str], split: str) -> tuple[str, ...]:
     return tuple(f"{name}/{split}" if _is_whole(name) else name for name in names)
 
@@ -130,63 +211,31 @@ def _is_whole(name: str) -> bool:
     return name == BUILTIN
 
 
-def _read(
+def _stream(
     names: Sequence[str],
     config: LabelledConfig,
     data_root: Path | None,
     notes: list[str],
     known: Collection[str] = frozenset(),
-) -> list[Labelled]:
-    return read_labelled(
-        names,
-        text=config.text,
-        label=config.label,
-        second=config.second,
-        heads=config.heads,
-        label_first=config.label_first,
-        encoding=config.encoding,
-        builtin_size=config.builtin_size,
-        data_root=data_root,
-        known=known,
-        notes=notes,
-    )
+) -> Iterator[Labelled]:
+    keys = Keys(config.text, config.label, config.second, config.heads, config.encoding, config.label_first)
+    return stream_labelled(names, keys, config.builtin_size, data_root, known, notes)
 
 
-def _hold_out(texts: list[Labelled], most: int) -> tuple[list[Labelled], list[Labelled]]:
-    """Split off a validation set by a hash of the first text; a label that only it would have goes back to training."""
-    train, valid = held_out.hold_out(texts, most, text=lambda each: each.text, what="texts")
-    known = {each.label for each in train}
-    back = [each for each in valid if each.label not in known]
-    valid = [each for each in valid if each.label in known]
-    if not valid:
-        raise RegardError(f"{len(texts)} texts are too few to hold some out", "name a validation set (data.valid)")
-    return train + back, valid
-
-
-def _overlap(train: list[Labelled], other: list[Labelled], which: str) -> list[str]:
-    return held_out.overlap(map(_whole, train), map(_whole, other), which, "texts")
-
-
-def _whole(each: Labelled) -> str:
-    return each.text if each.second is None else f"{each.text}\t{each.second}"
-
-
-def _labels(train: list[Labelled], valid: list[Labelled], names: Sequence[str]) -> tuple[str, ...]:
+def _labels(names: Sequence[str], train: np.ndarray, valid: np.ndarray, files: Sequence[str]) -> list[str]:
     """The labels of training, sorted (numbers as numbers). There are two or more, and validation has no others."""
-    counts = Counter(each.label for each in train)
-    if len(counts) < 2:
+    known = {names[number] for number in np.unique(train)}
+    if len(known) < 2:
         raise RegardError(
-            f"all training texts have the label {train[0].label!r}", "a classifier needs two labels or more"
+            f"all training texts have the label {next(iter(known))!r}", "a classifier needs two labels or more"
         )
-    unknown = sorted({each.label for each in valid} - set(counts))
+    unknown = sorted({names[number] for number in np.unique(valid)} - known)
     if unknown:
         raise RegardError(
-            f"{', '.join(names)} has labels that training lacks: {_some(unknown)}",
-            f"training has {_some(sorted(counts))}",
+            f"{', '.join(files)} has labels that training lacks: {_some(unknown)}",
+            f"training has {_some(sorted(known))}",
         )
-    if all(re.fullmatch(r"-?\d+", label) for label in counts):
-        return tuple(sorted(counts, key=int))
-    return tuple(sorted(counts))
+    return sorted(known, key=int) if all(re.fullmatch(r"-?\d+", label) for label in known) else sorted(known)
 
 
 def _some(labels: Sequence[str], most: int = 10) -> str:

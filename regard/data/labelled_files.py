@@ -6,12 +6,12 @@ of its head, from 0; a root has itself or -1.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from regard.data.lines import EncodingError, opened, read_lines, read_text, suffix_of
+from regard.data.lines import EncodingError, lines_of, opened, read_text, suffix_of
 from regard.data.pictures.config import LOOKED_AT, is_picture
 from regard.data.rows import (
     FORMATS,
@@ -89,10 +89,10 @@ class Columns:
 
 def read_file(
     path: Path, keys: Keys, known: Collection[str] = frozenset(), notes: list[str] | None = None
-) -> list[Labelled]:
+) -> Iterator[Labelled]:
     """The labelled texts of one file. `known` labels tell which column is the label's; `notes` tell what was guessed."""
     try:
-        return _read_file(path, keys, known, notes)
+        yield from _read_file(path, keys, known, notes)
     except EncodingError as error:
         if suffix_of(path) in (".jsonl", ".json"):  # always UTF-8
             raise
@@ -100,10 +100,12 @@ def read_file(
         raise EncodingError(Advice(f"{error} (or say how it is encoded: ", encoding, ", or cp1252)")) from error
 
 
-def _read_file(path: Path, keys: Keys, known: Collection[str], notes: list[str] | None) -> list[Labelled]:
+def _read_file(path: Path, keys: Keys, known: Collection[str], notes: list[str] | None) -> Iterator[Labelled]:
     if suffix_of(path) in FORMATS:
         wanted = wanted_columns(keys)
-        table = read_table(path, wanted, "data.text, data.label and data.second", keys.encoding, values=known)
+        table = read_table(
+            path, wanted, "data.text, data.label and data.second", keys.encoding, values=known, spread=True
+        )
         columns = find_columns(table, keys, known)
         if notes is not None:
             notes += _told(table, columns)
@@ -117,18 +119,17 @@ def _read_file(path: Path, keys: Keys, known: Collection[str], notes: list[str] 
     )
 
 
-def read_folders(folder: Path) -> list[Labelled]:
+def read_folders(folder: Path) -> Iterator[Labelled]:
     """A folder for each label, named like it, with the texts as .txt files."""
     labels = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-    found = []
-    for label in labels:
-        for path in sorted((*label.glob("*.txt"), *label.glob("*.txt.gz"))):
-            with opened(path) as file:
-                found.append(Labelled(read_text(path, file.read()).strip(), label.name))
-    _refuse_pictures(folder, len(found))
-    if not found:
+    files = [(path, label.name) for label in labels for path in sorted((*label.glob("*.txt"), *label.glob("*.txt.gz")))]
+    _refuse_pictures(folder, len(files))
+    if not files:
         raise RegardError(f"{folder} should hold a folder for each label, with the texts as .txt files; there are none")
-    return found
+    for path, label in files:
+        with opened(path) as file:
+            text = read_text(path, file.read()).strip()
+        yield Labelled(text, label)
 
 
 def _refuse_pictures(folder: Path, texts: int) -> None:
@@ -314,10 +315,9 @@ def _told(table: Table, columns: Columns) -> list[str]:
 # --- Rows
 
 
-def _read(table: Table, columns: Columns, keys: Keys) -> list[Labelled]:
+def _read(table: Table, columns: Columns, keys: Keys) -> Iterator[Labelled]:
     heads = table.names.index(keys.heads) if not table.separator and keys.heads in table.names else None
     label_of = as_label if not table.separator else _plain_label
-    found: list[Labelled] = []
     for line, row in table.rows:
         if not row:
             continue
@@ -329,8 +329,7 @@ def _read(table: Table, columns: Columns, keys: Keys) -> list[Labelled]:
         text, label = table.cell(line, row, columns.text, as_text), table.cell(line, row, columns.label, label_of)
         second = None if columns.second is None else table.cell(line, row, columns.second, as_text)
         tree = None if heads is None else _tree(table, line, row, heads, text, second)
-        found.append(Labelled(text, label, second, tree))
-    return found
+        yield Labelled(text, label, second, tree)
 
 
 def _plain_label(key: str, value: object) -> str:
@@ -377,12 +376,10 @@ def as_tree(parents: object, words: int) -> tuple[int, ...]:
     return tree
 
 
-def _label_then_text(path: Path, encoding: str) -> list[Labelled]:
-    found = []
-    for number, line in enumerate(read_lines(path, encoding), start=1):
+def _label_then_text(path: Path, encoding: str) -> Iterator[Labelled]:
+    for number, line in enumerate(lines_of(path, encoding), start=1):
         label, space, text = line.strip().partition(" ")
         if label and not space:
             raise RegardError(f"{path}, line {number}: no text after the label {label!r}", "write label, space, text")
         if label:
-            found.append(Labelled(text.strip(), label))
-    return found
+            yield Labelled(text.strip(), label)

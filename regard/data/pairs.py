@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from regard.data.config import GeneratedData, PairsConfig, generated
 from regard.data.kept.cache import (
     Keep,
     Progress,
+    chunks,
     data_key,
     keep_at_once,
     no_progress,
@@ -34,7 +35,6 @@ from regard.data.parquet import PARQUET
 from regard.data.tmx import TMX
 from regard.errors import RegardError, UsageError
 
-Item = TypeVar("Item")
 BUILTIN = "builtin/dates"
 VALIDATED = 500  # pairs of a built-in set
 TOGETHER = 10_000  # pairs read and written at once
@@ -191,13 +191,6 @@ def _size(names: Sequence[str], data_root: Path | None, languages: tuple[str, st
         return 0
     sizes = [text_size(path) for path in meant_files([find_file(name, data_root) for name in names], languages)]
     return sum(sizes) if all(sizes) and suffix_of(Path(names[0])).lower() not in (TMX, PARQUET) else 0
-
-
-def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """Consecutive items, so many at once."""
-    left = iter(items)
-    while found := list(islice(left, size)):
-        yield found
 
 
 def is_builtin(names: Sequence[str]) -> bool:

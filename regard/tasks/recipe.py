@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from regard.bundle import WEIGHTS, Bundle, Made, load_bundle, load_weights, made_now, save_bundle
 from regard.config import Tables
 from regard.data.kept.cache import Keep, Make, find_kept, kept
-from regard.data.kept.encoded import train_text_tokenizer
 from regard.data.kept.journal import Kept
 from regard.data.kept.ragged import digest_rows
+from regard.data.kept.tokenizers import train_text_tokenizer
 from regard.data.pictures.config import PictureFormat
 from regard.errors import Advice, RegardError, Setting, UsageError, nearest
 from regard.evaluate.classification import ClassificationScores

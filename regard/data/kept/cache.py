@@ -14,8 +14,9 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from regard.config import find_file
 from regard.data.archives import split_member
@@ -28,6 +29,7 @@ SMALL = 1 << 20  # bytes of data that are read in less time than it takes to loo
 FRESH = 2_000_000_000  # nanoseconds; a file that changed so lately may change again without a trace in its time
 INDEX = "files.json"
 
+Item = TypeVar("Item")
 Make = Callable[[Build], State]
 Progress = Callable[[str, int, int], object]  # (what is done, how much, of how much; 0: not known)
 
@@ -224,6 +226,13 @@ def _part_from_json(part: Any) -> str | Named:
     return part if isinstance(part, str) else kinds[part[0]](*part[1:])
 
 
+def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """Consecutive items, so many at once."""
+    left = iter(items)
+    while found := list(islice(left, size)):
+        yield found
+
+
 # --- What is there
 
 
@@ -283,15 +292,19 @@ def clear(names: Sequence[str]) -> tuple[list[EntryInfo], list[EntryInfo]]:
                     shutil.rmtree(path, ignore_errors=True)
                 folder.with_name(f"{each.name}.journal").unlink(missing_ok=True)
                 removed.append(each)
-        except TimeoutError:
+        except _Taken:
             busy.append(each)
     return removed, busy
+
+
+class _Taken(Exception):
+    """Another process makes the entry now."""
 
 
 @contextlib.contextmanager
 def _at_once(folder: Path) -> Iterator[None]:
     def refuse() -> None:
-        raise TimeoutError
+        raise _Taken
 
     with _locked(folder, refuse):
         yield

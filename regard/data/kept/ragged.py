@@ -72,23 +72,44 @@ def lengths_of(rows: Sequence[np.ndarray]) -> np.ndarray:
     return np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
 
 
+class Places:
+    """Where rows stand among `count`, of which some are left `without` (sorted) and some of these come `behind` all others."""
+
+    def __init__(self, count: int, without: np.ndarray | None = None, behind: np.ndarray | None = None) -> None:
+        without, behind = (
+            np.empty(0, dtype=np.int64) if each is None else np.asarray(each, dtype=np.int64)
+            for each in (without, behind)
+        )
+        self.first, self.behind = count - len(without), behind
+        self._before = without - np.arange(len(without))  # how many rows of ours stand before each that is left out
+
+    def __len__(self) -> int:
+        return self.first + len(self.behind)
+
+    def of(self, rows: np.ndarray) -> np.ndarray:
+        """The places of some rows."""
+        found = rows + np.searchsorted(self._before, rows, side="right")
+        if len(self.behind) and (last := rows >= self.first).any():
+            found[last] = self.behind[rows[last] - self.first]
+        return found
+
+
 class TextRows(Sequence[tuple[str, ...]]):
-    """Rows of texts, such as pairs, in one array of UTF-8, but for those at the places `without` (sorted).
+    """Rows of texts, such as pairs, in one array of UTF-8, but for those at some places (`Places`).
 
     Whoever goes through them in order, or takes slices, reads the file once from its beginning to its end.
     """
 
     def __init__(self, data: np.ndarray, lengths: np.ndarray, without: np.ndarray | None = None) -> None:
         self.data, self.lengths = np.asarray(data), np.asarray(lengths)  # bytes; (N, texts of a row)
-        without = np.empty(0, dtype=np.int64) if without is None else np.asarray(without, dtype=np.int64)
-        self._before = without - np.arange(len(without))  # how many rows of ours stand before each that is left out
+        self.places = Places(len(self.lengths), without)
 
     @cached_property
     def _starts(self) -> np.ndarray:
         return starts_of(self.lengths.sum(axis=1, dtype=np.int64))
 
     def __len__(self) -> int:
-        return len(self.lengths) - len(self._before)
+        return len(self.places)
 
     @overload
     def __getitem__(self, row: int) -> tuple[str, ...]: ...
@@ -103,7 +124,7 @@ class TextRows(Sequence[tuple[str, ...]]):
             yield from self[start : start + TOGETHER]
 
     def take(self, rows: np.ndarray) -> list[tuple[str, ...]]:
-        return self.at(rows + np.searchsorted(self._before, rows, side="right"))
+        return self.at(self.places.of(rows))
 
     def at(self, places: np.ndarray) -> list[tuple[str, ...]]:
         """The rows at these places among all, also those left out; those near each other are read at once."""

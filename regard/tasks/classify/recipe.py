@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 
@@ -14,7 +14,14 @@ from regard.bundle import Bundle, BundleConfig
 from regard.data.batch import (
     LabelBatch,
 )
-from regard.data.batches import LabelBatches, encode_labelled, with_trees
+from regard.data.batches import LabelBatches
+from regard.data.kept.encoded_labelled import (
+    EncodedLabelled,
+    encode_labelled_sets,
+    encode_labelled_texts,
+    trees_of,
+)
+from regard.data.kept.tokenizers import sample_note, sampled
 from regard.data.labelled import Labelled, LabelledSets, load_labelled
 from regard.evaluate.classification import f1_error, score_labels
 from regard.inspect.probes import Text, prober
@@ -41,7 +48,6 @@ from regard.tasks.subject import (
     zeros_behind,
 )
 from regard.tokens import TextTokenizer, TokenizerPair
-from regard.training.events import Working
 from regard.training.state import Fingerprint
 from regard.training.validation import Validation, share_error
 
@@ -52,17 +58,15 @@ def prepare_classify(config: RunConfig, setup: Setup) -> PreparedRun:
     """Read the texts, make or reload the tokenizer, build the model. Nothing is trained yet."""
     assert isinstance(config, ClassifyConfig)
     data = config.data if reads_trees(config.model) else config.data.model_copy(update={"heads": ""})
-    sets = load_labelled(data, setup.data_root)
+    sets = load_labelled(data, setup.data_root, setup.keep(), setup.progress)
     config = _chosen(config, setup, sets)
     setup.note(config)
-    texts = [text for each in sets.train for text in (each.text, each.second) if text is not None]
-    tokenizer = setup.tokenizer(config, texts, mask=config.model.kind == "bert")
+    tokenizer = setup.tokenizer(config, partial(_sample, sets), sets.key, mask=config.model.kind == "bert")
     longest = min(config.data.max_length, config.model.longest or config.data.max_length)
-    encode = partial(
-        _encode, labels=sets.labels, tokenizer=tokenizer, longest=longest, budget=config.train.batch_tokens
-    )
-    setup.emit(Working("encoding the texts"))
-    train, valid = encode(sets.train, seed=config.train.seed), encode(sets.valid, seed=0)
+    learned = encode_labelled_sets(sets, tokenizer, longest, setup.keep(), setup.progress)
+    train = _batches(learned, sets.train, tokenizer, config.train.batch_tokens, config.train.seed)
+    held = encode_labelled_texts(sets.valid, sets.labels, tokenizer, longest)
+    valid = _batches(held, sets.valid, tokenizer, config.train.batch_tokens, seed=0)
     model = setup.build(config, (tokenizer.size,), labels=len(sets.labels))
     counts = np.bincount(train.labels, minlength=len(sets.labels)).tolist()
     model.class_weights = class_weights(config.train.class_weights, sets.labels, counts)  # type: ignore[assignment]
@@ -71,16 +75,16 @@ def prepare_classify(config: RunConfig, setup: Setup) -> PreparedRun:
     about = BundleConfig(
         task="classify",
         labels=tuple(sets.labels),
-        pairs=_are_pairs(sets.train),
+        pairs=sets.pairs,
         longest=longest,
         tokens=config.tokens,
         vocabulary=(tokenizer.size,),
         model=config.model,
     )
     bundle = Bundle(about, model, TokenizerPair(tokenizer, tokenizer), {})
-    trees = [np.array(each.parents, dtype=np.int32) for each in sets.train if each.parents is not None]
-    learned = fingerprint(train.texts, [train.labels], *([trees] if trees else []))
-    same: Fingerprint = {"the training data": learned, "the labels": list(sets.labels)}
+    trees = [] if train.parents is None else [[np.array(each.parents, dtype=np.int32) for each in sets.train]]
+    same: Fingerprint = {"the training data": fingerprint(train.texts, [train.labels], *trees)}
+    same["the labels"] = list(sets.labels)
     same["the validation data"] = fingerprint(valid.texts, [valid.labels])
     job = setup.job(
         config,
@@ -91,23 +95,25 @@ def prepare_classify(config: RunConfig, setup: Setup) -> PreparedRun:
         probe=prober(TextClassifier(bundle), _to_probe(sets.valid), config.probes, setup.folder),
         unit="texts",
     )
-    told = (*sets.notes, *uneven_notes(sets.labels, counts, "texts", config.train.class_weights))
+    sample = sample_note(sets.characters, config.tokens.sample) if config.start is None else ()
+    told = (*sets.notes, *sample, *uneven_notes(sets.labels, counts, "texts", config.train.class_weights))
     sizes = f"{len(sets.train):,} training and {len(sets.valid):,} validation texts, {len(sets.labels)} labels"
-    return PreparedRun(job, (*told, *_cut_note(sets.train, tokenizer, longest), sizes))
+    cut = f"{learned.cut:,} of {len(sets.train):,} training texts are cut to {longest} tokens (data.max_length)"
+    return PreparedRun(job, (*told, *([cut] if learned.cut else []), sizes))
 
 
 def _chosen(config: ClassifyConfig, setup: Setup, sets: LabelledSets) -> ClassifyConfig:
-    characters = sum(len(each.text) + len(each.second or "") for each in sets.train)
+    characters = sets.characters
     facts = {"characters": characters, "labels": len(sets.labels), "length": characters / max(1, len(sets.train))}
     found = setup.choose(config, examples=len(sets.train), **facts)
     assert isinstance(found, ClassifyConfig)
     return found
 
 
-def _are_pairs(texts: Sequence[Labelled]) -> bool | None:
-    """Whether every text has a second one; None where only some do."""
-    having = {each.second is not None for each in texts}
-    return having.pop() if len(having) == 1 else None
+def _sample(sets: LabelledSets, most: int) -> Iterator[str]:
+    """Training texts with about so many characters, for a tokenizer; first and second texts by turns."""
+    rows = sampled(sets.train, sets.characters, most)
+    return (text for each in rows for text in (each.text, each.second) if text is not None)
 
 
 def _to_probe(texts: Sequence[Labelled]) -> list[Text]:
@@ -115,18 +121,12 @@ def _to_probe(texts: Sequence[Labelled]) -> list[Text]:
     return [(each.text, each.second) for each in texts if each.parents is None]
 
 
-def _encode(
-    texts: Sequence[Labelled], *, labels: Sequence[str], tokenizer: TextTokenizer, longest: int, budget: int, seed: int
+def _batches(
+    encoded: EncodedLabelled, texts: Sequence[Labelled], tokenizer: TextTokenizer, budget: int, seed: int
 ) -> LabelBatches:
     """Batches of the texts, with their trees if they have them."""
-    batches = encode_labelled(texts, labels, tokenizer, longest, budget, seed)
-    return with_trees(batches, [each.text for each in texts], [each.parents for each in texts], tokenizer)
-
-
-def _cut_note(texts: Sequence[Labelled], tokenizer: TextTokenizer, longest: int) -> list[str]:
-    lengths = [len(ids) for ids in tokenizer.encode_all([each.text for each in texts])]
-    cut = sum(length > longest - 2 for length in lengths)
-    return [f"{cut:,} of {len(texts):,} training texts are cut to {longest} tokens (data.max_length)"] if cut else []
+    trees = trees_of(texts, encoded.texts.lengths, tokenizer)
+    return encoded.batches(tokenizer.specials.pad, budget, seed, trees)
 
 
 def _validation(

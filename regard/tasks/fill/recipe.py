@@ -14,8 +14,9 @@ from regard.bundle import Bundle, BundleConfig
 from regard.data.batch import (
     MaskedBatch,
 )
-from regard.data.kept.encoded import encode_documents, sample_note
+from regard.data.kept.encoded_documents import encode_documents
 from regard.data.kept.ragged import Ragged
+from regard.data.kept.tokenizers import sample_note
 from regard.data.masking import MaskedBatches, masked_batches
 from regard.data.text_sets import load_texts
 from regard.errors import UsageError

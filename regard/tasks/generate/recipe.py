@@ -19,7 +19,8 @@ from regard.data.batch import (
     text_batch,
 )
 from regard.data.kept.cache import find_kept
-from regard.data.kept.encoded import encode_documents, sample_note
+from regard.data.kept.encoded_documents import encode_documents
+from regard.data.kept.tokenizers import sample_note
 from regard.data.stream import TokenStream, Windows, evaluation_batches, write_stream
 from regard.data.text_sets import TextSets, load_texts
 from regard.decode.config import DecodeOptions

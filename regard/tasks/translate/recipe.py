@@ -19,7 +19,8 @@ from regard.data.batch import (
     PairBatch,
 )
 from regard.data.batches import Batches, TokenPairs
-from regard.data.kept.encoded import encode_pairs, sample_note, train_pair_tokenizers
+from regard.data.kept.encoded_pairs import encode_pairs
+from regard.data.kept.tokenizers import sample_note, train_pair_tokenizers
 from regard.data.pairs import Pair, PairSets, dropped, is_builtin, load_pairs, overlap
 from regard.errors import RegardError
 from regard.evaluate.translation import exact_match, score_translations
