@@ -1,0 +1,168 @@
+"""Labelled texts -> arrays of ids, labels and trees, in chunks: into memory, or into files that are kept and mapped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar, overload
+
+import numpy as np
+
+from regard.data.batches import LabelBatches, TokenTrees, Trees
+from regard.data.kept.cache import Keep, Progress, keep_at_once, no_progress
+from regard.data.kept.encoding import digest_text, fitting, key_of, with_ends
+from regard.data.kept.journal import Build, MemoryBuild, State
+from regard.data.kept.ragged import Ragged
+from regard.data.labelled import LabelledSets
+from regard.data.labelled_files import Labelled
+from regard.tokens import TextTokenizer
+from regard.tokens.encoder import Encoder
+
+T = TypeVar("T")
+TOGETHER = 10_000  # texts encoded at once
+
+
+class Segments(Sequence[np.ndarray]):
+    """For each row of pairs 0 for the tokens of the first text, `firsts` of them, and 1 for those of the second."""
+
+    def __init__(self, firsts: np.ndarray, lengths: np.ndarray) -> None:
+        self.firsts, self.lengths = firsts, lengths
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @overload
+    def __getitem__(self, row: int) -> np.ndarray: ...
+    @overload
+    def __getitem__(self, row: slice) -> list[np.ndarray]: ...
+    def __getitem__(self, row: int | slice) -> np.ndarray | list[np.ndarray]:
+        if isinstance(row, slice):
+            return [self[each] for each in range(*row.indices(len(self)))]
+        return (np.arange(self.lengths[row]) >= self.firsts[row]).astype(np.int32)
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedLabelled:
+    """Texts as ids with all their special tokens, the numbers of their labels, and how many of them were cut."""
+
+    texts: Ragged
+    labels: np.ndarray  # (N,), int64
+    segments: Segments | None
+    cut: int
+
+    def batches(self, pad: int, batch_tokens: int, seed: int, trees: Trees | None = None) -> LabelBatches:
+        """Batches of these texts, with their trees if they are known."""
+        budget = max(batch_tokens, int(self.texts.lengths.max(initial=0)))
+        return LabelBatches(self.texts, self.labels, pad, budget, seed, self.segments, trees)
+
+
+def encode_labelled_sets(
+    sets: LabelledSets,
+    tokenizer: TextTokenizer,
+    longest: int,
+    keep: Keep = keep_at_once,
+    progress: Progress = no_progress,
+) -> EncodedLabelled:
+    """The training texts as ids, of each at most `longest`."""
+    key = partial(key_of, sets.key, "labelled", digest_text(tokenizer.text), longest)
+    found = keep("tokens", key, partial(_write, sets.train, sets.labels, sets.pairs, tokenizer, longest, progress))
+    return _encoded(found.arrays["ids"], found.arrays["rows"], found.about["cut"], sets.pairs)
+
+
+def encode_labelled_texts(
+    texts: Sequence[Labelled], labels: Sequence[str], tokenizer: TextTokenizer, longest: int
+) -> EncodedLabelled:
+    """Labelled texts that are in memory, as ids."""
+    paired, build = bool(texts) and texts[0].second is not None, MemoryBuild()
+    found = build.finish(_write(texts, labels, paired, tokenizer, longest, no_progress, build))
+    return _encoded(found.arrays["ids"], found.arrays["rows"], found.about["cut"], paired)
+
+
+def _encoded(ids: np.ndarray, rows: np.ndarray, cut: int, paired: bool) -> EncodedLabelled:
+    lengths, firsts, labels = rows.T
+    return EncodedLabelled(
+        Ragged(ids, lengths), labels.astype(np.int64), Segments(firsts, lengths) if paired else None, cut
+    )
+
+
+def _write(
+    texts: Sequence[Labelled],
+    labels: Sequence[str],
+    paired: bool,
+    tokenizer: TextTokenizer,
+    longest: int,
+    progress: Progress,
+    build: Build,
+) -> State:
+    ids, rows = build.column("ids", fitting(tokenizer.last + 1)), build.column("rows", "<u4", (3,))
+    state, encode, special = build.state or {"texts": 0, "cut": 0}, Encoder(tokenizer), tokenizer.specials
+    number = {label: place for place, label in enumerate(labels)}
+    for start in range(state["texts"], len(texts), TOGETHER):
+        some = texts[start : start + TOGETHER]
+        first, read = encode([each.text for each in some])
+        kept, flat = np.minimum(read, longest - 2), first
+        other, beside = encode([each.second or "" for each in some]) if paired else (first[:0], np.zeros_like(read))
+        if paired:
+            kept, others = fitted(read, beside, longest - 3)
+            other = with_ends(_heads(other, beside, others), others, [], [special.end])
+            beside = others + 1
+        flat = with_ends(_heads(first, read, kept), kept, [special.begin], [special.end])
+        ids.append(interleaved(flat, kept + 2, other, beside) if paired else flat)
+        rows.append(np.stack([kept + 2 + beside, kept + 2, [number[each.label] for each in some]], axis=1))
+        state = {"texts": start + len(some), "cut": state["cut"] + int((read > longest - 2).sum())}
+        build.commit(state)
+        progress("encoding texts", state["texts"], len(texts))
+    return state | {"counts": f"{state['texts']:,} texts"}
+
+
+def _heads(ids: np.ndarray, lengths: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """The first `kept` ids of each sequence."""
+    places = np.arange(len(ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return ids[places < np.repeat(kept, lengths)]
+
+
+def fitted(first: np.ndarray, second: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
+    """How much of two texts fits into the room: the longer one gives way, and of equal ones the first."""
+    over, shorter = first + second > room, np.minimum(first, second)
+    halves = over & (room - shorter < shorter)
+    a = np.where(over & (first > second), room - second, first)
+    b = np.where(over & (second >= first), room - first, second)
+    return np.where(halves, room // 2, a), np.where(halves, room - room // 2, b)
+
+
+def interleaved(first: np.ndarray, lengths: np.ndarray, second: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Sequences of two kinds by turns, one of each in a row."""
+    found, starts = (
+        np.empty(len(first) + len(second), dtype=first.dtype),
+        np.cumsum(lengths + others) - lengths - others,
+    )
+    for ids, sizes, begins in ((first, lengths, starts), (second, others, starts + lengths)):
+        found[np.repeat(begins - (np.cumsum(sizes) - sizes), sizes) + np.arange(len(ids))] = ids
+    return found
+
+
+class Each(Sequence[T]):
+    """What is picked of each labelled text, as it is asked for."""
+
+    def __init__(self, texts: Sequence[Labelled], pick: Callable[[Labelled], T]) -> None:
+        self.texts, self.pick = texts, pick
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @overload
+    def __getitem__(self, row: int) -> T: ...
+    @overload
+    def __getitem__(self, row: slice) -> list[T]: ...
+    def __getitem__(self, row: int | slice) -> T | list[T]:
+        return [self.pick(each) for each in self.texts[row]] if isinstance(row, slice) else self.pick(self.texts[row])
+
+
+def trees_of(texts: Sequence[Labelled], lengths: np.ndarray, tokenizer: TextTokenizer) -> TokenTrees | None:
+    """The trees of texts in tokens, worked out as they are asked for; None where texts have none."""
+    if not len(texts) or texts[0].parents is None:
+        return None
+    return TokenTrees(
+        Each(texts, lambda each: each.text), Each(texts, lambda each: each.parents or ()), lengths, tokenizer
+    )

@@ -1,0 +1,64 @@
+"""Pairs of texts -> arrays of ids, in chunks: into memory, or into files that are kept for all runs and mapped."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import partial
+
+import numpy as np
+
+from regard.data.batches import LeftOut, TokenPairs, of_no_use
+from regard.data.kept.cache import Keep, Progress, keep_at_once, no_progress
+from regard.data.kept.encoding import digest_text, fitting, key_of, with_ends
+from regard.data.kept.journal import Build, State
+from regard.data.kept.ragged import Ragged, digest_rows
+from regard.data.pairs import PairSets
+from regard.tokens import BEGIN, END, PAD, TokenizerPair
+from regard.tokens.encoder import Encoder
+
+TOGETHER = 10_000  # pairs encoded at once
+
+
+def encode_pairs(
+    sets: PairSets,
+    tokenizers: TokenizerPair,
+    max_length: int,
+    max_ratio: float,
+    keep: Keep = keep_at_once,
+    progress: Progress = no_progress,
+) -> tuple[TokenPairs, str | None, str]:
+    """The training pairs that fit as ids, one sentence on those that do not, and a digest of all ids."""
+    texts = [tokenizers.source.text, tokenizers.target.text]
+    key = partial(key_of, sets.key, "pairs", *map(digest_text, texts), max_length, max_ratio)
+    found = keep("tokens", key, partial(_write_pairs, sets, tokenizers, max_length, max_ratio, progress))
+    lengths, about = found.arrays["lengths"], found.about
+    note = LeftOut(about["pairs"], about["too_long"], about["unlike"]).note(max_length, max_ratio)
+    sides = [Ragged(found.arrays[name], lengths[:, side]) for side, name in enumerate(("sources", "targets"))]
+    return TokenPairs(sides[0], sides[1], PAD), note, about["fingerprint"]
+
+
+def _write_pairs(
+    sets: PairSets, tokenizers: TokenizerPair, max_length: int, max_ratio: float, progress: Progress, build: Build
+) -> State:
+    kinds = fitting(tokenizers.source.last + 1), fitting(tokenizers.target.last + 1)
+    sources, targets = build.column("sources", kinds[0]), build.column("targets", kinds[1])
+    lengths = build.column("lengths", "<u4", (2,))
+    state = build.state or {"pairs": 0, "too_long": 0, "unlike": 0}
+    encode = Encoder(tokenizers.source), Encoder(tokenizers.target)
+    for start in range(state["pairs"], len(sets.train), TOGETHER):
+        rows = sets.train[start : start + TOGETHER]
+        (first, read), (second, written) = (each([row[side] for row in rows]) for side, each in enumerate(encode))
+        too_long, unlike = of_no_use(read + 1, written + 1, max_length, max_ratio)
+        kept = ~(too_long | unlike)
+        sources.append(with_ends(first[np.repeat(kept, read)], read[kept], [], [END]))
+        targets.append(with_ends(second[np.repeat(kept, written)], written[kept], [BEGIN], [END]))
+        lengths.append(np.stack([read[kept] + 1, written[kept] + 2], axis=1))
+        counts = {"pairs": len(rows), "too_long": int(too_long.sum()), "unlike": int(unlike.sum())}
+        state = {name: state[name] + count for name, count in counts.items()}
+        build.commit(state)
+        progress("encoding pairs", state["pairs"], len(sets.train))
+    digest = hashlib.sha256()
+    for side, column in enumerate((sources, targets)):
+        digest_rows(digest, Ragged(column.values(), lengths.values()[:, side]))
+    counts_ = f"{len(lengths.values()):,} pairs"
+    return state | {"fingerprint": digest.hexdigest(), "counts": counts_, "made_of": sets.key}

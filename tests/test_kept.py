@@ -1,0 +1,488 @@
+"""Data that are read and encoded once: the same ids and batches as from lists, whatever is killed, full, changed or gone."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.data.batches import Batches, LabelBatches, TokenPairs, cut_by_budget, encode_labelled, filter_lengths
+from regard.data.builtin.dates import as_pairs, date_pairs
+from regard.data.config import LabelledConfig, PairsConfig, TextConfig
+from regard.data.kept import cache, journal
+from regard.data.kept.cache import clear, data_cache, entries, find_kept, kept
+from regard.data.kept.encoded_documents import DocumentWriter, encode_documents
+from regard.data.kept.encoded_labelled import encode_labelled_sets, fitted
+from regard.data.kept.encoded_pairs import encode_pairs
+from regard.data.kept.encoding import with_ends
+from regard.data.kept.journal import Build, FileBuild, MemoryBuild, open_kept
+from regard.data.kept.ragged import Ragged, TextRows, as_bytes
+from regard.data.kept.tokenizers import sampled, train_pair_tokenizers
+from regard.data.labelled import load_labelled
+from regard.data.mapped import ArrayWriter
+from regard.data.masking import MaskedBatches, chunks_of
+from regard.data.pairs import load_pairs
+from regard.data.text_sets import DocumentRows, load_texts
+from regard.errors import Advice, Option, RegardError, Setting
+from regard.tokens import BEGIN, END, PAD, TextTokenizer, TokenizerPair, TokensConfig, as_arrays, train_tokenizer
+from regard.tokens.encoder import NEAR, Encoder
+
+TEXTS = [
+    "A man rides a bike.",
+    "Zwei Männer  gehen über\n die Straße",
+    "x_1  = 'don't' 3.5\n\n    return  y",
+    "</s> is a <unk> word [MASK] here",
+] * 3
+ODD = st.one_of(
+    st.characters(exclude_categories=["Cs"]), st.sampled_from(" \n\t ab'1.\u0301\u00a0\u180e\x85\x1c\u3000İΣ¨")
+)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache in which everything is kept, however small, and committed at once."""
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(cache, "SMALL", 1)
+    monkeypatch.setattr(cache, "FRESH", -(10**18))
+    monkeypatch.setattr(journal, "EVERY", 0.0)
+    return tmp_path
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files of all entries; locks and the index say nothing about them."""
+    files = (
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and path.suffix not in (".lock",) and path.name != cache.INDEX
+    )
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+# -- ids ---------------------------------------------------------------------------------------------------------------
+
+
+def tokenizers() -> dict[str, TextTokenizer]:
+    kinds = {"bpe": {}, "word": {}, "space": {}, "wordpiece": {}, "character": {}, "nfkc": {"normalise": "nfkc"}}
+    kinds |= {"nfc": {"normalise": "nfc", "lowercase": True}}
+    made = {}
+    for name, settings_ in kinds.items():
+        kind = name if name not in ("nfc", "nfkc") else "bpe"
+        config = TokensConfig(kind=kind, size=300, min_count=1, **settings_)  # type: ignore[arg-type]
+        made[name] = train_tokenizer(TEXTS, config, mask=kind == "bpe")
+    return made
+
+
+TOKENIZERS = tokenizers()
+ENCODERS = {name: Encoder(tokenizer) for name, tokenizer in TOKENIZERS.items()}
+
+
+def test_where_words_can_be_looked_up() -> None:
+    by_words = {
+        "bpe": "go",
+        "word": "go",
+        "space": "go",
+        "wordpiece": "go",
+        "nfc": "go",
+        "character": None,
+        "nfkc": None,
+    }
+    assert {name: tokenizer.spaces for name, tokenizer in TOKENIZERS.items()} == by_words
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.text(ODD, max_size=30), min_size=1, max_size=4))
+def test_an_encoder_gives_the_ids_of_the_tokenizer(texts: list[str]) -> None:
+    for name, tokenizer in TOKENIZERS.items():
+        ids, lengths = ENCODERS[name](texts)
+        wanted = tokenizer.encode_all(texts)
+        assert lengths.tolist() == [len(each) for each in wanted], name
+        assert ids.tolist() == [index for each in wanted for index in each], name
+
+
+def test_an_encoder_forgets_when_it_knows_too_many_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regard.tokens.encoder.KNOWN", 7)
+    encode, tokenizer = Encoder(TOKENIZERS["bpe"]), TOKENIZERS["bpe"]
+    for start in range(0, len(TEXTS), 2):
+        some = TEXTS[start : start + 2]
+        assert encode(some)[0].tolist() == [index for text in some for index in tokenizer.encode(text)]
+    assert encode([])[0].tolist() == []
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.text(ODD, min_size=3 * NEAR, max_size=700))
+def test_a_long_document_is_cut_where_its_tokens_do_not_notice(text: str) -> None:
+    data, lengths = as_bytes([text])
+    rows = DocumentRows(data, np.zeros(1, dtype=np.uint64), lengths.astype(np.uint64))
+    for name, tokenizer in TOKENIZERS.items():
+        build = MemoryBuild()
+        ids, sizes = build.column("ids", "<u4"), build.column("sizes", "<u8")
+        writer = DocumentWriter(rows, tokenizer, ([BEGIN], [END]), ids, sizes)
+        for _ in writer._long(0, 0, 0):
+            pass
+        assert ids.values().tolist() == [BEGIN, *tokenizer.encode(text), END], name
+        assert sizes.values().tolist() == [len(ids.values())]
+
+
+@pytest.fixture(autouse=True)
+def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regard.data.kept.encoded_documents.LONG", 2 * NEAR + 29)
+
+
+# -- arrays ------------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 99), max_size=5), max_size=9))
+def test_rows_of_different_lengths(lists: list[list[int]]) -> None:
+    arrays = [np.array(each, dtype=np.int32) for each in lists]
+    rows = Ragged.of(arrays)
+    assert [row.tolist() for row in rows] == lists and rows.lengths.tolist() == [len(each) for each in lists]
+    assert [row.tolist() for row in rows[1:4]] == lists[1:4]
+    flat = with_ends(rows.flat, rows.lengths, [7, 8], [9])
+    assert flat.tolist() == [index for each in lists for index in (7, 8, *each, 9)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.text(max_size=4), st.text(max_size=3)), min_size=1, max_size=40), st.data())
+def test_rows_of_texts(pairs: list[tuple[str, str]], data: st.DataObject) -> None:
+    bytes_, lengths = as_bytes([side for pair in pairs for side in pair])
+    out = sorted(data.draw(st.sets(st.integers(0, len(pairs) - 1))))
+    rows = TextRows(bytes_, lengths.reshape(-1, 2), np.array(out, dtype=np.uint64))
+    left = [pair for place, pair in enumerate(pairs) if place not in out]
+    assert list(rows) == left and len(rows) == len(left) and rows[1:7] == left[1:7] and rows[::3] == left[::3]
+    assert rows.at(np.array(out, dtype=np.int64)) == [pairs[place] for place in out]
+    assert [rows[place] for place in range(-len(left), len(left))] == [*left, *left]
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=60), st.integers(30, 200), st.randoms())
+def test_batches_are_cut_as_one_by_one(sizes: list[int], budget: int, random: Any) -> None:
+    order = np.array(random.sample(range(len(sizes)), len(sizes)))
+    groups, longest = [[]], 0
+    for row in order.tolist():
+        longest = max(longest, sizes[row])
+        if (len(groups[-1]) + 1) * longest > budget:
+            groups.append([])
+            longest = sizes[row]
+        groups[-1].append(row)
+    assert [group.tolist() for group in cut_by_budget(order, np.array(sizes), budget)] == groups
+
+
+@given(st.integers(0, 12), st.integers(0, 12), st.integers(0, 20))
+def test_the_longer_text_of_a_pair_gives_way(first: int, second: int, room: int) -> None:
+    a, b = first, second
+    while a + b > room:
+        a, b = (a - 1, b) if a >= b else (a, b - 1)
+    found = fitted(np.array([first]), np.array([second]), room)
+    assert (int(found[0][0]), int(found[1][0])) == (a, b)
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=9), st.integers(1, 13))
+def test_chunks_of_documents(sizes: list[int], room: int) -> None:
+    wanted = []
+    for number, size in enumerate(sizes):
+        pieces = -(-size // room)
+        wanted += [[number, size * each // pieces, size * (each + 1) // pieces] for each in range(pieces)]
+    assert chunks_of(np.array(sizes), room).tolist() == wanted
+
+
+# -- files -> batches, kept and in memory ------------------------------------------------------------------------------
+
+
+def dates(count: int) -> list[tuple[str, str]]:
+    return as_pairs(date_pairs("train", count))
+
+
+def write_pairs(path: Path, count: int = 300) -> Path:
+    rows = [*dates(count), ("", "x"), ("  spaced ", "y"), ("long " * 40, "z"), *dates(5)]
+    path.write_text("".join(f"{source}\t{target}\n" for source, target in rows), encoding="utf-8")
+    return path
+
+
+def batches_of(source: Any) -> list[list[Any]]:
+    found = []
+    for epoch in (0, 1):
+        for index in range(source.count(epoch)):
+            found.append(
+                [value.tolist() for value in vars(source.get(epoch, index)).values() if hasattr(value, "tolist")]
+            )
+    return found
+
+
+def prepared_pairs(file: Path) -> tuple[Any, TokenizerPair, tuple[TokenPairs, str | None, str]]:
+    sets = load_pairs(PairsConfig(train=(str(file),), hold_out=20))
+    pair = train_pair_tokenizers(sets, TokensConfig(size=300))
+    return sets, pair, encode_pairs(sets, pair, 30, 9.0)
+
+
+def test_kept_pairs_are_those_of_lists(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reference: every pair in a list, every id encoded alone."""
+    file = write_pairs(place / "pairs.tsv")
+    sets, pair, (train, note, digest) = prepared_pairs(file)
+    assert sets.key and isinstance(sets.train, TextRows) and len(sets.valid) > 5
+    plain = [row for row in [*dates(300), ("  spaced ", "y"), ("long " * 40, "z"), *dates(5)] if row not in sets.valid]
+    assert list(sets.train) == plain and sets.characters == tuple(
+        sum(len(row[side]) for row in plain) for side in (0, 1)
+    )
+    trained = TokenizerPair.train([row[0] for row in plain], [row[1] for row in plain], TokensConfig(size=300))
+    assert trained.source.text == pair.source.text
+    ids = [
+        tokenizer.encode_all([row[side] for row in plain]) for side, tokenizer in enumerate((pair.source, pair.target))
+    ]
+    lists = TokenPairs(as_arrays(ids[0], begin=False), as_arrays(ids[1], begin=True), PAD)
+    wanted, wanted_note = filter_lengths(lists, 30, 9.0)
+    assert note == wanted_note and note is not None
+    assert batches_of(Batches(train, 200, 3)) == batches_of(Batches(wanted, 200, 3))
+    told = hashlib.sha256()
+    for side in (wanted.sources, wanted.targets):
+        told.update(np.array([len(row) for row in side]).tobytes() + np.concatenate(side).tobytes())
+    assert digest == told.hexdigest()  # as runs of an older Regard wrote it down
+    monkeypatch.setattr(cache, "SMALL", 1 << 40)
+    again, _, (memory, *rest) = prepared_pairs(file)
+    assert not again.key and again.train == plain and again.notes == sets.notes and rest == [note, digest]
+    assert batches_of(Batches(memory, 200, 3)) == batches_of(Batches(train, 200, 3))
+
+
+def test_notes_keep_what_they_name() -> None:
+    notes = ["plain", Advice("say ", Option("source", "2"), " or ", Setting("train.lr", "1"))]
+    again = cache.notes_from_json(json.loads(json.dumps(cache.notes_as_json(notes))))
+    assert list(again) == notes and isinstance(again[1], Advice) and again[1].parts == notes[1].parts  # type: ignore[attr-defined]
+
+
+def test_repeats_and_overlaps_are_told(place: Path) -> None:
+    file, test = write_pairs(place / "pairs.tsv"), place / "test.tsv"
+    test.write_text("".join(f" {source} \t{target}\n" for source, target in dates(11)) + "never seen\tx\n")
+    file.write_text(file.read_text() + "twice\ttold\n" * 9)
+    notes = load_pairs(PairsConfig(train=(str(file),), valid=(str(test),), test=(str(test),))).notes
+    repeated = 8 + 5 + 300 - len(set(dates(300)))
+    assert any(note.startswith(f"{repeated} of 316 training pairs") and "repeat others" in note for note in notes)
+    for which in ("validation", "test"):
+        assert f"warning: 11 of 12 {which} sentences also occur in training; scores on them flatter" in notes
+
+
+def test_a_sample_for_tokenizers_is_seeded_and_said() -> None:
+    rows = [("word " * 3, str(number)) for number in range(3000)]
+    some = sampled(rows, 45_000, 4_500)
+    assert sampled(rows, 45_000, 45_000) is rows and some == sampled(rows, 45_000, 4_500)
+    assert 240 < len(some) < 360 and [row for row in rows if row in set(some)] == some
+
+
+def write_texts(folder: Path) -> Path:
+    folder.mkdir()
+    for number in range(7):
+        words = " ".join(f"{source} is {target}." for source, target in dates(200)[number * 20 : number * 20 + 20])
+        (folder / f"{number}.txt").write_text(words.replace(". ", ".\r\n"), encoding="utf-8", newline="")
+    (folder / "rows.jsonl").write_text("".join(json.dumps({"text": f"row {n}"}) + "\n" for n in range(9)))
+    (folder / "blank.txt").write_text(" \n")
+    (folder / "other.bin").write_bytes(b"abc\0")
+    return folder
+
+
+def test_kept_documents_are_those_of_lists(place: Path) -> None:
+    folder = write_texts(place / "texts")
+    sets = load_texts(TextConfig(train=(str(folder),)))
+    whole = [path.read_text(encoding="utf-8") for path in sorted(folder.glob("?.txt"))] + [f"row {n}" for n in range(9)]
+    assert sorted([*sets.train, *sets.valid]) == sorted(whole) and sets.key
+    assert [text for text in whole if text in set(sets.train)] == list(sets.train)
+    assert any("1 that is not UTF-8 text (other.bin)" in note for note in sets.notes)
+    assert any("dropped 1 of 17 documents" in note for note in sets.notes)
+    tokenizer = TOKENIZERS["bpe"]
+    train, valid, found = encode_documents(sets, tokenizer, ([BEGIN], [END]))
+    assert [row.tolist() for row in train] == [[BEGIN, *tokenizer.encode(text), END] for text in sets.train]
+    assert found.digests is not None and found.digests["valid"] == hashlib.sha256(valid.flat.tobytes()).hexdigest()
+    gaps = {"begin": 1, "end": 2, "mask": 4, "pad": 0, "vocabulary": 99, "special": (0, 1, 2, 3, 4)}
+    rest = {"length": 17, "batch_tokens": 90, "seed": 3, "pairs": True}
+    plain, _, _ = encode_documents(sets, tokenizer, ([], []))
+    lists = [np.array(tokenizer.encode(text), dtype=np.int32) for text in sets.train]
+    assert batches_of(MaskedBatches(plain, **gaps, **rest)) == batches_of(MaskedBatches(lists, **gaps, **rest))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_kept_labels_are_those_of_lists(place: Path, paired: bool) -> None:
+    rows = [
+        {"text": source, "label": target[:3]} | ({"second": target} if paired else {}) for source, target in dates(200)
+    ]
+    file = place / "labelled.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {**rows[0], "text": " "}]))
+    sets = load_labelled(LabelledConfig(train=(str(file),), second="second" if paired else None, hold_out=30))
+    found = [(each.text, each.label) for each in (*sets.train, *sets.valid)]
+    assert sorted(found) == sorted((row["text"], row["label"]) for row in rows) and sets.pairs is paired and sets.key
+    assert {each.label for each in sets.valid} <= {each.label for each in sets.train} == set(sets.labels)
+    tokenizer = TOKENIZERS["word"]
+    wanted = encode_labelled(list(sets.train), sets.labels, tokenizer, 9, 64, 3)
+    encoded = encode_labelled_sets(sets, tokenizer, 9)
+    made: LabelBatches = encoded.batches(PAD, 64, 3)
+    assert batches_of(made) == batches_of(wanted)
+    assert encoded.cut == sum(len(tokenizer.encode(each.text)) > 7 for each in sets.train)
+
+
+# -- killed, full, changed, gone ---------------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """Nothing catches it, as nothing catches SIGKILL."""
+
+
+def killing(monkeypatch: pytest.MonkeyPatch, when: int, error: BaseException) -> None:
+    """Raise at the n-th call that changes a file."""
+    left = [when]
+
+    def counted(call: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*arguments: Any, **named: Any) -> Any:
+            left[0] -= 1
+            if left[0] == 0:
+                raise error
+            return call(*arguments, **named)
+
+        return called
+
+    for owner, name in (
+        (ArrayWriter, "write"),
+        (os, "fsync"),
+        (os, "replace"),
+        (os, "rename"),
+        (ArrayWriter, "finish"),
+    ):
+        monkeypatch.setattr(owner, name, counted(getattr(owner, name)))
+
+
+def prepare_all(place: Path) -> None:
+    prepared_pairs(place / "pairs.tsv")
+    sets = load_texts(TextConfig(train=(str(place / "texts"),)))
+    encode_documents(sets, TOKENIZERS["bpe"], ([BEGIN], [END]))
+    labelled = load_labelled(LabelledConfig(train=(str(place / "labelled.tsv"),), hold_out=30))
+    encode_labelled_sets(labelled, TOKENIZERS["word"], 9)
+
+
+@pytest.fixture
+def all_kinds(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Files of every kind of data, and chunks so small that there are many."""
+    write_pairs(place / "pairs.tsv", 150)
+    write_texts(place / "texts")
+    (place / "labelled.tsv").write_text("".join(f"{source}\t{target[:3]}\n" for source, target in dates(150)))
+    for module, name, size in (
+        ("regard.data.pairs", "TOGETHER", 37),
+        ("regard.data.labelled_rows", "TOGETHER", 37),
+        ("regard.data.text_sets", "FLUSH", 500),
+        ("regard.data.kept.encoded_pairs", "TOGETHER", 31),
+        ("regard.data.kept.encoded_labelled", "TOGETHER", 31),
+    ):
+        monkeypatch.setattr(f"{module}.{name}", size)
+    return place
+
+
+def used(place: Path) -> Iterator[int]:
+    """Calls, from 1 on, farther and farther apart."""
+    when = 1
+    while True:
+        yield when
+        when += 1 + when // 3
+
+
+def test_killed_again_and_again_it_ends_with_the_same_files(all_kinds: Path) -> None:
+    prepare_all(all_kinds)
+    whole = contents(data_cache())
+    assert len({name.split("-")[0] for name in whole}) == 5  # kinds of entries
+    clear([each.name for each in entries()])
+    assert not contents(data_cache())
+    kills = 0
+    for when in used(all_kinds):
+        with pytest.MonkeyPatch.context() as patch:
+            killing(patch, when, Killed())
+            try:
+                prepare_all(all_kinds)
+                break
+            except Killed:
+                kills += 1
+    assert kills >= 10 and contents(data_cache()) == whole
+
+
+def test_a_full_disk_loses_nothing(all_kinds: Path) -> None:
+    prepare_all(all_kinds)
+    whole = contents(data_cache())
+    clear([each.name for each in entries()])
+    full = 0
+    for when in (2, 9, 23, 40, 77):
+        with pytest.MonkeyPatch.context() as patch:
+            killing(patch, when, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+            with pytest.raises(RegardError, match=r"cannot write .*: No space left on device; "):
+                prepare_all(all_kinds)
+            full += 1
+    prepare_all(all_kinds)
+    assert contents(data_cache()) == whole and full == 5
+
+
+def test_what_exists_is_not_made_again_and_a_damaged_entry_is(place: Path) -> None:
+    made = []
+
+    def make(build: Build) -> dict[str, Any]:
+        made.append(build.state)
+        build.column("a", "<u2").append(np.arange(5))
+        build.column("scratch", "<u4", kept=False).append(np.arange(3))
+        return {"counts": "5", "made_of": "nothing"}
+
+    first = kept("toys", "k", make)
+    assert first.arrays["a"].tolist() == [0, 1, 2, 3, 4] and list(first.arrays) == ["a"]
+    assert kept("toys", "k", make).key == "toys-k" and len(made) == 1 and find_kept("toys-k") is not None
+    file = data_cache() / "toys-k" / "a.safetensors"
+    file.write_bytes(file.read_bytes()[:-1])
+    assert find_kept("toys-k") is None
+    assert kept("toys", "k", make).arrays["a"].tolist() == [0, 1, 2, 3, 4] and len(made) == 2
+    assert kept("toys", "", make).key == "" and len(made) == 3  # in memory
+    (info,) = entries()
+    assert (info.name, info.kind, info.whole, info.counts) == ("toys-k", "toys", True, "5") and info.size > 1000
+
+
+def test_a_journal_that_tells_more_than_is_there_is_not_believed(place: Path) -> None:
+    build = FileBuild(place / "entry")
+    build.column("a", "<u2").append(np.arange(500))
+    build.commit({"rows": 500})
+    build.close()
+    assert FileBuild(place / "entry").state == {"rows": 500}
+    (place / "entry.part" / "a.safetensors").write_bytes(b"short")
+    assert FileBuild(place / "entry").state == {} and open_kept(place / "entry") is None
+
+
+def test_files_are_told_by_size_and_time_before_they_are_read(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = place / "a.tsv"
+    file.write_text("a\tb\n")
+    first = cache.content_of(file)
+    monkeypatch.setattr(hashlib, "file_digest", lambda *_: pytest.fail("it was read again"))
+    assert cache.content_of(file) == first
+    monkeypatch.undo()
+    monkeypatch.setenv("REGARD_CACHE", str(place / "cache"))
+    os.utime(file, ns=(1, 1))
+    assert cache.content_of(file) == first  # hashed anew, and equal
+    file.write_text("c\td\n")
+    changed = cache.content_of(file)
+    assert changed != first  # as large as before; it changed just now, and is not noted
+    file.write_text("e\tf\n")
+    assert cache.content_of(file) not in (first, changed)
+
+
+def test_one_process_makes_an_entry_and_others_wait(place: Path) -> None:
+    from filelock import FileLock
+
+    data_cache().mkdir(parents=True)
+    lock = FileLock(data_cache() / "toys-k.lock")
+    lock.acquire()
+    told = []
+
+    def waiting() -> None:
+        told.append(time.monotonic())
+        lock.release()
+
+    found = kept("toys", "k", lambda build: {"counts": "", "made_of": ""}, waiting)
+    assert found.key == "toys-k" and len(told) == 1
+    with lock:
+        assert clear(["toys-k"])[1][0].name == "toys-k" and find_kept("toys-k") is not None
+    assert clear(["toys-k"])[0][0].name == "toys-k" and find_kept("toys-k") is None
