@@ -16,11 +16,19 @@ from hypothesis import strategies as st
 from regard.data.batch import pad, pair_batch
 from regard.data.batches import Batches, TokenPairs, filter_lengths
 from regard.data.config import PairsConfig
-from regard.data.pairs import builtin_pairs, hold_out, load_pairs, overlap, read_pairs
+from regard.data.held_out import hashes_of, held_rows
+from regard.data.pairs import builtin_pairs, load_pairs, overlap, read_pairs
 from regard.errors import RegardError, UsageError
 from regard.tokens import BEGIN, END, PAD
 
 FIELDS = ("source", "target")
+
+
+def hold_out(pairs: list[tuple[str, str]], most: int) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Pairs to learn from, and those held out."""
+    held = held_rows(hashes_of(source for source, _ in pairs), most, "pairs")
+    sides = [[pair for pair, out in zip(pairs, held, strict=True) if out == side] for side in (False, True)]
+    return sides[0], sides[1]
 
 
 def random_pairs(count: int, seed: int = 3, longest: int = 23) -> TokenPairs:

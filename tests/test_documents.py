@@ -14,7 +14,9 @@ import torch
 from regard.data.batch import LabelBatch, MaskedBatch, TextBatch, label_batch, text_batch
 from regard.data.builtin.python_source import python_documents
 from regard.data.config import LabelledConfig, TextConfig
-from regard.data.documents import read_documents, split_documents
+from regard.data.documents import read_documents
+from regard.data.kept.journal import MemoryBuild
+from regard.data.text_sets import DocumentRows, GatheredDocuments, split_rows
 from regard.errors import RegardError, UsageError
 
 
@@ -90,6 +92,16 @@ def test_no_text_at_all_is_an_error(tmp_path: Path) -> None:
 
 
 # -- held out ----------------------------------------------------------------------------------------------------------
+
+
+def split_documents(texts: list[str], share: float) -> tuple[list[str], list[str]]:
+    """Documents to learn from, and those held out."""
+    build = MemoryBuild()
+    text = build.column("text", "u1")
+    gathered = GatheredDocuments(build, text, "train", {})
+    gathered.take((each,) for each in texts)
+    train, valid = split_rows(gathered.documents(), text.values(), share)
+    return tuple(list(DocumentRows(text.values(), *rows[:, :2].T)) for rows in (train, valid))  # type: ignore[return-value]
 
 
 def test_of_one_document_the_end_is_held_out() -> None:

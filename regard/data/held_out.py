@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Iterable
 
 import numpy as np
 
 from regard.errors import RegardError
 
-Item = TypeVar("Item")
 LEAST = 5  # different texts of which some can be held out
 ENOUGH = 10_000  # texts among which there are so many different ones, as a rule
 MANY = 0.01  # share of rows that repeat others from which on it is told, as `regard data check` warns
@@ -26,16 +24,6 @@ def hashes_of(texts: Iterable[str]) -> np.ndarray:
     """The number of each text: (N,), uint64."""
     digests = b"".join([hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts])
     return np.frombuffer(digests, dtype=">u8").astype(np.uint64)
-
-
-def hold_out(
-    items: list[Item], most: int, text: Callable[[Item], str], what: str = "pairs"
-) -> tuple[list[Item], list[Item]]:
-    """Split off a validation set of a tenth, or of about `most`, by a hash of each item's text."""
-    held = held_rows(hashes_of(map(text, items)), most, what)
-    train = [item for item, out in zip(items, held, strict=True) if not out]
-    valid = [item for item, out in zip(items, held, strict=True) if out]
-    return train, valid
 
 
 def held_rows(hashes: np.ndarray, most: int, what: str) -> np.ndarray:

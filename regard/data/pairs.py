@@ -249,11 +249,6 @@ def dropped(which: str, total: int, reasons: Counter[str]) -> str:
     return f"dropped {reasons.total():,} of {total:,} {which} pairs: {parts}"
 
 
-def hold_out(pairs: list[Pair], most: int) -> tuple[list[Pair], list[Pair]]:
-    """Split off a validation set by a hash of the source text, so that equal sources stay together."""
-    return held_out.hold_out(pairs, most, text=lambda pair: pair[0])
-
-
 def overlap(train: Iterable[Pair], other: Iterable[Pair], which: str) -> list[str]:
     """A warning when sentences that should be unseen occur in training."""
     return held_out.overlap((pair[0] for pair in train), (pair[0] for pair in other), which)
