@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regard.cli.main import run
 from regard.data.batches import Batches, LabelBatches, TokenPairs, cut_by_budget, encode_labelled, filter_lengths
 from regard.data.builtin.dates import as_pairs, date_pairs
 from regard.data.config import LabelledConfig, PairsConfig, TextConfig
@@ -31,9 +32,13 @@ from regard.data.kept.tokenizers import sampled, train_pair_tokenizers
 from regard.data.labelled import load_labelled
 from regard.data.mapped import ArrayWriter
 from regard.data.masking import MaskedBatches, chunks_of
+from regard.data.mixed import WeightedBatches, mixture
 from regard.data.pairs import load_pairs
 from regard.data.text_sets import DocumentRows, load_texts
 from regard.errors import Advice, Option, RegardError, Setting
+from regard.tasks.configure import run_config
+from regard.tasks.recipe import prepare
+from regard.tasks.run import resume_run, start_run
 from regard.tokens import BEGIN, END, PAD, TextTokenizer, TokenizerPair, TokensConfig, as_arrays, train_tokenizer
 from regard.tokens.encoder import NEAR, Encoder
 
@@ -220,7 +225,7 @@ def batches_of(source: Any) -> list[list[Any]]:
 
 def prepared_pairs(file: Path) -> tuple[Any, TokenizerPair, tuple[TokenPairs, str | None, str]]:
     sets = load_pairs(PairsConfig(train=(str(file),), hold_out=20))
-    pair = train_pair_tokenizers(sets, TokensConfig(size=300))
+    pair = train_pair_tokenizers([sets], TokensConfig(size=300))
     return sets, pair, encode_pairs(sets, pair, 30, 9.0)
 
 
@@ -319,7 +324,7 @@ def test_kept_labels_are_those_of_lists(place: Path, paired: bool) -> None:
     assert {each.label for each in sets.valid} <= {each.label for each in sets.train} == set(sets.labels)
     tokenizer = TOKENIZERS["word"]
     wanted = encode_labelled(list(sets.train), sets.labels, tokenizer, 9, 64, 3)
-    encoded = encode_labelled_sets(sets, tokenizer, 9)
+    encoded = encode_labelled_sets(sets, sets.labels, tokenizer, 9)
     made: LabelBatches = encoded.batches(PAD, 64, 3)
     assert batches_of(made) == batches_of(wanted)
     assert encoded.cut == sum(len(tokenizer.encode(each.text)) > 7 for each in sets.train)
@@ -360,7 +365,7 @@ def prepare_all(place: Path) -> None:
     sets = load_texts(TextConfig(train=(str(place / "texts"),)))
     encode_documents(sets, TOKENIZERS["bpe"], ([BEGIN], [END]))
     labelled = load_labelled(LabelledConfig(train=(str(place / "labelled.tsv"),), hold_out=30))
-    encode_labelled_sets(labelled, TOKENIZERS["word"], 9)
+    encode_labelled_sets(labelled, labelled.labels, TOKENIZERS["word"], 9)
 
 
 @pytest.fixture
@@ -439,7 +444,7 @@ def test_what_exists_is_not_made_again_and_a_damaged_entry_is(place: Path) -> No
     assert kept("toys", "k", make).arrays["a"].tolist() == [0, 1, 2, 3, 4] and len(made) == 2
     assert kept("toys", "", make).key == "" and len(made) == 3  # in memory
     (info,) = entries()
-    assert (info.name, info.kind, info.whole, info.counts) == ("toys-k", "toys", True, "5") and info.size > 1000
+    assert (info.name, info.kind, info.whole, info.counts) == ("toys-k", "toys", True, "5") and info.bytes > 1000
 
 
 def test_a_journal_that_tells_more_than_is_there_is_not_believed(place: Path) -> None:
@@ -486,3 +491,146 @@ def test_one_process_makes_an_entry_and_others_wait(place: Path) -> None:
     with lock:
         assert clear(["toys-k"])[1][0].name == "toys-k" and find_kept("toys-k") is not None
     assert clear(["toys-k"])[0][0].name == "toys-k" and find_kept("toys-k") is None
+
+
+# -- several corpora ---------------------------------------------------------------------------------------------------
+
+
+class Counted:
+    """Batches that say which corpus, epoch and index they are of."""
+
+    def __init__(self, name: str, size: int) -> None:
+        self.name, self.size = name, size
+
+    def count(self, epoch: int) -> int:
+        return self.size
+
+    def get(self, epoch: int, index: int) -> tuple[str, int, int]:
+        assert 0 <= index < self.size
+        return self.name, epoch, index
+
+    def padding_share(self) -> float:
+        return 0.25
+
+
+@pytest.mark.parametrize(
+    ("weights", "temperature", "shares"),
+    [
+        ((1, 1, 1), 1, (50, 30, 20)),
+        ((2, 1, 0), 1, (77, 23, 0)),
+        ((1, 1, 1), 2, (42, 32, 26)),
+        ((1, 3, 1), 1e9, (20, 60, 20)),
+    ],
+)
+def test_corpora_come_by_weight_and_temperature(
+    weights: tuple[float, ...], temperature: float, shares: tuple[int, ...]
+) -> None:
+    """Shares by hand, of 50, 30 and 20 batches: w n, and √50 : √30 : √20 = 7.07 : 5.48 : 4.47."""
+    sources = [Counted(name, size) for name, size in zip("abc", (50, 30, 20), strict=True)]
+    batches = mixture(sources, weights, temperature, 3)
+    assert batches.count(0) == 100 and batches.padding_share() == pytest.approx(0.25)
+    seen: dict[str, list[tuple[int, int]]] = {name: [] for name in "abc"}
+    for epoch in range(4):
+        for index in range(100):
+            name, around, within = batches.get(epoch, index)
+            seen[name].append((around, within))
+        counts = tuple(sum(batches.get(epoch, index)[0] == name for index in range(100)) for name in "abc")
+        assert counts == shares
+    for name, size in zip("abc", (50, 30, 20), strict=True):
+        assert seen[name] == [divmod(number, size) for number in range(len(seen[name]))]  # each goes on where it was
+    again = mixture(sources, weights, temperature, 3)
+    assert [again.get(3, index) for index in range(100)] == [batches.get(3, index) for index in range(100)]
+    assert mixture(sources[:1], (1.0,), 5.0, 3) is sources[0]
+
+
+def corpora(place: Path) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+    """For each task the tables of a run on two corpora, and what its note says of them."""
+    for name, rows in (("a", dates(90)), ("b", [*dates(120)[60:], ("only here", "yes")])):
+        (place / f"{name}.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in rows))
+        (place / f"{name}.jsonl").write_text("".join(json.dumps({"text": f"{s} is {t}"}) + "\n" for s, t in rows))
+        (place / f"{name}.labels.tsv").write_text("".join(f"{source}\t{target[:1]}\n" for source, target in rows))
+    small = {"width": 16, "heads": 2}
+    files = {"translate": "tsv", "generate": "jsonl", "fill": "jsonl", "classify": "labels.tsv"}
+    rest = {
+        "translate": {"hold_out": 9},
+        "classify": {"hold_out": 9},
+        "generate": {"context": 16},
+        "fill": {"context": 16},
+    }
+    models = {"translate": {**small, "feed_forward": 16}, "generate": small, "fill": small, "classify": {}}
+    return {
+        task: {
+            "data": {
+                "train": f"a.{end}",
+                "also": [{"train": f"b.{end}", "weight": 0.5}],
+                "temperature": 2.0,
+                **rest[task],
+            },
+            "tokens": {"size": 300},
+            "model": models[task],
+            "train": {"batch_tokens": 128},
+        }
+        for task, end in files.items()
+    }  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("task", ["translate", "generate", "fill", "classify"])
+def test_a_run_on_two_corpora_keeps_validation_apart_and_says_the_shares(place: Path, task: str) -> None:
+    over = corpora(place)[task]
+    prepared = prepare(run_config(task, over), place / "run", data_root=place, resume=False)  # type: ignore[arg-type]
+    told = [note for note in prepared.notes if note.startswith("shares of the batches at temperature 2: a.")]
+    assert len(told) == 1 and "weight 0.5" in told[0], prepared.notes
+    assert any(note.startswith("b.") and "which are validated or tested on" in note for note in prepared.notes)
+    source = prepared.job.batches
+    assert isinstance(source, WeightedBatches) and source.count(0) == sum(each.count(0) for each in source.sources)
+    resumed = prepare(run_config(task, over), place / "run", data_root=place, resume=True)  # type: ignore[arg-type]
+    assert resumed.job.fingerprint == prepared.job.fingerprint
+    for index in range(source.count(1)):
+        first, second = (vars(each.get(1, index)) for each in (source, resumed.job.batches))
+        assert all(np.array_equal(first[name], second[name]) for name in first if hasattr(first[name], "numpy"))
+
+
+# -- runs --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_goes_on_without_its_files_and_makes_again_what_was_cleared(place: Path) -> None:
+    file = write_pairs(place / "pairs.tsv", 120)
+    over = {
+        "data": {"train": str(file), "hold_out": 9},
+        "tokens": {"size": 300},
+        "model": {"encoder_layers": 1, "decoder_layers": 1, "width": 16, "heads": 2, "feed_forward": 16},
+        "train": {"steps": 2, "validate_every": 2, "batch_tokens": 256, "precision": "float32"},
+        "validate": {"sentences": 2},
+        "probes": 0,
+    }
+    started = start_run(run_config("translate", over), folder=place / "run")
+    noted = json.loads((place / "run" / "data.json").read_text())
+    assert set(noted) == {"pairs", "tokenizer", "tokens"} and set(noted.values()) == {each.name for each in entries()}
+    whole = contents(data_cache())
+    text = file.read_text()
+    file.unlink()
+    assert resume_run(started.folder, steps=3).outcome.progress.step == 3  # it read no text
+    file.write_text(text)
+    clear(set(noted.values()))
+    assert resume_run(started.folder, steps=4).outcome.progress.step == 4
+    made = {name: data for name, data in contents(data_cache()).items() if not name.startswith("tokenizer")}
+    assert made == {name: data for name, data in whole.items() if not name.startswith("tokenizer")}
+    clear(set(noted.values()))
+    file.write_text(text + "one\tmore\n")
+    with pytest.raises(RegardError, match=r"cannot resume: the files of .* \(pairs\) changed since the run started"):
+        resume_run(started.folder, steps=5)
+
+
+def test_the_command_lists_and_clears(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prepared_pairs(write_pairs(place / "pairs.tsv", 60))
+
+    def typed(*words: str) -> str:
+        assert run(["data", "cache", *words]) == 0
+        return capsys.readouterr().out
+
+    table = typed()
+    assert all(f"{kind}-" in table for kind in ("pairs", "tokenizer", "tokens")) and table.count("pairs.tsv") == 3
+    assert {each["kind"] for each in json.loads(typed("--json"))} == {"pairs", "tokenizer", "tokens"}
+    assert [each["kind"] for each in json.loads(typed("tokens", "--clear", "--json"))] == ["tokens"]
+    assert {each.kind for each in entries()} == {"pairs", "tokenizer"}
+    assert len(json.loads(typed("--clear", "--json"))) == 2 and json.loads(typed("--json")) == []

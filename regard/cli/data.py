@@ -1,9 +1,13 @@
-"""`regard data`: what stands in data before a model learns from it. `regard data check` says what is wrong there."""
+"""`regard data`: what stands in data before a model learns from it, and what is kept of it.
+
+`regard data check` says what is wrong there; `regard data cache` lists and clears what was made of it.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.cells import cell_len
@@ -21,8 +25,12 @@ from regard.cli.options import (
     TextColumn,
     column_settings,
 )
-from regard.cli.output import print_json, printable, progress, results
+from regard.cli.output import print_json, print_table, printable, progress, results, say
+from regard.cli.runs import span
 from regard.errors import UsageError, spelled
+
+if TYPE_CHECKING:
+    from regard.data.kept.cache import EntryInfo
 
 MARKS: dict[Severity, tuple[str, str]] = {"error": ("✗", "bold red"), "warning": ("!", "yellow"), "fine": ("·", "dim")}
 LABELS_SHOWN = 8  # of many labels
@@ -31,13 +39,13 @@ LEAST = 16  # columns of a text, however narrow the terminal is
 data = typer.Typer(
     rich_markup_mode=None,
     add_completion=False,
-    help="""See what is wrong with data before training on it.""",
+    help="""See what is wrong with data before training on it, and what is kept of it.""",
 )
 
 
 @data.callback()
 def choose() -> None:
-    """See what is wrong with data before training on it."""
+    """See what is wrong with data before training on it, and what is kept of it."""
 
 
 @data.command(cls=SeveralValues)
@@ -90,6 +98,46 @@ def check(
         print_report(report, results())
     if report.severity == "error":
         raise typer.Exit(1)
+
+
+@data.command()
+def cache(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME...]", show_default=False, help="Entries, by the beginning of their names; or kinds."
+        ),
+    ] = None,
+    clear: Annotated[
+        bool, typer.Option("--clear", help="Remove these entries, or all: they can be made again.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List what was made of data once and is kept for all runs: texts, tokenizers, tokens, decoded pictures."""
+    from regard.data.kept import cache as kept  # which brings NumPy
+
+    found = [each for each in kept.entries() if not names or any(each.name.startswith(name) for name in names)]
+    found += [each for each in kept.entries() if names and each.kind in names and each not in found]
+    if names and not found:
+        raise UsageError(f"no entry of the cache begins with {', '.join(names)}; regard data cache lists all")
+    removed, busy = kept.clear({each.name for each in found}) if clear else (found, [])
+    if as_json:
+        print_json([each.data() for each in removed])
+    elif removed:
+        print_table(ENTRY_COLUMNS, [_entry_cells(each) for each in removed], right=("size",), stack=True)
+    for each in busy:
+        say(f"{each.name} is being made now by another process, and stays")
+    total = sum(each.bytes for each in removed) / 1e6
+    say(f"{'removed' if clear else 'in'} {kept.data_cache().parent}: {len(removed)} entries, {total:,.0f} MB")
+
+
+ENTRY_COLUMNS = ("name", "of", "holds", "size", "used")
+
+
+def _entry_cells(each: EntryInfo) -> list[str]:
+    holds = each.counts if each.whole else "half made: it goes on"
+    ago = f"{span(max(0.0, time.time() - each.used))} ago"
+    return [each.name[:20], printable(each.made_of), holds, f"{each.bytes / 1e6:,.1f} MB", ago]
 
 
 def _codes(languages: str | None) -> tuple[str, str] | None:

@@ -53,7 +53,7 @@ def _reading(contender: Contender) -> tuple[int | None, Callable[[Sequence[str]]
     data, tokens, root = contender.config.data, contender.config.tokens, contender.data_root
 
     def encode(texts: Sequence[str]) -> Sequence[Sequence[int]]:
-        return train_pair_tokenizers(load_pairs(data, root), tokens).source.encode_all(texts)
+        return train_pair_tokenizers([load_pairs(data, root)], tokens).source.encode_all(texts)
 
     return longest, encode
 

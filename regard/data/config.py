@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from regard.config import StrictConfig, Tables
+from regard.config import StrictConfig, Tables, check
 from regard.errors import UsageError
 
 _GENERATED = re.compile(r"builtin/([a-z-]+)(?:/([1-9]\d{0,4}))?(?:/(train|valid|test)(?:/([1-9]\d{0,4}))?)?")
@@ -62,7 +62,46 @@ def generated(name: str, most: dict[str, int]) -> GeneratedData:
     )
 
 
-class PairsConfig(StrictConfig):
+class Corpus(StrictConfig):
+    """A further corpus to learn from, which is read as data.train is."""
+
+    train: Names = Field(min_length=1)
+    weight: float = Field(1.0, gt=0)
+
+
+class CorporaConfig(StrictConfig):
+    """Several corpora, of which some come more often than others: corpus i in a share w_i · n_i^(1/T) of the batches.
+
+    n_i is its size in batches, w_i its weight, and T the temperature (Devlin et al. 2019, of many languages).
+    """
+
+    also: tuple[Tables, ...] = Field(
+        (),
+        description='Further corpora to learn from beside data.train: tables such as {train = ["b.tsv"], weight = 0.5}.',
+    )
+    weight: float = Field(1.0, gt=0, description="Weight of data.train beside further corpora (data.also).")
+    temperature: float = Field(
+        1.0,
+        ge=1,
+        description="With data.also: 1, corpora come as often as they are large; the higher, the more evenly.",
+    )
+
+    @field_validator("also")
+    @classmethod
+    def _are_corpora(cls, value: tuple[Tables, ...]) -> tuple[Tables, ...]:
+        return tuple(check(Corpus, each, "data.also").model_dump(mode="json") for each in value)
+
+    @property
+    def further(self) -> tuple[Corpus, ...]:
+        return tuple(Corpus.model_validate(each) for each in self.also)
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """The weight of each corpus, data.train first."""
+        return (self.weight, *(each.weight for each in self.further))
+
+
+class PairsConfig(CorporaConfig):
     """Pairs of texts. A set is one file of pairs (.tsv, .csv, .jsonl, .tmx, .parquet), two parallel files, or a folder or
     .zip with one of these; each may be gzipped.
     """
@@ -103,7 +142,7 @@ class PairsConfig(StrictConfig):
         return names
 
 
-class TextConfig(StrictConfig):
+class TextConfig(CorporaConfig):
     """Documents of text: files, folders of them, .jsonl with a text a row (each may be gzipped), or builtin/python."""
 
     train: Names = Field(
@@ -120,7 +159,7 @@ class TextConfig(StrictConfig):
     mix: float = Field(0.5, ge=0, lt=1, description=MIX)
 
 
-class LabelledConfig(StrictConfig):
+class LabelledConfig(CorporaConfig):
     """Texts with a label each: .tsv, .csv, .jsonl (each may be gzipped), a folder for each label, or built-in ones."""
 
     train: Names = Field(

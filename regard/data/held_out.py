@@ -71,3 +71,22 @@ def repeats_note(hashes: np.ndarray, what: str) -> list[str]:
     return [
         f"{repeated:,} of {len(hashes):,} training {what} ({repeated / len(hashes):.1%}) repeat others word for word"
     ]
+
+
+def among(hashes: np.ndarray, some: np.ndarray) -> np.ndarray:
+    """Which of many hashes, which may be mapped, are among some that are sorted: (N,), bool."""
+    found = np.zeros(len(hashes), dtype=bool)
+    for start in range(0, len(hashes) if len(some) else 0, CHUNK):
+        part = hashes[start : start + CHUNK]
+        found[start : start + CHUNK] = some[np.minimum(np.searchsorted(some, part), len(some) - 1)] == part
+    return found
+
+
+def apart_note(left_out: int, total: int, name: str, what: str) -> list[str]:
+    """A note of what a further corpus has of validation and test."""
+    told = f"{name}: left out {left_out:,} of {total:,} {what}, which are validated or tested on"
+    return [told] if left_out else []
+
+
+def digest_of_hashes(hashes: np.ndarray) -> str:
+    return hashlib.sha256(np.ascontiguousarray(hashes, dtype="<u8").tobytes()).hexdigest()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -45,6 +45,7 @@ class LabelledSets:
     characters: int = 0  # to learn from
     pairs: bool = False  # whether each text has a second one
     key: str = ""  # under which they are kept; "": they are in memory
+    unseen: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.uint64))  # hashes, of validation and test
 
 
 def load_labelled(
@@ -52,25 +53,52 @@ def load_labelled(
     data_root: Path | None = None,
     keep: Keep = keep_at_once,
     progress: Progress = no_progress,
+    apart: np.ndarray | None = None,
 ) -> LabelledSets:
-    """Training and validation texts as the configuration names them; those of large files are kept, and mapped."""
-    found = keep("labelled", partial(_key, config, data_root), partial(_gather, config, data_root, progress))
+    """Training and validation texts as the configuration names them, without those of further corpora.
+
+    Those of large files are kept, and mapped. A further corpus has no validation: the texts `apart` (hashes) are left out.
+    """
+    key, make = partial(_key, config, data_root, apart), partial(_gather, config, data_root, progress, apart)
+    found = keep("labelled", key, make)
     arrays, about = found.arrays, found.about
     held, back = (arrays[name].astype(np.int64) for name in ("held", "back"))
     rows = LabelledRows(arrays, about, "", held, back)
-    valid = [*rows.at(np.setdiff1d(held, back)), *LabelledRows(arrays, about, "valid_")]
+    valid = [] if apart is not None else [*rows.at(np.setdiff1d(held, back)), *LabelledRows(arrays, about, "valid_")]
     train = rows if found.key else list(rows)
     notes, labels = notes_from_json(about["notes"]), tuple(about["labels"])
-    return LabelledSets(train, valid, labels, notes, about["characters"], bool(about["paired"]), found.key)
+    rest = about["characters"], bool(about["paired"]), found.key, arrays["unseen"]
+    return LabelledSets(train, valid, labels, notes, *rest)
 
 
-def _key(config: LabelledConfig, data_root: Path | None) -> str:
+def further_labelled(
+    config: LabelledConfig,
+    data_root: Path | None,
+    main: LabelledSets,
+    keep: Callable[[int], Keep],
+    progress: Progress,
+) -> list[LabelledSets]:
+    """The texts of the further corpora, without those that the main one validates or tests on."""
+    tables = [config.model_copy(update={"train": each.train, "valid": (), "test": ()}) for each in config.further]
+    found = [load_labelled(each, data_root, keep(n), progress, main.unseen) for n, each in enumerate(tables, start=1)]
+    if any(each.pairs != main.pairs for each in found):
+        raise RegardError(
+            "some corpora have pairs of texts and some have not", "a classifier reads the one or the other"
+        )
+    return found
+
+
+def _key(config: LabelledConfig, data_root: Path | None, apart: np.ndarray | None) -> str:
     names = (*config.train, *config.valid, *config.test)
-    how = config.model_dump(mode="json", exclude={"train", "valid", "test", "max_length"})
-    return data_key(names, data_root, "labelled", [len(config.train), len(config.valid)], how)
+    others = {"train", "valid", "test", "max_length", "also", "weight", "temperature"}
+    how = config.model_dump(mode="json", exclude=others)
+    without = None if apart is None else held_out.digest_of_hashes(apart)
+    return data_key(names, data_root, "labelled", [len(config.train), len(config.valid)], how, without)
 
 
-def _gather(config: LabelledConfig, data_root: Path | None, progress: Progress, build: Build) -> State:
+def _gather(
+    config: LabelledConfig, data_root: Path | None, progress: Progress, apart: np.ndarray | None, build: Build
+) -> State:
     """Read all texts one after the other, leave out empty ones, and tell what they are like."""
     notes: list[str] = []
     builtin = len(config.train) == 1 and _is_whole(config.train[0])
@@ -84,21 +112,28 @@ def _gather(config: LabelledConfig, data_root: Path | None, progress: Progress, 
     if config.train == (BUILTIN,):
         notes.append(f"{BUILTIN}: left out {left_out():,} names that two languages spell alike")
     held, back = np.zeros(rows.count, dtype=bool), np.empty(0, dtype=np.int64)
-    if valid_names:
+    unseen = list[np.ndarray]()
+    if apart is not None:
+        held = held_out.among(rows.hashes()[:, WHOLE], apart)
+        notes += held_out.apart_note(int(held.sum()), rows.count, ", ".join(config.train), "texts")
+    elif valid_names:
         valid.take(read(valid_names, known=known))
-        notes += [*valid.notes(), *_overlap(valid.hashes()[:, WHOLE], rows, ~held, "validation")]
+        unseen.append(valid.hashes()[:, WHOLE])
+        notes += [*valid.notes(), *_overlap(unseen[0], rows, ~held, "validation")]
     else:
         held, back = _held_out(rows, config.hold_out)
+        unseen.append(rows.hashes()[np.setdiff1d(np.flatnonzero(held), back), WHOLE])
         out = held.sum() - len(back)
         notes.append(f"no validation set: held out {out:,} of {rows.count:,} texts (by their hash)")
     learned = ~held
     learned[back] = True
     if config.test:
-        asked = held_out.hashes_of(whole_text(each).strip() for each in read(config.test, known=known))
-        notes += _overlap(asked, rows, learned, "test")
+        unseen.append(held_out.hashes_of(whole_text(each).strip() for each in read(config.test, known=known)))
+        notes += _overlap(unseen[-1], rows, learned, "test")
     notes += [] if builtin else held_out.repeats_note(rows.hashes()[learned, WHOLE], "texts")
     for name, places in (("held", np.flatnonzero(held)), ("back", back)):
         build.column(name, "<u8").append(places)
+    build.column("unseen", "<u8").append(np.unique(np.concatenate([*unseen, np.empty(0, dtype=np.uint64)])))
     labels = _labels(list(numbers), rows.labels.values()[learned], valid.labels.values(), valid_names)
     about: State = {"labels": labels, "names": list(numbers), "notes": notes_as_json(notes)}
     about |= {"paired": rows.paired, "trees": rows.trees, "valid_paired": valid.paired, "valid_trees": valid.trees}
@@ -235,7 +270,13 @@ def _labels(names: Sequence[str], train: np.ndarray, valid: np.ndarray, files: S
             f"{', '.join(files)} has labels that training lacks: {_some(unknown)}",
             f"training has {_some(sorted(known))}",
         )
-    return sorted(known, key=int) if all(re.fullmatch(r"-?\d+", label) for label in known) else sorted(known)
+    return in_order(known)
+
+
+def in_order(labels: Iterable[str]) -> list[str]:
+    """Labels sorted, numbers as numbers."""
+    different = set(labels)
+    return sorted(different, key=int if all(re.fullmatch(r"-?\d+", label) for label in different) else None)
 
 
 def _some(labels: Sequence[str], most: int = 10) -> str:

@@ -1,7 +1,11 @@
-"""Batches of new and old data by turns, so that a model that learns the new does not forget the old (Robins 1995)."""
+"""Batches of several sorts of data by turns: of corpora by their weights, and of new and old data.
+
+Old data among the new let a model that learns the new not forget the old (Robins 1995).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -54,3 +58,56 @@ class MixedBatches:
         is_old = generator(self.seed, epoch, ORDER).permutation(is_old)
         place = np.where(is_old == 1, np.cumsum(is_old) - 1, np.cumsum(1 - is_old) - 1)
         return np.stack([is_old, place], axis=1)
+
+
+def shares_of(sizes: Sequence[int], weights: Sequence[float], temperature: float) -> np.ndarray:
+    """The share of each corpus, w · n^(1/T) of all (Devlin et al. 2019): (corpora,)."""
+    wanted = np.array(weights) * np.array(sizes, dtype=np.float64) ** (1 / temperature)
+    return wanted / wanted.sum()
+
+
+class WeightedBatches:
+    """`batches.get(epoch, index)`: an epoch has as many batches as all sources together, and of each source its share.
+
+    The batches of each go on from epoch to epoch, so that one whose share is small is seen piece by piece, and one whose share
+    is large several times. With a temperature of 1 and equal weights each comes once. All follows from seed, epoch and index.
+    """
+
+    def __init__(self, sources: Sequence[BatchSource], weights: Sequence[float], temperature: float, seed: int) -> None:
+        self.sources, self.seed = tuple(sources), seed
+        sizes = [source.count(0) for source in sources]
+        self.shares = shares_of(sizes, weights, temperature)
+        exact = self.shares * sum(sizes)
+        self.counts = np.floor(exact + 1e-9).astype(
+            np.int64
+        )  # of each epoch; what is left goes to the largest fractions
+        left = sum(sizes) - int(self.counts.sum())
+        self.counts[np.argsort(self.counts - exact, kind="stable")[:left]] += 1
+        self._turns = lru_cache(maxsize=2)(self._make_turns)
+
+    def count(self, epoch: int) -> int:
+        return int(self.counts.sum())
+
+    def get(self, epoch: int, index: int) -> Any:
+        number, place = map(int, self._turns(epoch)[index])
+        source = self.sources[number]
+        around, within = divmod(epoch * int(self.counts[number]) + place, source.count(0))
+        return source.get(around, within % source.count(around))  # passes differ by a batch or so
+
+    def padding_share(self) -> float:
+        return float(
+            sum(share * source.padding_share() for share, source in zip(self.shares, self.sources, strict=True))
+        )
+
+    def _make_turns(self, epoch: int) -> np.ndarray:
+        """For each batch of an epoch the number of its source, and which of that source's batches it is: (N, 2)."""
+        number = generator(self.seed, epoch, ORDER).permutation(np.repeat(np.arange(len(self.sources)), self.counts))
+        place = np.empty_like(number)
+        for each, count in enumerate(self.counts):
+            place[number == each] = np.arange(count)
+        return np.stack([number, place], axis=1)
+
+
+def mixture(sources: Sequence[BatchSource], weights: Sequence[float], temperature: float, seed: int) -> Any:
+    """The batches of one source as they are, or of several by their weights."""
+    return sources[0] if len(sources) == 1 else WeightedBatches(sources, weights, temperature, seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -59,31 +59,51 @@ class PairSets:
     notes: tuple[str, ...]
     characters: tuple[int, int] = (0, 0)  # of all sources and of all targets to learn from
     key: str = ""  # under which they are kept; "": they are in memory
+    unseen: np.ndarray = field(
+        default_factory=lambda: np.empty(0, dtype=np.uint64)
+    )  # hashes of what is validated and tested on
 
 
 def load_pairs(
-    config: PairsConfig, data_root: Path | None = None, keep: Keep = keep_at_once, progress: Progress = no_progress
+    config: PairsConfig,
+    data_root: Path | None = None,
+    keep: Keep = keep_at_once,
+    progress: Progress = no_progress,
+    apart: np.ndarray | None = None,
 ) -> PairSets:
-    """Training and validation pairs as the configuration names them.
+    """Training and validation pairs as the configuration names them, without those of further corpora.
 
-    Those of large files are read once, kept in the cache, and mapped: `keep` finds or makes them there.
+    Those of large files are read once, kept in the cache, and mapped: `keep` finds or makes them there. A further corpus has
+    no validation: what it has of the sources `apart` (hashes) is left out.
     """
-    found = keep("pairs", partial(_key, config, data_root), partial(_gather, config, data_root, progress))
+    key, make = partial(_key, config, data_root, apart), partial(_gather, config, data_root, progress, apart)
+    found = keep("pairs", key, make)
     arrays, about = found.arrays, found.about
     rows: Any = TextRows(arrays["text"], arrays["lengths"], arrays["held"])
     valid: Any = TextRows(arrays["valid_text"], arrays["valid_lengths"])
-    valid = [*rows.at(arrays["held"].astype(np.int64)), *valid]
-    sizes = about["characters"][0], about["characters"][1]
-    return PairSets(rows if found.key else list(rows), valid, notes_from_json(about["notes"]), sizes, found.key)
+    valid = [] if apart is not None else [*rows.at(arrays["held"].astype(np.int64)), *valid]
+    notes, sizes = notes_from_json(about["notes"]), (about["characters"][0], about["characters"][1])
+    return PairSets(rows if found.key else list(rows), valid, notes, sizes, found.key, arrays["unseen"])
 
 
-def _key(config: PairsConfig, data_root: Path | None) -> str:
+def further_pairs(
+    config: PairsConfig, data_root: Path | None, main: PairSets, keep: Callable[[int], Keep], progress: Progress
+) -> list[PairSets]:
+    """The pairs of the further corpora, without those that the main one validates or tests on."""
+    tables = [config.model_copy(update={"train": each.train, "valid": (), "test": ()}) for each in config.further]
+    return [load_pairs(each, data_root, keep(n), progress, main.unseen) for n, each in enumerate(tables, start=1)]
+
+
+def _key(config: PairsConfig, data_root: Path | None, apart: np.ndarray | None) -> str:
     names = (*config.train, *config.valid, *config.test)
     split = (len(config.train), len(config.valid), len(config.test), config.hold_out, config.builtin_size)
-    return data_key(names, data_root, "pairs", split, config.fields, config.languages)
+    without = None if apart is None else held_out.digest_of_hashes(apart)
+    return data_key(names, data_root, "pairs", split, config.fields, config.languages, without)
 
 
-def _gather(config: PairsConfig, data_root: Path | None, progress: Progress, build: Build) -> State:
+def _gather(
+    config: PairsConfig, data_root: Path | None, progress: Progress, apart: np.ndarray | None, build: Build
+) -> State:
     """Read all pairs one after the other, leave out those of no use, and tell what they are like."""
     notes: list[str] = []
     name = whole_builtin(config.train)
@@ -92,19 +112,24 @@ def _gather(config: PairsConfig, data_root: Path | None, progress: Progress, bui
     size = 0 if name else _size(config.train, data_root, config.languages)
     rows.take(read(config.train) if name is None else builtin_pairs("train", config.builtin_size, name), size, progress)
     notes += rows.notes()
-    held = np.zeros(rows.count, dtype=bool)
-    if config.valid or name is not None:
+    held, unseen = np.zeros(rows.count, dtype=bool), list[np.ndarray]()
+    if apart is not None:
+        held = held_out.among(rows.hashes()[:, STRIPPED], apart)
+        notes += held_out.apart_note(int(held.sum()), rows.count, ", ".join(config.train), "pairs")
+    elif config.valid or name is not None:
         valid.take(read(config.valid) if config.valid else builtin_pairs("valid", VALIDATED, name or BUILTIN))
-        notes += valid.notes()
-        notes += held_out.overlap_note(rows.hold(valid.hashes()[:, STRIPPED]), "validation")
+        unseen.append(valid.hashes()[:, STRIPPED])
+        notes += [*valid.notes(), *held_out.overlap_note(rows.hold(unseen[0]), "validation")]
     else:
         held = held_out.held_rows(rows.hashes()[:, SOURCE], config.hold_out, "pairs")
+        unseen.append(rows.hashes()[held, STRIPPED])
         notes.append(f"no validation set: held out {held.sum():,} of {rows.count:,} pairs (by source text)")
     if config.test:
-        asked = held_out.hashes_of(source.strip() for source, _ in read(config.test))
-        notes += held_out.overlap_note(rows.hold(asked, ~held), "test")
+        unseen.append(held_out.hashes_of(source.strip() for source, _ in read(config.test)))
+        notes += held_out.overlap_note(rows.hold(unseen[-1], ~held), "test")
     if name is None:
         notes += held_out.repeats_note(rows.hashes()[~held, WHOLE], "pairs")
+    build.column("unseen", "<u8").append(np.unique(np.concatenate([*unseen, np.empty(0, dtype=np.uint64)])))
     return rows.finish(build, held) | {"notes": notes_as_json(notes), "made_of": ", ".join(config.train)}
 
 

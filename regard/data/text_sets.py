@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import overload
 
@@ -16,7 +17,7 @@ from regard.config import find_file
 from regard.data.batches import generator
 from regard.data.config import TextConfig
 from regard.data.documents import blank_note, stream_documents
-from regard.data.held_out import occur_in, overlap_note, repeats_note
+from regard.data.held_out import among, apart_note, digest_of_hashes, occur_in, overlap_note, repeats_note
 from regard.data.kept.cache import (
     Keep,
     Progress,
@@ -25,6 +26,7 @@ from regard.data.kept.cache import (
     no_progress,
     notes_as_json,
     notes_from_json,
+    shared_out,
     size_of,
 )
 from regard.data.kept.journal import Build, Column, State
@@ -89,6 +91,7 @@ class TextSets:
     valid: DocumentRows
     notes: tuple[str, ...]
     characters: int  # to learn from
+    unseen: np.ndarray  # hashes of what is validated on
     key: str = ""  # under which they are kept; "": they are in memory
 
     def sample(self, most: int) -> Iterator[str]:
@@ -99,20 +102,47 @@ class TextSets:
 
 
 def load_texts(
-    config: TextConfig, data_root: Path | None = None, keep: Keep = keep_at_once, progress: Progress = no_progress
+    config: TextConfig,
+    data_root: Path | None = None,
+    keep: Keep = keep_at_once,
+    progress: Progress = no_progress,
+    apart: np.ndarray | None = None,
 ) -> TextSets:
-    """Training and validation documents as the configuration names them; those of large files are kept, and mapped."""
-    found = keep("texts", partial(_key, config, data_root), partial(_gather, config, data_root, progress))
-    train, valid = (DocumentRows(found.arrays["text"], *found.arrays[name].T) for name in ("train", "valid"))
-    return TextSets(train, valid, notes_from_json(found.about["notes"]), found.about["characters"], found.key)
+    """Training and validation documents as the configuration names them, without those of further corpora.
+
+    Those of large files are kept, and mapped. A further corpus has no validation: the documents `apart` (hashes) are left out.
+    """
+    key, make = partial(_key, config, data_root, apart), partial(_gather, config, data_root, progress, apart)
+    found = keep("texts", key, make)
+    arrays, about = found.arrays, found.about
+    train, valid = (DocumentRows(arrays["text"], *arrays[name].T) for name in ("train", "valid"))
+    return TextSets(train, valid, notes_from_json(about["notes"]), about["characters"], arrays["unseen"], found.key)
 
 
-def _key(config: TextConfig, data_root: Path | None) -> str:
+def further_texts(
+    config: TextConfig, data_root: Path | None, main: TextSets, keep: Callable[[int], Keep], progress: Progress
+) -> list[TextSets]:
+    """The documents of the further corpora, without those that the main one validates on."""
+    tables = [config.model_copy(update={"train": each.train, "valid": ()}) for each in config.further]
+    return [load_texts(each, data_root, keep(n), progress, main.unseen) for n, each in enumerate(tables, start=1)]
+
+
+def sample_of(corpora: Sequence[TextSets], most: int) -> Iterator[str]:
+    """Texts of all corpora with about `most` characters."""
+    shares = shared_out(most, [each.characters for each in corpora])
+    return chain.from_iterable(each.sample(share) for each, share in zip(corpora, shares, strict=True))
+
+
+def _key(config: TextConfig, data_root: Path | None, apart: np.ndarray | None) -> str:
     split = len(config.train), None if config.valid else config.share
-    return data_key((*config.train, *config.valid), data_root, "texts", split, config.field, config.builtin_size)
+    without = None if apart is None else digest_of_hashes(apart)
+    names = (*config.train, *config.valid)
+    return data_key(names, data_root, "texts", split, config.field, config.builtin_size, without)
 
 
-def _gather(config: TextConfig, data_root: Path | None, progress: Progress, build: Build) -> State:
+def _gather(
+    config: TextConfig, data_root: Path | None, progress: Progress, apart: np.ndarray | None, build: Build
+) -> State:
     """Read all documents one after the other, leave out those in which there is nothing, and hold some out."""
     notes: list[str] = []
     text = build.column("text", "u1")
@@ -129,7 +159,11 @@ def _gather(config: TextConfig, data_root: Path | None, progress: Progress, buil
     train.take(read(config.train), lambda done: progress("reading text (MB)", done, size // 10**6))
     notes += blank_note(train.count, train.read, config.train, notes)
     rows = train.documents()
-    if config.valid:
+    if apart is not None:
+        left_out = among(rows[:, HASH], apart)
+        notes += apart_note(int(left_out.sum()), len(rows), ", ".join(config.train), "documents")
+        rows, other = rows[~left_out], rows[:0]
+    elif config.valid:
         valid = GatheredDocuments(build, text, "valid", {"at": train.at})
         more = len(notes)
         valid.take(read(config.valid))
@@ -142,6 +176,7 @@ def _gather(config: TextConfig, data_root: Path | None, progress: Progress, buil
     notes += repeats_note(rows[:, HASH], "documents")
     for name, documents in (("train", rows), ("valid", other)):
         build.column(name, "<u8", (2,)).append(documents[:, : END + 1])
+    build.column("unseen", "<u8").append(np.unique(other[:, HASH]))
     counts = f"{len(rows):,} documents"
     return {
         "notes": notes_as_json(notes),

@@ -19,7 +19,16 @@ from regard.training.loop import Source
 Data = TypeVar("Data", bound=StrictConfig)
 Batch = TypeVar("Batch")
 FEW, ENOUGH = 8, 30  # examples of a batch in which the error of a loss is measured, at most; batches, at least
-LAID_OVER = ("train", "valid", "test", "old", "mix")  # keys of a data table that other files do not share
+LAID_OVER = (
+    "train",
+    "valid",
+    "test",
+    "old",
+    "mix",
+    "also",
+    "weight",
+    "temperature",
+)  # keys of a data table that other files do not share
 
 
 def old_data(config: RunConfig, data: Data) -> Data | None:

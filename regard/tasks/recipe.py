@@ -18,10 +18,12 @@ from torch import Tensor, nn
 
 from regard.bundle import WEIGHTS, Bundle, Made, load_bundle, load_weights, made_now, save_bundle
 from regard.config import Tables
+from regard.data.config import CorporaConfig
 from regard.data.kept.cache import Keep, Make, find_kept, kept
 from regard.data.kept.journal import Kept
 from regard.data.kept.ragged import digest_rows
 from regard.data.kept.tokenizers import train_text_tokenizer
+from regard.data.mixed import WeightedBatches
 from regard.data.pictures.config import PictureFormat
 from regard.errors import Advice, RegardError, Setting, UsageError, nearest
 from regard.evaluate.classification import ClassificationScores
@@ -118,6 +120,10 @@ class Setup:
             return entry
 
         return find
+
+    def keep_corpus(self, number: int) -> Keep:
+        """How corpus `number` is found: 0 is data.train, the others are data.also."""
+        return self.keep(f"corpus {number}" if number else "")
 
     def _noted(self) -> dict[str, str]:
         return dict(read_json(self.folder / DATA)) if (self.folder / DATA).exists() else {}
@@ -326,6 +332,16 @@ def fingerprint(*groups: Sequence[np.ndarray]) -> str:
     for group in groups:
         digest_rows(digest, group)
     return digest.hexdigest()
+
+
+def corpora_note(data: CorporaConfig, batches: object, counts: Sequence[str]) -> tuple[str, ...]:
+    """A sentence on how often each of several corpora comes; `counts` say how much each has."""
+    if not isinstance(batches, WeightedBatches):
+        return ()
+    names = [", ".join(each) for each in ((getattr(data, "train", ())), *(each.train for each in data.further))]
+    rows = zip(names, counts, batches.shares, data.weights, strict=True)
+    told = "; ".join(f"{name} ({count}, weight {weight:g}) {share:.1%}" for name, count, share, weight in rows)
+    return (f"shares of the batches at temperature {data.temperature:g}: {told}",)
 
 
 def class_weights(asked: Weights, labels: Sequence[str], counts: Sequence[int]) -> Tensor | None:

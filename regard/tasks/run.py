@@ -184,6 +184,7 @@ def find_data_root(config: RunConfig, data_root: Path | None) -> Path:
     """The folder from which the data is named: the one of the configuration, unless the files lie where the person is."""
     here = Path.cwd()
     names = [name for part in NAMING for name in getattr(config.data, part, ())]
+    names += [name for corpus in getattr(config.data, "further", ()) for name in corpus.train]
     files = [name for name in names if not name.startswith("builtin/")]
     return (
         here if data_root is None or (files and all((here / name).exists() for name in files)) else data_root.absolute()
@@ -200,7 +201,10 @@ def _anchored(config: RunConfig, folder: Path, data_root: Path) -> RunConfig:
         return str(data_root / name) if (data_root / name).exists() else name
 
     parts = {part: getattr(config.data, part, ()) for part in NAMING}
-    names = {part: tuple(map(place, found)) for part, found in parts.items() if found}
+    names: Tables = {part: tuple(map(place, found)) for part, found in parts.items() if found}
+    if getattr(config.data, "also", ()):
+        corpora = getattr(config.data, "further", ())
+        names["also"] = tuple({"train": [*map(place, each.train)], "weight": each.weight} for each in corpora)
     return config.model_copy(update={"data": config.data.model_copy(update=names)})
 
 

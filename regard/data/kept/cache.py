@@ -12,8 +12,8 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, astuple, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -28,6 +28,7 @@ FORMAT = 1  # of entries; another number, and all are made anew
 SMALL = 1 << 20  # bytes of data that are read in less time than it takes to look for them
 FRESH = 2_000_000_000  # nanoseconds; a file that changed so lately may change again without a trace in its time
 INDEX = "files.json"
+PICTURES, PART = "pictures", ".part"
 
 Item = TypeVar("Item")
 Make = Callable[[Build], State]
@@ -205,6 +206,16 @@ def _note(place: str, stamp: str, digest: str) -> None:
         write_json(path, {**_index(), place: [stamp, digest]})
 
 
+def joint_key(keys: Sequence[str]) -> str:
+    """The key of what is made of several entries; "" if one of them is only in memory."""
+    return "+".join(keys) if all(keys) else ""
+
+
+def shared_out(most: int, sizes: Sequence[int]) -> list[int]:
+    """So many characters shared out to corpora by their sizes."""
+    return [most if sum(sizes) <= most else int(most * size / sum(sizes)) for size in sizes]
+
+
 # --- Notes, which may name settings and options
 
 
@@ -242,29 +253,28 @@ class EntryInfo:
 
     name: str
     kind: str
-    size: int  # bytes
+    bytes: int
     used: float  # when it was last opened, in seconds since 1970
     whole: bool  # False: it is being made, or was killed and will go on
     made_of: str  # the files, as the person named them
     counts: str
 
     def data(self) -> dict[str, object]:
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "bytes": self.size,
-            "used": self.used,
-            "whole": self.whole,
-            "made_of": self.made_of,
-            "counts": self.counts,
-        }
+        return asdict(self)
 
 
 def entries() -> list[EntryInfo]:
-    """All entries, whole and half-made, the one used last first."""
-    place = data_cache()
+    """All entries, whole and half-made, and the decoded pictures beside them, the one used last first."""
+    place, pictures = data_cache(), cache_of(PICTURES)
     folders = [path for path in place.iterdir() if path.is_dir()] if place.is_dir() else []
-    return sorted(map(_info, folders), key=lambda each: -each.used)
+    found = [_info(folder) for folder in folders]
+    texts = {each.name: each.made_of for each in found}
+    found = [
+        replace(each, made_of=" + ".join(texts.get(name, name) for name in each.made_of.split("+"))) for each in found
+    ]
+    files = pictures.glob(f"*.{PICTURES}") if pictures.is_dir() else ()
+    found += [EntryInfo(path.stem, PICTURES, size_of(path), path.stat().st_mtime, True, "", "") for path in files]
+    return sorted(found, key=lambda each: -each.used)
 
 
 def _info(folder: Path) -> EntryInfo:
@@ -273,28 +283,35 @@ def _info(folder: Path) -> EntryInfo:
         about = read_json(folder / ABOUT)
     listing = _listing(folder)
     used = max(changed for _, _, changed in listing) / 1e9
-    name = folder.name.removesuffix(".part")
-    whole = folder.suffix != ".part" and bool(about)
+    name = folder.name.removesuffix(PART)
+    whole = folder.suffix != PART and bool(about)
     told = str(about.get("made_of", "")), str(about.get("counts", ""))
     return EntryInfo(name, name.partition("-")[0], size_of(folder), used, whole, *told)
 
 
-def clear(names: Sequence[str]) -> tuple[list[EntryInfo], list[EntryInfo]]:
+def clear(names: Collection[str]) -> tuple[list[EntryInfo], list[EntryInfo]]:
     """Remove entries by name; those removed, and those that a process is making now."""
     removed, busy = [], []
     for each in entries():
         if each.name not in names:
             continue
-        folder = data_cache() / each.name
         try:
-            with _at_once(folder):
-                for path in (folder, folder.with_name(f"{each.name}.part")):
-                    shutil.rmtree(path, ignore_errors=True)
-                folder.with_name(f"{each.name}.journal").unlink(missing_ok=True)
-                removed.append(each)
+            _remove(each)
+            removed.append(each)
         except _Taken:
             busy.append(each)
     return removed, busy
+
+
+def _remove(entry: EntryInfo) -> None:
+    if entry.kind == PICTURES:
+        (cache_of(PICTURES) / f"{entry.name}.{PICTURES}").unlink(missing_ok=True)
+        return
+    folder = data_cache() / entry.name
+    with _at_once(folder):
+        for path in (folder, folder.with_name(f"{entry.name}{PART}")):
+            shutil.rmtree(path, ignore_errors=True)
+        folder.with_name(f"{entry.name}.journal").unlink(missing_ok=True)
 
 
 class _Taken(Exception):

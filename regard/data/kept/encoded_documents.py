@@ -55,7 +55,7 @@ def _write_documents(
         if state["set"] == number:
             state = {"set": number + 1, "document": 0, "byte": 0, "ids": 0}
         counts.append(len(ids.values()))
-    if not all(counts):
+    if not counts[0] or (len(sets.valid) and not counts[1]):
         raise RegardError("there are no tokens to write", "give more text")
     return {"counts": f"{counts[0]:,} and {counts[1]:,} tokens", "made_of": sets.key}
 

@@ -59,14 +59,16 @@ class EncodedLabelled:
 
 def encode_labelled_sets(
     sets: LabelledSets,
+    labels: Sequence[str],
     tokenizer: TextTokenizer,
     longest: int,
     keep: Keep = keep_at_once,
     progress: Progress = no_progress,
 ) -> EncodedLabelled:
-    """The training texts as ids, of each at most `longest`."""
-    key = partial(key_of, sets.key, "labelled", digest_text(tokenizer.text), longest)
-    found = keep("tokens", key, partial(_write, sets.train, sets.labels, sets.pairs, tokenizer, longest, progress))
+    """The training texts as ids, of each at most `longest`; labels by their place in `labels`."""
+    key = partial(key_of, sets.key, "labelled", digest_text(tokenizer.text), longest, list(labels))
+    make = partial(_write, sets.train, labels, sets.pairs, tokenizer, longest, progress)
+    found = keep("tokens", key, lambda build: make(build) | {"made_of": sets.key})
     return _encoded(found.arrays["ids"], found.arrays["rows"], found.about["cut"], sets.pairs)
 
 

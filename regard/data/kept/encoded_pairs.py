@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,14 @@ from regard.tokens.encoder import Encoder
 TOGETHER = 10_000  # pairs encoded at once
 
 
+class EncodedPairs(NamedTuple):
+    """Pairs as ids, one sentence on those that do not fit, and a digest of all ids."""
+
+    pairs: TokenPairs
+    note: str | None
+    digest: str
+
+
 def encode_pairs(
     sets: PairSets,
     tokenizers: TokenizerPair,
@@ -26,15 +35,15 @@ def encode_pairs(
     max_ratio: float,
     keep: Keep = keep_at_once,
     progress: Progress = no_progress,
-) -> tuple[TokenPairs, str | None, str]:
-    """The training pairs that fit as ids, one sentence on those that do not, and a digest of all ids."""
+) -> EncodedPairs:
+    """The training pairs that fit, as ids."""
     texts = [tokenizers.source.text, tokenizers.target.text]
     key = partial(key_of, sets.key, "pairs", *map(digest_text, texts), max_length, max_ratio)
     found = keep("tokens", key, partial(_write_pairs, sets, tokenizers, max_length, max_ratio, progress))
     lengths, about = found.arrays["lengths"], found.about
     note = LeftOut(about["pairs"], about["too_long"], about["unlike"]).note(max_length, max_ratio)
     sides = [Ragged(found.arrays[name], lengths[:, side]) for side, name in enumerate(("sources", "targets"))]
-    return TokenPairs(sides[0], sides[1], PAD), note, about["fingerprint"]
+    return EncodedPairs(TokenPairs(sides[0], sides[1], PAD), note, about["fingerprint"])
 
 
 def _write_pairs(

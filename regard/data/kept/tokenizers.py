@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from regard.data.batches import generator
-from regard.data.kept.cache import Keep, keep_at_once
+from regard.data.kept.cache import Keep, joint_key, keep_at_once, shared_out
 from regard.data.kept.encoding import key_of
 from regard.data.kept.journal import Build, State
 from regard.data.pairs import PairSets
@@ -42,17 +42,23 @@ def sample_note(characters: int, most: int) -> list[str]:
 
 
 def train_pair_tokenizers(
-    sets: PairSets, config: TokensConfig, keep: Keep = keep_at_once, say: Callable[[], object] = lambda: None
+    corpora: Sequence[PairSets],
+    config: TokensConfig,
+    keep: Keep = keep_at_once,
+    say: Callable[[], object] = lambda: None,
 ) -> TokenizerPair:
     """Tokenizers trained on the training pairs alone; those of large data are kept. `say` is called before it takes time."""
 
     def train() -> tuple[TextTokenizer, ...]:
         say()
-        rows = sampled(sets.train, sum(sets.characters), config.sample)
-        found = TokenizerPair.train([row[0] for row in rows], [row[1] for row in rows], config)
+        sizes = [sum(sets.characters) for sets in corpora]
+        mosts = shared_out(config.sample, sizes)
+        some = [sampled(sets.train, *each) for sets, *each in zip(corpora, sizes, mosts, strict=True)]
+        sources, targets = ([row[side] for rows in some for row in rows] for side in (0, 1))
+        found = TokenizerPair.train(sources, targets, config)
         return (found.source,) if config.joint else (found.source, found.target)
 
-    found = _kept_tokenizers(sets.key, config, False, train, keep)
+    found = _kept_tokenizers(joint_key([sets.key for sets in corpora]), config, False, train, keep)
     return TokenizerPair(found[0], found[-1])
 
 

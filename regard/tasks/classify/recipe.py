@@ -15,6 +15,7 @@ from regard.data.batch import (
     LabelBatch,
 )
 from regard.data.batches import LabelBatches
+from regard.data.kept.cache import joint_key, shared_out
 from regard.data.kept.encoded_labelled import (
     EncodedLabelled,
     encode_labelled_sets,
@@ -22,7 +23,8 @@ from regard.data.kept.encoded_labelled import (
     trees_of,
 )
 from regard.data.kept.tokenizers import sample_note, sampled
-from regard.data.labelled import Labelled, LabelledSets, load_labelled
+from regard.data.labelled import Labelled, LabelledSets, further_labelled, in_order, load_labelled
+from regard.data.mixed import mixture
 from regard.evaluate.classification import f1_error, score_labels
 from regard.inspect.probes import Text, prober
 from regard.models.config import BertConfig, reads_trees
@@ -34,6 +36,7 @@ from regard.tasks.recipe import (
     PreparedRun,
     Setup,
     class_weights,
+    corpora_note,
     fingerprint,
     label_metrics,
     predicted_labels,
@@ -59,22 +62,32 @@ def prepare_classify(config: RunConfig, setup: Setup) -> PreparedRun:
     assert isinstance(config, ClassifyConfig)
     data = config.data if reads_trees(config.model) else config.data.model_copy(update={"heads": ""})
     sets = load_labelled(data, setup.data_root, setup.keep(), setup.progress)
-    config = _chosen(config, setup, sets)
+    corpora = [sets, *further_labelled(data, setup.data_root, sets, setup.keep_corpus, setup.progress)]
+    labels = tuple(in_order(label for each in corpora for label in each.labels))
+    config = _chosen(config, setup, corpora, labels)
     setup.note(config)
-    tokenizer = setup.tokenizer(config, partial(_sample, sets), sets.key, mask=config.model.kind == "bert")
+    key = joint_key([each.key for each in corpora])
+    tokenizer = setup.tokenizer(config, partial(_sample, corpora), key, mask=config.model.kind == "bert")
     longest = min(config.data.max_length, config.model.longest or config.data.max_length)
-    learned = encode_labelled_sets(sets, tokenizer, longest, setup.keep(), setup.progress)
-    train = _batches(learned, sets.train, tokenizer, config.train.batch_tokens, config.train.seed)
-    held = encode_labelled_texts(sets.valid, sets.labels, tokenizer, longest)
+    learned = [
+        encode_labelled_sets(each, labels, tokenizer, longest, setup.keep_corpus(number), setup.progress)
+        for number, each in enumerate(corpora)
+    ]
+    sources = [
+        _batches(each, texts.train, tokenizer, config.train.batch_tokens, config.train.seed)
+        for each, texts in zip(learned, corpora, strict=True)
+    ]
+    train = mixture(sources, config.data.weights, config.data.temperature, config.train.seed)
+    held = encode_labelled_texts(sets.valid, labels, tokenizer, longest)
     valid = _batches(held, sets.valid, tokenizer, config.train.batch_tokens, seed=0)
-    model = setup.build(config, (tokenizer.size,), labels=len(sets.labels))
-    counts = np.bincount(train.labels, minlength=len(sets.labels)).tolist()
-    model.class_weights = class_weights(config.train.class_weights, sets.labels, counts)  # type: ignore[assignment]
+    model = setup.build(config, (tokenizer.size,), labels=len(labels))
+    counts = np.bincount(np.concatenate([each.labels for each in learned]), minlength=len(labels)).tolist()
+    model.class_weights = class_weights(config.train.class_weights, labels, counts)  # type: ignore[assignment]
     if isinstance(model, Countable):
-        model.fit(train.texts)
+        model.fit(learned[0].texts if len(learned) == 1 else [row for each in learned for row in each.texts])
     about = BundleConfig(
         task="classify",
-        labels=tuple(sets.labels),
+        labels=labels,
         pairs=sets.pairs,
         longest=longest,
         tokens=config.tokens,
@@ -82,38 +95,55 @@ def prepare_classify(config: RunConfig, setup: Setup) -> PreparedRun:
         model=config.model,
     )
     bundle = Bundle(about, model, TokenizerPair(tokenizer, tokenizer), {})
-    trees = [] if train.parents is None else [[np.array(each.parents, dtype=np.int32) for each in sets.train]]
-    same: Fingerprint = {"the training data": fingerprint(train.texts, [train.labels], *trees)}
-    same["the labels"] = list(sets.labels)
+    parts = [part for each, texts in zip(sources, corpora, strict=True) for part in _parts(each, texts.train)]
+    same: Fingerprint = {"the training data": fingerprint(*parts), "the labels": list(labels)}
     same["the validation data"] = fingerprint(valid.texts, [valid.labels])
     job = setup.job(
         config,
         bundle,
         train,
-        _validation(valid, sets.valid, sets.labels, uneven(counts)),
+        _validation(valid, sets.valid, labels, uneven(counts)),
         same,
         probe=prober(TextClassifier(bundle), _to_probe(sets.valid), config.probes, setup.folder),
         unit="texts",
     )
-    sample = sample_note(sets.characters, config.tokens.sample) if config.start is None else ()
-    told = (*sets.notes, *sample, *uneven_notes(sets.labels, counts, "texts", config.train.class_weights))
-    sizes = f"{len(sets.train):,} training and {len(sets.valid):,} validation texts, {len(sets.labels)} labels"
-    cut = f"{learned.cut:,} of {len(sets.train):,} training texts are cut to {longest} tokens (data.max_length)"
-    return PreparedRun(job, (*told, *([cut] if learned.cut else []), sizes))
+    told = (*_notes(config, corpora), *uneven_notes(labels, counts, "texts", config.train.class_weights))
+    told += corpora_note(config.data, train, [f"{len(each.train):,} texts" for each in corpora])
+    total, cut = sum(len(each.train) for each in corpora), sum(each.cut for each in learned)
+    if cut:
+        told += (f"{cut:,} of {total:,} training texts are cut to {longest} tokens (data.max_length)",)
+    sizes = f"{total:,} training and {len(sets.valid):,} validation texts, {len(labels)} labels"
+    return PreparedRun(job, (*told, sizes))
 
 
-def _chosen(config: ClassifyConfig, setup: Setup, sets: LabelledSets) -> ClassifyConfig:
-    characters = sets.characters
-    facts = {"characters": characters, "labels": len(sets.labels), "length": characters / max(1, len(sets.train))}
-    found = setup.choose(config, examples=len(sets.train), **facts)
+def _notes(config: ClassifyConfig, corpora: Sequence[LabelledSets]) -> list[str]:
+    notes, characters = [note for each in corpora for note in each.notes], sum(each.characters for each in corpora)
+    return [*notes, *(sample_note(characters, config.tokens.sample) if config.start is None else ())]
+
+
+def _parts(batches: LabelBatches, texts: Sequence[Labelled]) -> Iterator[Sequence[np.ndarray]]:
+    """What a run must find unchanged of a corpus: ids, labels, and trees."""
+    yield batches.texts
+    yield [batches.labels]
+    if batches.parents is not None:
+        yield [np.array(each.parents, dtype=np.int32) for each in texts]
+
+
+def _chosen(
+    config: ClassifyConfig, setup: Setup, corpora: Sequence[LabelledSets], labels: Sequence[str]
+) -> ClassifyConfig:
+    characters, examples = sum(each.characters for each in corpora), sum(len(each.train) for each in corpora)
+    facts = {"characters": characters, "labels": len(labels), "length": characters / max(1, examples)}
+    found = setup.choose(config, examples=examples, **facts)
     assert isinstance(found, ClassifyConfig)
     return found
 
 
-def _sample(sets: LabelledSets, most: int) -> Iterator[str]:
+def _sample(corpora: Sequence[LabelledSets], most: int) -> Iterator[str]:
     """Training texts with about so many characters, for a tokenizer; first and second texts by turns."""
-    rows = sampled(sets.train, sets.characters, most)
-    return (text for each in rows for text in (each.text, each.second) if text is not None)
+    mosts = shared_out(most, [each.characters for each in corpora])
+    some = (sampled(each.train, each.characters, share) for each, share in zip(corpora, mosts, strict=True))
+    return (text for rows in some for each in rows for text in (each.text, each.second) if text is not None)
 
 
 def _to_probe(texts: Sequence[Labelled]) -> list[Text]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,21 +15,23 @@ from regard.bundle import Bundle, BundleConfig
 from regard.data.batch import (
     MaskedBatch,
 )
+from regard.data.kept.cache import joint_key
 from regard.data.kept.encoded_documents import encode_documents
 from regard.data.kept.ragged import Ragged
-from regard.data.kept.tokenizers import sample_note
 from regard.data.masking import MaskedBatches, masked_batches
-from regard.data.text_sets import load_texts
+from regard.data.mixed import mixture
+from regard.data.text_sets import further_texts, load_texts, sample_of
 from regard.errors import UsageError
 from regard.inspect.probes import FROM, first_lines, prober
 from regard.models.config import BertConfig
 from regard.tasks.config import RunConfig
 from regard.tasks.fill.config import FillConfig
 from regard.tasks.fill.predictor import Filler
-from regard.tasks.generate.recipe import text_facts
+from regard.tasks.generate.recipe import text_facts, text_notes
 from regard.tasks.recipe import (
     PreparedRun,
     Setup,
+    corpora_note,
     every_batch,
     fingerprint,
     loss_metrics,
@@ -50,7 +53,8 @@ def prepare_fill(config: RunConfig, setup: Setup) -> PreparedRun:
     """Read the text, make or reload the tokenizer, build the model. Nothing is trained yet."""
     assert isinstance(config, FillConfig) and isinstance(config.model, BertConfig)
     texts = load_texts(config.data, setup.data_root, setup.keep(), setup.progress)
-    config = setup.choose(config, **text_facts(texts))
+    corpora = [texts, *further_texts(config.data, setup.data_root, texts, setup.keep_corpus, setup.progress)]
+    config = setup.choose(config, **text_facts(corpora))
     assert isinstance(config, FillConfig)
     config = setup.choose_context(config, config.data.context)
     assert isinstance(config, FillConfig) and isinstance(config.model, BertConfig)
@@ -59,9 +63,16 @@ def prepare_fill(config: RunConfig, setup: Setup) -> PreparedRun:
             f"data.context {config.data.context} is more than model.max_length {config.model.max_length}; make them equal"
         )
     setup.note(config)
-    tokenizer = setup.tokenizer(config, texts.sample, texts.key, mask=True)
-    train, valid, _ = encode_documents(texts, tokenizer, ([], []), setup.keep(), setup.progress)
-    batches = _batches(config, tokenizer, train, config.train.seed)
+    key = joint_key([each.key for each in corpora])
+    tokenizer = setup.tokenizer(config, partial(sample_of, corpora), key, mask=True)
+    keeps = [setup.keep_corpus(number) for number in range(len(corpora))]
+    encoded = [
+        encode_documents(each, tokenizer, ([], []), keep, setup.progress)
+        for each, keep in zip(corpora, keeps, strict=True)
+    ]
+    learned, valid = [each[0] for each in encoded], encoded[0][1]
+    sources = [_batches(config, tokenizer, each, config.train.seed) for each in learned]
+    batches = mixture(sources, config.data.weights, config.data.temperature, config.train.seed)
     config = _sized(config, setup, tokenizer, batches)
     setup.note(config)
     about = BundleConfig(task="fill", tokens=config.tokens, vocabulary=(tokenizer.size,), model=config.model)
@@ -73,18 +84,18 @@ def prepare_fill(config: RunConfig, setup: Setup) -> PreparedRun:
         batches,
         lambda model: Validation(loss_metrics(*mean_loss(model, every_batch(held)))),  # the same gaps each time
         {
-            "the training data": fingerprint(train),
+            "the training data": fingerprint(*learned),
             "the validation data": fingerprint(valid),
         },
         probe=prober(Filler(bundle), first_lines(texts.valid.beginnings(FROM)), config.probes, setup.folder),
     )
-    sizes = len(train.flat), len(valid.flat)
+    sizes = sum(len(each.flat) for each in learned), len(valid.flat)
     counts = f"{sizes[0]:,} training and {sizes[1]:,} validation tokens, a vocabulary of {tokenizer.size:,}"
-    sample = sample_note(texts.characters, config.tokens.sample) if config.start is None else ()
-    return PreparedRun(job, (*texts.notes, *sample, counts))
+    shares = corpora_note(config.data, batches, [f"{len(each.flat):,} tokens" for each in learned])
+    return PreparedRun(job, (*text_notes(config, corpora), *shares, counts))
 
 
-def _sized(config: FillConfig, setup: Setup, tokenizer: TextTokenizer, batches: MaskedBatches) -> FillConfig:
+def _sized(config: FillConfig, setup: Setup, tokenizer: TextTokenizer, batches: Any) -> FillConfig:
     found = setup.choose_size(config, lambda candidate: (setup.build(candidate, (tokenizer.size,)), batches))
     assert isinstance(found, FillConfig)
     return found

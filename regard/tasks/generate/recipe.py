@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,11 +19,12 @@ from regard.data.batch import (
     TextBatch,
     text_batch,
 )
-from regard.data.kept.cache import find_kept
+from regard.data.kept.cache import find_kept, joint_key
 from regard.data.kept.encoded_documents import encode_documents
 from regard.data.kept.tokenizers import sample_note
+from regard.data.mixed import mixture
 from regard.data.stream import TokenStream, Windows, evaluation_batches, write_stream
-from regard.data.text_sets import TextSets, load_texts
+from regard.data.text_sets import TextSets, further_texts, load_texts, sample_of
 from regard.decode.config import DecodeOptions
 from regard.errors import UsageError
 from regard.files import read_json
@@ -31,7 +33,7 @@ from regard.tasks.config import RunConfig
 from regard.tasks.finetune import fine_tuning, mixed, mixing_note, old_data
 from regard.tasks.generate.config import GenerateConfig
 from regard.tasks.generate.predictor import Generator
-from regard.tasks.recipe import DATA, PreparedRun, Setup, loss_metrics, mean_loss
+from regard.tasks.recipe import DATA, PreparedRun, Setup, corpora_note, loss_metrics, mean_loss
 from regard.tasks.subject import (
     TEXT_LENGTHS,
     Subject,
@@ -53,17 +55,19 @@ def prepare_generate(config: RunConfig, setup: Setup) -> PreparedRun:
     """Read the text, make or reload tokenizer and streams, build the model. Nothing is trained yet."""
     assert isinstance(config, GenerateConfig)
     texts = load_texts(config.data, setup.data_root, setup.keep(), setup.progress)
+    corpora = [texts, *further_texts(config.data, setup.data_root, texts, setup.keep_corpus, setup.progress)]
     before = old_data(config, config.data)
     old = None if before is None else load_texts(before, setup.data_root, setup.keep("old"), setup.progress)
-    config = setup.choose(config, **text_facts(texts))
+    config = setup.choose(config, **text_facts(corpora))
     assert isinstance(config, GenerateConfig)
     config = setup.choose_context(config, config.data.context)
     assert isinstance(config, GenerateConfig)
     setup.note(config)
-    tokenizer = setup.tokenizer(config, texts.sample, texts.key)
+    tokenizer = setup.tokenizer(config, partial(sample_of, corpora), joint_key([each.key for each in corpora]))
     streams = _streams(setup, texts, tokenizer)
+    learned = [streams[0], *_further_streams(setup, corpora[1:], tokenizer)]
     known = [] if old is None else _streams(setup, old, tokenizer, "old")
-    config = _sized(config, setup, tokenizer, streams[0])
+    config = _sized(config, setup, tokenizer, learned)
     setup.note(config)
     setup.emit(Working("building the model"))
     context = fitting_context(config)
@@ -75,9 +79,11 @@ def prepare_generate(config: RunConfig, setup: Setup) -> PreparedRun:
     bundle = Bundle(about, setup.build(config, (tokenizer.size,)), TokenizerPair(tokenizer, tokenizer), {})
     generator = Generator(bundle)
     validate = _validation(streams[1], context, rows, size, generator, config)
-    windows = [Windows(stream, context, rows, config.train.seed) for stream in (streams[0], *known[:1])]
+    batches = _windows(config, learned)
     sides = [Side("new", validate, partial(evaluation_batches, streams[1], context, 1))]
-    data: Fingerprint = {"the training data": streams[0].sha256, "the validation data": streams[1].sha256}
+    digests = [stream.sha256 for stream in learned]
+    data: Fingerprint = {"the training data": digests if len(digests) > 1 else digests[0]}
+    data["the validation data"] = streams[1].sha256
     if old is not None:
         data["the old data"] = [stream.sha256 for stream in known]
         looked = _validation(known[1], context, rows, int(old.valid.sizes.sum()), generator, config)
@@ -85,35 +91,53 @@ def prepare_generate(config: RunConfig, setup: Setup) -> PreparedRun:
     job = setup.job(
         config,
         bundle,
-        mixed(config, windows[0], windows[1] if known else None),
+        mixed(config, batches, _windows(config, known[:1]) if known else None),
         validate,
         data,
         probe=prober(generator, first_lines(texts.valid.beginnings(FROM)), config.probes, setup.folder),
         tuning=fine_tuning(config, setup.folder, setup.resume, sides),
     )
-    notes = *texts.notes, *(sample_note(texts.characters, config.tokens.sample) if config.start is None else ())
+    notes = text_notes(config, corpora)
+    notes += corpora_note(config.data, batches, [f"{len(stream):,} tokens" for stream in learned])
     notes += mixing_note(config, before, f"{len(known[0]):,} tokens" if known else "")
-    counts = (
-        f"{len(streams[0]):,} training and {len(streams[1]):,} validation tokens, a vocabulary of {tokenizer.size:,}"
-    )
+    sizes = f"{sum(map(len, learned)):,} training and {len(streams[1]):,} validation tokens"
+    counts = f"{sizes}, a vocabulary of {tokenizer.size:,}"
     return PreparedRun(job, (*notes, counts))
 
 
-def _sized(config: GenerateConfig, setup: Setup, tokenizer: TextTokenizer, stream: TokenStream) -> GenerateConfig:
-    def make(candidate: RunConfig) -> tuple[nn.Module, Windows]:
+def _windows(config: GenerateConfig, streams: Sequence[TokenStream]) -> Any:
+    """The batches of a run: of one stream, or of several by their weights."""
+    context, seed = fitting_context(config), config.train.seed
+    rows = max(1, config.train.batch_tokens // context)
+    sources = [Windows(stream, context, rows, seed) for stream in streams]
+    return mixture(sources, config.data.weights[: len(sources)], config.data.temperature, seed)
+
+
+def _sized(
+    config: GenerateConfig, setup: Setup, tokenizer: TextTokenizer, streams: Sequence[TokenStream]
+) -> GenerateConfig:
+    def make(candidate: RunConfig) -> tuple[nn.Module, Any]:
         assert isinstance(candidate, GenerateConfig)
-        context = fitting_context(candidate)
-        rows = max(1, candidate.train.batch_tokens // context)
-        return setup.build(candidate, (tokenizer.size,)), Windows(stream, context, rows, candidate.train.seed)
+        return setup.build(candidate, (tokenizer.size,)), _windows(candidate, streams)
 
     found = setup.choose_size(config, make)
     assert isinstance(found, GenerateConfig)
     return found
 
 
-def text_facts(texts: TextSets) -> dict[str, float]:
+def text_facts(corpora: Sequence[TextSets]) -> dict[str, float]:
     """Count documents and characters, by which the rules choose."""
-    return {"examples": len(texts.train), "characters": texts.characters}
+    return {
+        "examples": sum(len(each.train) for each in corpora),
+        "characters": sum(each.characters for each in corpora),
+    }
+
+
+def text_notes(config: RunConfig, corpora: Sequence[TextSets]) -> tuple[str, ...]:
+    """What to tell about the texts, and how much of them the tokenizer learns from."""
+    notes, characters = [note for each in corpora for note in each.notes], sum(each.characters for each in corpora)
+    assert config.tokens is not None
+    return (*notes, *(sample_note(characters, config.tokens.sample) if config.start is None else ()))
 
 
 def fitting_context(config: GenerateConfig) -> int:
@@ -141,6 +165,16 @@ def _streams(setup: Setup, texts: TextSets, tokenizer: TextTokenizer, part: str 
         _own_stream(setup.folder / name, rows.flat, tokenizer.size, setup.resume)
         for name, rows in zip(names, both, strict=True)
     ]
+
+
+def _further_streams(setup: Setup, corpora: Sequence[TextSets], tokenizer: TextTokenizer) -> list[TokenStream]:
+    """The training documents of further corpora."""
+    around, found = ([tokenizer.specials.begin], [tokenizer.specials.end]), []
+    for number, texts in enumerate(corpora, start=1):
+        rows, _, kept = encode_documents(texts, tokenizer, around, setup.keep_corpus(number), setup.progress)
+        digest = kept.digests[PARTS[0]] if kept.digests else hashlib.sha256(rows.flat.tobytes()).hexdigest()
+        found.append(TokenStream(rows.flat, tokenizer.size, digest))
+    return found
 
 
 def _own_stream(path: Path, ids: np.ndarray, vocabulary: int, resume: bool) -> TokenStream:

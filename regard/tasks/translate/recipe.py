@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,9 +19,10 @@ from regard.data.batch import (
     PairBatch,
 )
 from regard.data.batches import Batches, TokenPairs
-from regard.data.kept.encoded_pairs import encode_pairs
+from regard.data.kept.encoded_pairs import EncodedPairs, encode_pairs
 from regard.data.kept.tokenizers import sample_note, train_pair_tokenizers
-from regard.data.pairs import Pair, PairSets, dropped, is_builtin, load_pairs, overlap
+from regard.data.mixed import mixture
+from regard.data.pairs import Pair, PairSets, dropped, further_pairs, is_builtin, load_pairs, overlap
 from regard.errors import RegardError
 from regard.evaluate.translation import exact_match, score_translations
 from regard.inspect.probes import prober
@@ -32,6 +33,7 @@ from regard.tasks.recipe import (
     TOKENS,
     PreparedRun,
     Setup,
+    corpora_note,
     digest_of,
     every_batch,
     loss_metrics,
@@ -81,58 +83,100 @@ def prepare_translate(config: RunConfig, setup: Setup) -> PreparedTranslation:
     """Read the data, make or reload the tokenizers, build the model. Nothing is trained yet."""
     assert isinstance(config, TranslateConfig)
     pairs = load_pairs(config.data, setup.data_root, setup.keep(), setup.progress)
+    corpora = [pairs, *further_pairs(config.data, setup.data_root, pairs, setup.keep_corpus, setup.progress)]
     before = old_data(config, config.data)
     old = None if before is None else load_pairs(before, setup.data_root, setup.keep("old"), setup.progress)
-    config = _chosen(config, setup, pairs)
+    config = _chosen(config, setup, corpora)
     setup.note(config)
-    tokenizers = _tokenizers(config, setup, pairs)
-    most, reach = _lengths(config)
-    ratio = config.data.max_ratio
-    train, note, learned = encode_pairs(pairs, tokenizers, most, ratio, setup.keep(), setup.progress)
-    config = _sized(config, setup, tokenizers, train)
+    tokenizers = _tokenizers(config, setup, corpora)
+    learned = _learned(config, setup, tokenizers, corpora)
+    config = _sized(config, setup, tokenizers, learned)
     setup.note(config)
     valid, left_out = _readable(pairs.valid, tokenizers, config.model.longest)
     known = None if old is None else _old_part(old, config, tokenizers, setup)
     setup.emit(Working("building the model"))
-    sizes = (tokenizers.source.size, tokenizers.target.size)
-    about = BundleConfig(
-        task=config.task,
-        languages=config.data.languages,
-        bleu_tokenizer=config.validate_.bleu_tokenizer,
-        tokens=config.tokens,
-        vocabulary=sizes,
-        model=config.model,
-        decode=config.decode,
-    )
-    bundle = Bundle(about, setup.build(config, sizes), tokenizers, {})
+    about = _about(config, tokenizers)
+    bundle = Bundle(about, setup.build(config, about.vocabulary), tokenizers, {})
     validate = validation(about, tokenizers, valid, config)
-    data: Fingerprint = {
-        "the training data": learned,
-        "the validation data": digest_of(*zip(*pairs.valid, strict=True)),
-    }
+    data: Fingerprint = {"the training data": learned.digest}
+    data["the validation data"] = digest_of(*zip(*pairs.valid, strict=True))
     sides = [Side("new", validate, partial(_few_at_once, valid, tokenizers))]
     if known is not None:
         data["the old data"] = known.fingerprint
         seen = validation(about, tokenizers, known.valid, config)
         sides.append(Side("old", seen, partial(_few_at_once, known.valid, tokenizers)))
-    new = Batches(train, config.train.batch_tokens, config.train.seed)
+    batches = learned.batches(config)
     job = setup.job(
         config,
         bundle,
-        mixed(config, new, known and known.batches),
+        mixed(config, batches, known and known.batches),
         validate,
         data,
         probe=prober(Translator(bundle), valid, config.probes, setup.folder),
         tuning=fine_tuning(config, setup.folder, setup.resume, sides),
     )
     counted = tokenizing(about, [target for _, target in valid]).note if config.validate_.sentences else ""
-    sample = sample_note(sum(pairs.characters), config.tokens.sample) if config.start is None else []
-    told = [each for each in (*pairs.notes, *sample, counted, reach if note else None, note, left_out) if each]
+    told = [*_data_notes(config, corpora), counted, *learned.notes(config), left_out]
     if old is not None and not setup.resume:  # it would read all texts
         told += [*overlap(old.train, valid, "validation"), *overlap(pairs.train, old.valid, "old validation")]
     told += mixing_note(config, before, "" if known is None else f"{known.pairs:,} pairs")
-    counts = f"{len(train):,} training and {len(valid):,} validation pairs"
-    return PreparedTranslation(job, (*told, counts), about, tokenizers, valid, config)
+    told += corpora_note(config.data, batches, [f"{len(each.pairs):,} pairs" for each in learned.corpora])
+    told += [f"{learned.count:,} training and {len(valid):,} validation pairs"]
+    return PreparedTranslation(job, tuple(filter(None, told)), about, tokenizers, valid, config)
+
+
+def _about(config: TranslateConfig, tokenizers: TokenizerPair) -> BundleConfig:
+    return BundleConfig(
+        task=config.task,
+        languages=config.data.languages,
+        bleu_tokenizer=config.validate_.bleu_tokenizer,
+        tokens=config.tokens,
+        vocabulary=(tokenizers.source.size, tokenizers.target.size),
+        model=config.model,
+        decode=config.decode,
+    )
+
+
+def _data_notes(config: TranslateConfig, corpora: Sequence[PairSets]) -> list[str]:
+    notes = [note for each in corpora for note in each.notes]
+    characters = sum(sum(each.characters) for each in corpora)
+    return notes + (sample_note(characters, config.tokens.sample) if config.start is None else [])
+
+
+@dataclass(frozen=True)
+class LearnedPairs:
+    """The pairs of all corpora to learn from, as ids."""
+
+    corpora: list[EncodedPairs]
+
+    @property
+    def count(self) -> int:
+        return sum(len(each.pairs) for each in self.corpora)
+
+    @property
+    def digest(self) -> str | list[str]:
+        found = [each.digest for each in self.corpora]
+        return found if len(found) > 1 else found[0]
+
+    def batches(self, config: RunConfig) -> Any:
+        """The batches of a run: of one corpus, or of several by their weights."""
+        assert isinstance(config, TranslateConfig)
+        train, data = config.train, config.data
+        sources = [Batches(each.pairs, train.batch_tokens, train.seed) for each in self.corpora]
+        return mixture(sources, data.weights, data.temperature, train.seed)
+
+    def notes(self, config: TranslateConfig) -> list[str | None]:
+        """Sentences on pairs that were left out for their lengths."""
+        notes = [each.note for each in self.corpora]
+        return [_lengths(config)[1] if any(notes) else None, *notes]
+
+
+def _learned(
+    config: TranslateConfig, setup: Setup, tokenizers: TokenizerPair, corpora: Sequence[PairSets]
+) -> LearnedPairs:
+    how = _lengths(config)[0], config.data.max_ratio
+    encode = [partial(encode_pairs, each, tokenizers, *how) for each in corpora]
+    return LearnedPairs([each(setup.keep_corpus(number), setup.progress) for number, each in enumerate(encode)])
 
 
 class OldPart(NamedTuple):
@@ -146,10 +190,10 @@ class OldPart(NamedTuple):
 
 def _old_part(old: PairSets, config: TranslateConfig, tokenizers: TokenizerPair, setup: Setup) -> OldPart:
     most, ratio = _lengths(config)[0], config.data.max_ratio
-    train, _, learned = encode_pairs(old, tokenizers, most, ratio, setup.keep("old"), setup.progress)
+    train = encode_pairs(old, tokenizers, most, ratio, setup.keep("old"), setup.progress)
     valid, _ = _readable(old.valid, tokenizers, config.model.longest)
-    batches = Batches(train, config.train.batch_tokens, config.train.seed)
-    return OldPart(batches, valid, len(train), learned)
+    batches = Batches(train.pairs, config.train.batch_tokens, config.train.seed)
+    return OldPart(batches, valid, len(train.pairs), train.digest)
 
 
 def _few_at_once(pairs: list[Pair], tokenizers: TokenizerPair) -> Iterator[PairBatch]:
@@ -157,16 +201,17 @@ def _few_at_once(pairs: list[Pair], tokenizers: TokenizerPair) -> Iterator[PairB
     return few_at_once(tokens.take, len(tokens))
 
 
-def _chosen(config: TranslateConfig, setup: Setup, pairs: PairSets) -> TranslateConfig:
-    found = setup.choose(config, examples=len(pairs.train), characters=pairs.characters[1])
+def _chosen(config: TranslateConfig, setup: Setup, corpora: Sequence[PairSets]) -> TranslateConfig:
+    examples, characters = (sum(len(each.train) for each in corpora), sum(each.characters[1] for each in corpora))
+    found = setup.choose(config, examples=examples, characters=characters)
     assert isinstance(found, TranslateConfig)
     return found
 
 
-def _sized(config: TranslateConfig, setup: Setup, tokenizers: TokenizerPair, train: TokenPairs) -> TranslateConfig:
-    def make(candidate: RunConfig) -> tuple[nn.Module, Batches]:
+def _sized(config: TranslateConfig, setup: Setup, tokenizers: TokenizerPair, learned: LearnedPairs) -> TranslateConfig:
+    def make(candidate: RunConfig) -> tuple[nn.Module, Any]:
         sizes = (tokenizers.source.size, tokenizers.target.size)
-        return setup.build(candidate, sizes), Batches(train, candidate.train.batch_tokens, candidate.train.seed)
+        return setup.build(candidate, sizes), learned.batches(candidate)
 
     found = setup.choose_size(config, make)
     assert isinstance(found, TranslateConfig)
@@ -238,7 +283,7 @@ def _bounds(tokens: TokenPairs) -> Tables:
     return {"max_ratio": max(1.0, float(np.quantile(predicted / read, 0.98))), "max_extra": 3}
 
 
-def _tokenizers(config: TranslateConfig, setup: Setup, pairs: PairSets) -> TokenizerPair:
+def _tokenizers(config: TranslateConfig, setup: Setup, corpora: Sequence[PairSets]) -> TokenizerPair:
     """Those of the run when it goes on, those of the model it starts from, or trained on the training pairs alone."""
     place = setup.folder / TOKENS
     if setup.resume:
@@ -248,7 +293,7 @@ def _tokenizers(config: TranslateConfig, setup: Setup, pairs: PairSets) -> Token
         tokenizers.save(place)
         return tokenizers
     say = partial(setup.emit, Working("training the tokenizer"))
-    tokenizers = train_pair_tokenizers(pairs, config.tokens, setup.keep(), say)
+    tokenizers = train_pair_tokenizers(corpora, config.tokens, setup.keep(), say)
     tokenizers.save(place)
     return tokenizers
 
