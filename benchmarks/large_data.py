@@ -3,9 +3,9 @@
     REGARD_DATA=... python benchmarks/large_data.py FOLDER --pairs 10000000 --text 2000000000 --out docs/results/large_data.json
 
 Pairs and text are made once in FOLDER by recombining Multi30k: the beginning of one sentence and the end of another, on both
-sides alike. The cache is FOLDER/cache; without --keep it is cleared first, so that the first start prepares and the second finds
-all. Each start is a process of its own. `peak` is its greatest resident memory, pages of mapped files included; `anonymous` is
-what of that is its own and not a file's.
+sides alike. The cache is FOLDER/cache; without --keep it is cleared first, so that the first start prepares and the second
+finds all. Each start is a process of its own. `peak` is its greatest resident memory, pages of mapped files included;
+`anonymous` is what of that is its own and not a file's.
 """
 
 from __future__ import annotations
