@@ -209,6 +209,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--batches", type=int, default=6, help="batches in a round")
+    parser.add_argument("--tokens", type=int, default=4096, help="tokens in a batch, on its larger side, padding included")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--only", choices=MAKE, help="measure one alone")
     parser.add_argument("--json", "--out", type=Path, help="also write the figures here")
@@ -220,7 +221,7 @@ def main(words: Sequence[str] | None = None) -> None:
     config = configuration(options.tiny)
     pairs = load_pairs(config.data).train
     tokenizers = TokenizerPair.train([a for a, _ in pairs], [b for _, b in pairs], config.tokens)
-    source = Batches(encode(pairs, tokenizers), config.train.batch_tokens, seed=1)
+    source = Batches(encode(pairs, tokenizers), options.tokens, seed=1)
     batches = [source.get(0, index) for index in range(options.batches)]
     tokens = sum(batch.target_tokens for batch in batches)
     vocabulary = tokenizers.target.size

@@ -117,8 +117,9 @@ def add_dropped(x: Tensor, y: Tensor, rate: float) -> Tensor:
 def keep_mask(stream: Noise, x: Tensor, rate: float) -> Tensor:
     """Zero where dropped, 1 / (true keep probability) where kept, with the shape and type of `x`."""
     threshold = min(255, max(1, round(rate * 256)))
-    kept = stream.bytes(x.numel()) >= threshold
-    return kept.to(x.dtype).mul_(256 / (256 - threshold)).view(x.shape)
+    kept = torch.empty(x.numel(), dtype=x.dtype)
+    torch.ge(stream.bytes(x.numel()), threshold, out=kept)  # numbers at once: a mask first would be two passes more
+    return kept.mul_(256 / (256 - threshold)).view(x.shape)
 
 
 class _ByteDropout(torch.autograd.Function):

@@ -30,6 +30,7 @@ class Loss:
 
 
 CHUNK_ELEMENTS = 2**22  # logits alive at once: 16 MiB in float32
+LOST = 1e-30  # a share below has few digits left, or none
 
 
 def output_loss_reference(h: Tensor, weight: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
@@ -99,9 +100,12 @@ class _LogSums:
 
 
 def _softmax_of_logits(h: Tensor, weight: Tensor, target: Tensor, out: Tensor) -> _LogSums:
-    """softmax(h weightᵀ) written to `out` (C, V); the log-sum of a row is its largest logit minus the log of its share."""
+    """softmax(h weightᵀ) written to `out` (C, V); the log-sum of a row is the target's logit minus the log of its share."""
     logits = torch.mm(h, weight.T, out=out)
-    largest, logit = logits.amax(dim=-1), logits.gather(1, target).squeeze(1)  # (C,)
-    shares = torch.softmax(logits, dim=-1, out=out)
-    log_sum = largest - shares.amax(dim=-1).log()  # (C,)
+    logit = logits.gather(1, target).squeeze(1)  # (C,)
+    share = torch.softmax(logits, dim=-1, out=out).gather(1, target).squeeze(1)  # (C,)
+    log_sum = logit - share.log()  # the largest logit would do as well, but takes two more passes over (C, V)
+    lost = share < LOST
+    if lost.any():
+        log_sum[lost] = (h[lost] @ weight.T).logsumexp(dim=-1)
     return _LogSums((log_sum - logit).sum(), log_sum.sum())

@@ -25,6 +25,7 @@ MOMENTUM = 0.95
 A, B, C = 3.4445, -4.7750, 2.0315  # Jordan et al. 2024: steep at zero; singular values end between about 0.7 and 1.2
 ITERATIONS = 5
 WIDE = 1.5  # columns for each row, from which on iterating on the square of a matrix takes fewer products
+GROUP = 2**17  # elements that go through all iterations together: 8 matrices of 128 x 128 take 45 ms where 48 take 55
 OUTSIDE = ("output.weight", "head.weight", "follows.weight", "table")  # output layers and learned positions
 
 
@@ -42,9 +43,18 @@ def orthogonal(x: Tensor) -> Tensor:
     x = x / _size(x)
     if x.size(-1) > WIDE * x.size(-2):
         return torch.bmm(_product(torch.bmm(x, x.mT)), x)
+    few = max(1, GROUP // (x.size(-1) * x.size(-2)))
+    return torch.cat([_iterate(group) for group in x.split(few)])
+
+
+def _iterate(x: Tensor) -> Tensor:
+    """All iterations on a few matrices (N, rows, columns), which stay in the processor's cache meanwhile."""
+    square = x.new_empty(len(x), x.size(1), x.size(1))  # (N, rows, rows)
+    factor, other = torch.empty_like(square), torch.empty_like(x)
     for _ in range(ITERATIONS):
-        square = torch.bmm(x, x.mT)  # (N, rows, rows)
-        x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=B, alpha=C), x, beta=A)
+        torch.bmm(x, x.mT, out=square)
+        torch.baddbmm(square, square, square, beta=B, alpha=C, out=factor)
+        x, other = torch.baddbmm(x, factor, x, beta=A, out=other), x
     return x
 
 
