@@ -24,6 +24,7 @@ from matplotlib.ticker import FixedLocator, NullLocator
 
 from regard.files import write_bytes
 from regard.look.figures.sheet import DPI, render, style, tidy
+from regard.tasks.configure import DEFAULT_TIME
 from regard.training.config import seconds
 
 Table = dict[int, dict[float, float]]  # examples -> minutes -> value
@@ -72,8 +73,9 @@ def table_of(found: dict[str, dict[str, float]], subject: Subject) -> Table:
     values: dict[tuple[int, float], list[float]] = defaultdict(list)
     for key, row in found.items():
         name, _, by = key.split("/")
-        if by == "processor" and (match := re.fullmatch(subject.case, name)) and match[2] != "default":
-            values[int(match[1]), seconds(match[2]) / 60].append(row["value"])
+        if by == "processor" and (match := re.fullmatch(subject.case, name)):
+            asked = DEFAULT_TIME if match[2] == "default" else seconds(match[2])
+            values[int(match[1]), asked / 60].append(row["value"])
     table: Table = defaultdict(dict)
     for (examples, minutes), several in sorted(values.items()):
         table[examples][minutes] = mean(several)
