@@ -209,7 +209,9 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--batches", type=int, default=6, help="batches in a round")
-    parser.add_argument("--tokens", type=int, default=4096, help="tokens in a batch, on its larger side, padding included")
+    parser.add_argument(
+        "--tokens", type=int, default=4096, help="tokens in a batch, on its larger side, padding included"
+    )
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--only", choices=MAKE, help="measure one alone")
     parser.add_argument("--json", "--out", type=Path, help="also write the figures here")
