@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding
@@ -22,6 +23,7 @@ from regard.models.fast_layer import GRAIN, Cross, Layer, Shape, Turn, Workspace
 from regard.models.fast_step import feed_forward_function, joined, norm_function, product_of_any, scale_of
 from regard.models.slots import ROOM, Slots, kept, reordered, with_room
 from regard.models.slots import joined as joined_slots
+from regard.models.small_step import FEW, Look, SmallSteps, small_steps
 
 
 class FastStepper:
@@ -39,18 +41,22 @@ class FastStepper:
             heads.rotary,
         )
         self.band = max(layer.band for layer in self.layers)
+        self.small = None if self.band else small_steps(blocks, norm)
 
     def step(self, ids: Tensor, state: Slots) -> tuple[Tensor, Slots]:
         """The newest token of each hypothesis (B, W) -> logits (B, W, V). The state is consumed."""
         rows, width = ids.shape
         state = with_room(state, width)
-        state.visible.narrow(2, state.filled, width).copy_(_own_slot(width, state.visible))
-        work = state.work = self._workspace(state, width)
-        x = self._through(state.in_rows(ids), state.read[:, None], state, work)  # (B * W, D)
-        x = state.of_sources(x.view(rows, width, -1)).flatten(0, 1)
+        if rows == 1 and width <= FEW and self.small is not None:
+            x = self._small(self.small, ids, state)  # (W, D)
+        else:
+            state.visible.narrow(2, state.filled, width).copy_(_own_slot(width, state.visible))
+            work = state.work = self._workspace(state, width)
+            x = self._through(state.in_rows(ids), state.read[:, None], state, work)  # (B * W, D)
+            x = self.norm(state.of_sources(x.view(rows, width, -1)).flatten(0, 1))
         state.read.add_(1)
         state.longest, state.filled = state.longest + 1, state.filled + width
-        return self.output(self.norm(x)).view(rows, width, -1), state
+        return self.output(x).view(rows, width, -1), state
 
     def reorder(self, state: Slots, parents: Tensor) -> Slots:
         """New hypotheses from old ones: `parents` (B, W') index into W."""
@@ -90,6 +96,25 @@ class FastStepper:
         for layer in self.layers:
             x = layer(x, work, state.filled, turn)
         return x
+
+    def _small(self, small: SmallSteps, ids: Tensor, state: Slots) -> Tensor:
+        """Tokens (1, W) of one source through all layers and the last norm, in NumPy: (W, D)."""
+        place, width, end = state.longest, ids.size(1), state.filled + ids.size(1)
+        x = self.table.detach().numpy()[ids.numpy()[0]]  # (W, D)
+        if self.scale != 1.0:
+            x *= self.scale
+        if self.positions is not None:
+            x += self.positions.rows(place + 1)[place].detach().to(self.table.dtype).numpy()
+        turn = None
+        if self.rotary is not None:
+            cosine, sine = (table[place].to(self.table.dtype).numpy() for table in self.rotary.rows(place + 1))
+            turn = cosine, sine
+        visible = state.visible.numpy()[0]  # (W, room)
+        visible[np.arange(width), np.arange(state.filled, end)] = 0.0
+        padding = None if state.padding is None else state.padding.numpy()[0, 0]  # (1, S)
+        look = Look(state.filled, end, visible[:, :end], turn, padding)
+        memory = None if state.memory is None else state.memory.numpy()[:, :, 0, :, : state.reach]
+        return small(x, look, state.past.numpy()[:, :, 0], memory)
 
     def _workspace(self, state: Slots, width: int, visible: Tensor | None = None) -> Workspace:
         """Where a step of this shape computes; `visible` (B, N, room) where it is not what hypotheses see."""
