@@ -20,7 +20,7 @@ BLOCK = 64  # elements that one maximum stands for: a row of 10,000 becomes 156 
 SMALL = 2**15  # elements up to which `torch.topk` itself is faster than blocks
 LEAST_SUM, MOST_SUM = 1e-20, 1e30  # of exponentials, between which float32 is exact to its own rounding
 LOG2_E = math.log2(math.e)
-CACHED = 2**16  # elements whose exponentials stay in a processor's cache, and are not fresh memory each time
+CACHED = 2**17  # elements whose exponentials stay in a processor's cache, and are not fresh memory each time
 
 
 def log_norm(logits: Tensor) -> Floats:

@@ -16,7 +16,8 @@ from torch import Tensor
 from regard.attention.relative import turned
 from regard.models.fast_step import Function, Product
 
-GRAIN = 16  # slots: attention sees a multiple of it, so that its views last for some steps
+GRAIN, FINE = 16, 4  # slots: attention sees a multiple of it, so that its views last for some steps
+MANY = 32  # tokens from which on computing what nobody sees costs more than views
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,12 @@ class Shape:
     heads: int
     groups: int
     head_width: int
+
+
+def whole_grains(slots: int, tokens: int) -> int:
+    """As many slots or a few more, for a step of so many tokens."""
+    grain = FINE if tokens >= MANY else GRAIN
+    return -(-slots // grain) * grain
 
 
 class Keys:
@@ -48,9 +55,10 @@ class Looking:
         rows, width, groups, each = shape.rows, shape.width, shape.groups, shape.head_width
         shared = shape.heads // groups
         self.asked = asked.view(rows, width, groups, shared, each).permute(0, 2, 3, 1, 4)  # (B, G, R, W, E)
-        self.queries = asked.new_empty(rows, groups, shared, width, each)
-        self.flat = self.queries.view(rows * groups, shared * width, each)
-        self.mixed = torch.empty_like(self.flat)
+        self.flat = self.asked.reshape(rows * groups, shared * width, each)
+        copied = self.flat.data_ptr() != self.asked.data_ptr()  # else a view, as of one source or one hypothesis each
+        self._by_head = self.flat.view_as(self.asked) if copied else None
+        self.mixed = asked.new_empty(self.flat.shape)
         self.seen = self.mixed.view(rows, -1)  # (B * W, D), in the order of tokens where W = 1
         self._by_token: tuple[Tensor, Tensor] | None = None
         if width > 1:
@@ -58,9 +66,10 @@ class Looking:
             by_head = self.mixed.view(rows, groups, shared, width, each).permute(0, 3, 1, 2, 4)
             self._by_token = (self.seen.view(rows, width, groups, shared, each), by_head)
 
-    def at(self, keys: Keys, bias: Tensor | None, scale: float) -> Tensor:
+    def at(self, keys: Keys, bias: Tensor | None) -> Tensor:
         """Attend to keys (B G, S, E), with what is added to scores (B G, R W or 1, S): (B * W, D)."""
-        torch.mul(self.asked, scale, out=self.queries)
+        if self._by_head is not None:
+            self._by_head.copy_(self.asked)
         if bias is None:
             scores = torch.bmm(self.flat, keys.turned)  # (B G, R W, S)
         else:
@@ -124,13 +133,12 @@ class Cross:
     """Attention to the memory of a source."""
 
     norm: Function
-    ask: Product  # (N, D) -> (N, D): queries
+    ask: Product  # (N, D) -> (N, D): queries, scaled
     join: Product
-    scale: float
 
     def __call__(self, x: Tensor, work: Workspace, number: int) -> Tensor:
         self.ask(x, work.asked)
-        return self.join(work.there.at(work.memory[number], work.padding, self.scale))
+        return self.join(work.there.at(work.memory[number], work.padding))
 
 
 @dataclass(frozen=True)
@@ -140,9 +148,8 @@ class Layer:
     number: int
     pre: bool  # norms stand before each sub-layer, not behind; without norms, they are the identity
     norms: tuple[Function, Function]  # of attention and of feed-forward
-    project: Product  # (N, D) -> (N, D + 2 G E): queries, keys and values
+    project: Product  # (N, D) -> (N, D + 2 G E): queries, scaled, keys and values
     join: Product
-    scale: float
     band: int  # how many positions back a token sees, itself included; 0: all
     cross: Cross | None
     feed_forward: Function
@@ -166,4 +173,4 @@ class Layer:
             turn(work.turning)
         work.rooms[self.number].narrow(3, first_slot, work.shape.width).copy_(work.newest)
         bias = work.near if self.band and work.near is not None else work.bias
-        return self.join(work.back.at(work.past[self.number], bias, self.scale))
+        return self.join(work.back.at(work.past[self.number], bias))

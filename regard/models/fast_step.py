@@ -107,10 +107,11 @@ def scale_of(heads: MultiHead) -> float:
     return heads.head_width**-0.5 if heads.scale is None else heads.scale
 
 
-def joined(linears: list[nn.Linear]) -> Product:
-    """Several products of the same vectors as one."""
-    weight = torch.cat([each.weight for each in linears])
-    bias = None if linears[0].bias is None else torch.cat([each.bias for each in linears])
+def joined(linears: list[nn.Linear], scale: float = 1.0) -> Product:
+    """Several products of the same vectors as one, the first of them scaled."""
+    first, *others = linears
+    weight = torch.cat([first.weight * scale, *(each.weight for each in others)])
+    bias = None if first.bias is None else torch.cat([first.bias * scale, *(each.bias for each in others)])
     return product_of_any(weight, bias)
 
 

@@ -19,7 +19,7 @@ from torch.nn.functional import embedding
 from regard.attention import MultiHead
 from regard.blocks import Block
 from regard.embed import LearnedPositions, NoPositions, RandomOffset, SinusoidalPositions, TokenEmbedding
-from regard.models.fast_layer import GRAIN, Cross, Layer, Shape, Turn, Workspace
+from regard.models.fast_layer import Cross, Layer, Shape, Turn, Workspace, whole_grains
 from regard.models.fast_step import feed_forward_function, joined, norm_function, product_of_any, scale_of
 from regard.models.slots import ROOM, Slots, kept, reordered, with_room
 from regard.models.slots import joined as joined_slots
@@ -118,7 +118,8 @@ class FastStepper:
 
     def _workspace(self, state: Slots, width: int, visible: Tensor | None = None) -> Workspace:
         """Where a step of this shape computes; `visible` (B, N, room) where it is not what hypotheses see."""
-        rows, slots = len(state), -(-(state.filled + width) // GRAIN) * GRAIN
+        rows = len(state)
+        slots = whole_grains(state.filled + width, rows * width)
         if visible is None and state.work is not None and state.work.fits(rows, width, slots):
             return state.work
         shape = Shape(rows, width, self.heads, self.groups, self.head_width)
@@ -154,9 +155,8 @@ def _layer(number: int, block: Block) -> Layer:
         number,
         pre=block.around_attention.order == "pre",
         norms=(norm_function(block.around_attention.norm), norm_function(block.around_feed_forward.norm)),
-        project=joined([own.query, own.key_value]),
+        project=joined([own.query, own.key_value], scale_of(own)),
         join=joined([own.out]),
-        scale=scale_of(own),
         band=own.band,
         cross=_cross(block),
         feed_forward=feed_forward_function(block.feed_forward, product_of_any),
@@ -167,4 +167,4 @@ def _cross(block: Block) -> Cross | None:
     heads, around = block.cross, block.around_cross
     if heads is None or around is None:
         return None
-    return Cross(norm_function(around.norm), joined([heads.query]), joined([heads.out]), scale_of(heads))
+    return Cross(norm_function(around.norm), joined([heads.query], scale_of(heads)), joined([heads.out]))

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from regard.models.fast_layer import Workspace
 
-ROOM = 64  # slots of a source that buffers begin with
+ROOM = 32  # slots of a source that buffers begin with: 128 sources of a small model have 17 MB then
 CROWDED = 1.5  # times as many slots as the last time some were given up: look again
 GROWN = 16  # positions of a memory: buffers have a multiple of it
 
