@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from regard.models.config import GPT1Config, GPT2Config, GPT3Config, LlamaConfig, TransformerConfig
+from regard.models.fast_decoder import FastDecoder
+from regard.models.fast_language import FastLanguage
 from regard.models.fast_stepper import FastStepper
 from regard.models.gpt import GPT
-from regard.models.laid_out import LaidOut
 from regard.models.small_step import FEW
 from regard.models.transformer import Transformer
 
@@ -33,14 +34,15 @@ CONFIGS: dict[str, Any] = {
 }
 
 
+@torch.no_grad()
 def build(config: Any, dtype: torch.dtype = torch.float64) -> tuple[nn.Module, FastStepper]:
     torch.manual_seed(3)
     transformer = isinstance(config, TransformerConfig)
     model: Any = (Transformer(config, SOURCES, V) if transformer else GPT(config, V)).to(dtype).eval()
     for parameter in model.parameters():  # norms and biases that do something
         nn.init.normal_(parameter, std=0.4)
-    fast = LaidOut(model).stepper()
-    assert isinstance(fast, FastStepper)
+    fast = FastDecoder.of(model) if transformer else FastLanguage.of(model)
+    assert fast is not None
     return model, fast
 
 
