@@ -100,6 +100,17 @@ def test_what_a_killed_helper_had_begun_is_searched_here() -> None:
     assert found == {tuple(group): (sum(group), HERE) for group in GROUPS}
 
 
+def test_nobody_waits_for_ever_for_a_helper(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "LOST", 0.1)
+
+    def search(group: list[int], watch: Watch) -> Found:
+        time.sleep(1000.0 if os.getpid() != HERE else 0.0)
+        return told(group, watch)
+
+    found = {tuple(group): best[0][0].ids[:2] for group, best in side_by_side(GROUPS, search, 3, nothing)}
+    assert found == {tuple(group): (sum(group), HERE) for group in GROUPS}
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
 @pytest.mark.parametrize("slow", [False, True], ids=["while it searches", "while it waits for others"])
 def test_what_watching_raises_ends_all(error: type[BaseException], slow: bool) -> None:

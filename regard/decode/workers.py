@@ -6,8 +6,8 @@ reading or copying it, and costs some milliseconds. So the process that was aske
 is shared (`HIRE_AFTER`). Each process takes the next group when it is done with one. Which sources make a group does not
 depend on the number of workers, so neither do the results.
 
-What a helper found comes back as JSON through a socket. A helper that fails or is killed is no misfortune: its group is
-searched here, and an error is then raised here as if there had been no helper.
+What a helper found comes back as JSON through a socket. A helper that fails, is killed or is not heard of is no misfortune:
+its group is searched here, and an error is then raised here as if there had been no helper.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from regard.decode.ranking import Hypothesis
 from regard.threads import is_alone
 
 HIRE_AFTER = 0.05  # seconds of work, about twice what a copy of a process costs here until it is at work
+LOST, LATE = 5.0, 10.0  # seconds and times the longest own search, after which nobody waits for a helper any more
 PATIENCE = 0.05  # seconds until `watch` is called again while nothing but helpers work
 PART = 2**16  # bytes read at once
 
@@ -80,6 +81,7 @@ class Team:
         self.helpers: list[Helper] = []
         self.arrived: dict[int, Found] = {}  # what helpers have found and nobody has taken
         self.begun, self.threads = time.perf_counter(), torch.get_num_threads()
+        self.longest, self.waited = 0.0, 0.0  # seconds of one search here, and since the last was done
 
     def work(self) -> Iterator[tuple[list[int], Found]]:
         """Search here what no helper searches; give what any has found."""
@@ -89,12 +91,24 @@ class Team:
             if number is None and not self.helpers:
                 number = min(missing)  # of a helper that failed
             if number is None:
-                self._receive(PATIENCE)
+                self._wait()
             else:
+                begun = time.perf_counter()
                 self.arrived[number] = self.search(self.groups[number], self._between_steps)
+                self.longest = max(self.longest, time.perf_counter() - begun)
             for each in [*self.arrived]:
                 missing.discard(each)
                 yield self.groups[each], self.arrived.pop(each)
+
+    def _wait(self) -> None:
+        """Hear from helpers; those that take far longer than this process did are given up."""
+        begun = time.perf_counter()
+        self._receive(PATIENCE)
+        self.waited = 0.0 if self.arrived else self.waited + time.perf_counter() - begun
+        if self.waited > LOST + LATE * self.longest:
+            for helper in self.helpers:
+                helper.end()
+            self.helpers.clear()
 
     def _next(self) -> int | None:
         if self.tickets is not None:
