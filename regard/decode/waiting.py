@@ -13,7 +13,7 @@ from regard.decode.tickets import Ticket
 class Room:
     """What an engine holds at most."""
 
-    rows: int = 128  # hypotheses that are read side by side
+    rows: int = 320  # hypotheses that are read side by side
     tokens: int = 65536  # of sources, and of hypotheses at their limits
     waiting: int = 1000  # requests
     share: float = 0.5  # of the rows, for one caller while it has some
