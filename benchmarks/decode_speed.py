@@ -1,13 +1,13 @@
 """Speed of translation beside CTranslate2 and Hugging Face's `generate`: a file of sentences, and one sentence alone.
 
-    python benchmarks/decode_speed.py [--threads 2] [--rounds 5] [--out FILE]
+    python benchmarks/decode_speed.py [--threads 2] [--rounds 5] [--beams 1 5] [--out FILE]
 
 A Transformer of 4 + 4 layers, width 128, with 10,000 tokens and random weights translates 1,000 sources, as long as those
 of Multi30k, to exactly 20 tokens each: greedily and with a beam of 5. CTranslate2 (float32) has the same weights in its
-own layout, and runs in whichever of its settings of workers and threads was fastest in a trial; Hugging Face's Marian has
-the same shape. All have the same number of threads in all. Round by round in turns, so that whatever else the machine does
-meets all alike; medians, and the least and the greatest. CTranslate2 gives no scores when it is greedy; Regard does, and
-reads one token more to score the end. Who is not installed is left out.
+own layout, and runs in whichever of its settings of workers, threads and batch size was fastest in a trial, for each beam;
+Hugging Face's Marian has the same shape. All have the same number of threads in all. Round by round in turns, so that
+whatever else the machine does meets all alike; medians, and the least and the greatest. CTranslate2 gives no scores when it
+is greedy; Regard does, and reads one token more to score the end. Who is not installed is left out.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ except ImportError:
     transformers = None  # type: ignore[assignment]
 
 FIRST = 10  # ids below have a meaning of their own
+BATCHES = (32, 64, 128)  # sizes that are tried for CTranslate2
 
 
 @dataclass(frozen=True)
@@ -118,8 +119,8 @@ def regard(model: Transformer, size: Size, *, by_modules: bool = False) -> Conte
     return run
 
 
-def in_ctranslate2(model: Transformer, size: Size, folder: str, workers: int, threads: int) -> Contender:
-    """So many workers with so many threads each, with the weights in `folder`."""
+def in_ctranslate2(size: Size, folder: str, workers: int, threads: int, batch: int) -> Contender:
+    """So many workers with so many threads each, and so many sources together, with the weights in `folder`."""
     names = ctranslate2_names(size)
     numbers = {name: number for number, name in enumerate(names)}
     translator = ctranslate2.Translator(
@@ -129,7 +130,7 @@ def in_ctranslate2(model: Transformer, size: Size, folder: str, workers: int, th
     def run(sources: Ids, beam: int) -> Ids:
         found = translator.translate_batch(
             [[names[token] for token in source] for source in sources],
-            beam_size=beam, min_decoding_length=size.tokens, max_decoding_length=size.tokens, max_batch_size=64,
+            beam_size=beam, min_decoding_length=size.tokens, max_decoding_length=size.tokens, max_batch_size=batch,
         )  # fmt: skip
         return [[numbers[name] for name in each.hypotheses[0]] for each in found]
 
@@ -220,17 +221,15 @@ def in_transformers(size: Size) -> Contender:
     return run
 
 
-def contenders(model: Transformer, size: Size, sources: Ids, folder: str, threads: int) -> dict[str, Contender]:
+def contenders(
+    model: Transformer, size: Size, sources: Ids, folder: str, threads: int, beam: int
+) -> tuple[dict[str, Contender], dict[str, str]]:
+    """Who is there, and the settings in which CTranslate2 was fastest with this beam."""
     found = {"regard": regard(model, size), "regard, by modules": regard(model, size, by_modules=True)}
+    settings: dict[str, str] = {}
     if ctranslate2 is not None:
         save_for_ctranslate2(model, size, folder)
-        ways = {(threads, 1), (1, threads), (1, 1)}
-        each = {f"{a} x {b}": in_ctranslate2(model, size, folder, a, b) for a, b in ways}
-        some = sources[: len(sources) // 4 + 1]
-        fastest = min(each, key=lambda name: min(_seconds(each[name], some, 1) for _ in range(2)))
-        quickest = min(each, key=lambda name: min(_seconds(each[name], sources[:1], 1) for _ in range(5)))
-        print(f"CTranslate2: {fastest} workers x threads for a file, {quickest} for one sentence")
-        found["ctranslate2"] = lambda asked, beam: each[fastest if len(asked) > 1 else quickest](asked, beam)
+        found["ctranslate2"], settings = fastest_ctranslate2(size, sources, folder, threads, beam)
     else:
         print("ctranslate2 is not installed (pip install ctranslate2)")
     if transformers is None:
@@ -238,7 +237,25 @@ def contenders(model: Transformer, size: Size, sources: Ids, folder: str, thread
     else:
         transformers.utils.logging.set_verbosity_error()
         found["transformers"] = in_transformers(size)
-    return found
+    return found, settings
+
+
+def fastest_ctranslate2(
+    size: Size, sources: Ids, folder: str, threads: int, beam: int
+) -> tuple[Contender, dict[str, str]]:
+    """CTranslate2 in the setting that is fastest for a quarter of the sources, and for one sentence."""
+    ways = sorted({(threads, 1), (1, threads), (1, 1)})
+    each = {f"{a} x {b}, {n}": in_ctranslate2(size, folder, a, b, n) for a, b in ways for n in BATCHES}
+    some = sources[: len(sources) // 4 + 1]
+    fastest = min(each, key=lambda name: min(_seconds(each[name], some, beam) for _ in range(2)))
+    alone = [name for name in each if name.endswith(f", {BATCHES[0]}")]  # one sentence knows no batch size
+    quickest = min(alone, key=lambda name: min(_seconds(each[name], sources[:1], beam) for _ in range(5)))
+    print(f"CTranslate2 (workers x threads, batch size): {fastest} for a file, {quickest} for one sentence")
+
+    def run(asked: Ids, beam: int) -> Ids:
+        return each[fastest if len(asked) > 1 else quickest](asked, beam)
+
+    return run, {"file": fastest, "one": quickest}
 
 
 # --- Measuring
@@ -292,6 +309,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="in all, of each contender")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--sources", type=int, help="fewer than 1,000")
+    parser.add_argument("--beams", type=int, nargs="+", default=[1, 5])
     parser.add_argument("--without", nargs="+", default=[], help="contenders to leave out")
     parser.add_argument("--out", type=Path, help="also write the figures here, as JSON")
     parser.add_argument("--tiny", action="store_true", help="next to nothing, in seconds: to see that it runs")
@@ -300,15 +318,14 @@ def main(words: Sequence[str] | None = None) -> None:
     size, rounds = (TINY, 1) if asked.tiny else (Size(), asked.rounds)
     sources, model = make_sources(size)[: asked.sources], make_model(size)
     with tempfile.TemporaryDirectory() as folder:
-        runs = contenders(model, size, sources, folder, asked.threads)
-        runs = {name: run for name, run in runs.items() if name not in asked.without}
-        alone = {name: one_by_one(run) for name, run in runs.items()}
         rows = []
-        for beam in (1, 5):
+        for beam in asked.beams:
             name = "greedy" if beam == 1 else f"beam {beam}"
+            runs, settings = contenders(model, size, sources, folder, asked.threads, beam)
+            runs = {who: run for who, run in runs.items() if who not in asked.without}
+            alone, few = {who: one_by_one(run) for who, run in runs.items()}, sources[: size.alone]
             seconds = measure(runs, sources, beam, rounds, size.tokens)
-            rows.append(show(f"{len(sources)} sentences, {name}", seconds, len(sources)))
-            few = sources[: size.alone]
+            rows.append(show(f"{len(sources)} sentences, {name}", seconds, len(sources)) | {"ctranslate2": settings})
             rows.append(show(f"one sentence, {name}", measure(alone, few, beam, rounds, size.tokens), len(few)))
     if asked.out:
         versions = {each.__name__: each.__version__ for each in (torch, ctranslate2, transformers) if each is not None}
