@@ -68,7 +68,11 @@ def test_every_group_is_searched_once_by_processes_that_have_one_thread() -> Non
     assert all(threads == 1 for _, _, process, threads in found if process != HERE)
 
 
-@pytest.mark.parametrize(("groups", "count"), [(GROUPS, 1), (GROUPS[:1], 3), ([], 3)])
+def test_one_source_is_searched_on_one_thread() -> None:
+    assert [best[0][0].ids for _, best in side_by_side([[5]], told, 3, nothing)] == [(5, HERE, 1)]
+
+
+@pytest.mark.parametrize(("groups", "count"), [(GROUPS, 1), (GROUPS[:1], 3), ([[5]], 1), ([], 3)])
 def test_alone_nothing_is_started(groups: list[list[int]], count: int) -> None:
     found = list(side_by_side(groups, told, count, nothing))
     assert [(group, best[0][0].ids) for group, best in found] == [(group, (sum(group), HERE, 3)) for group in groups]

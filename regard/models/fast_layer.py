@@ -1,8 +1,8 @@
 """One block of a decoder as functions of the newest token of each hypothesis, and the workspace that they compute in.
 
-A step of one sentence is some hundred operations of a few microseconds, and a view into a tensor takes as long as one of
-them: 143 views a step were a third of its time. So the views are made once for a shape (`Workspace`), and a block is little
-but products into them.
+A step of few tokens is some hundred operations of a few microseconds, and a view into a tensor takes as long as one of them;
+143 were made in a step of four layers. So the views are made once for a shape (`Workspace`), and a block is little but
+products into them.
 """
 
 from __future__ import annotations
