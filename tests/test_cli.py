@@ -146,7 +146,8 @@ def test_a_run_that_could_not_start_leaves_nothing(empty: Type, tmp_path: Path) 
     assert not [*tmp_path.rglob("run.json")] and not (tmp_path / "runs" / "translate" / "1").exists()
 
 
-def test_without_any_run_it_says_how_to_make_one(empty: Type) -> None:
+def test_without_any_run_it_says_how_to_make_one(empty: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regard.runs.SHIPPED", tmp_path)  # no bundle comes with the package
     done = empty("translate", "x")
     assert done.code == 2 and "regard demo" in done.err and "regard train translate" in done.err
     done = empty("runs")

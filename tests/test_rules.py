@@ -6,6 +6,8 @@ import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -246,3 +248,16 @@ def test_a_count_that_begins_anew_has_a_rate_of_its_own(monkeypatch: pytest.Monk
 def test_rows_of_cifar_are_pictures_without_being_told() -> None:
     assert run_config("classify", {"data": {"train": ["train.bin"]}}).task == "classify-pictures"
     assert run_config("classify", {"data": {"train": ["train.tsv"]}}).task == "classify"
+
+
+def test_a_language_model_reads_at_once_what_it_learns_to_read() -> None:
+    """The bug: windows of 512 tokens were scored with a model that had learned from 128: 1.649 nats instead of 1.455."""
+    from regard.tasks.configure import run_config
+    from regard.tasks.generate.recipe import _reading_as_it_learns
+
+    config: Any = run_config("generate", {"data": {"context": 37}})
+    chooser = Chooser(frozenset(), 60.0, 0.0)
+    found = _reading_as_it_learns(config, cast("Any", SimpleNamespace(chooser=chooser)))
+    assert found.model.max_length == 37 and [each.setting for each in chooser.choices] == ["model.max_length"]
+    asked = SimpleNamespace(chooser=Chooser(frozenset({"model.max_length"}), 60.0, 0.0))
+    assert _reading_as_it_learns(config, cast("Any", asked)).model.max_length == config.model.max_length > 37

@@ -293,8 +293,9 @@ def test_files_by_suffix(found: Walk, tmp_path: Path) -> None:
     assert found.save(tmp_path / "a.html").read_text(encoding="utf-8") == found.html()
     assert found.save(tmp_path / "a.json").read_text(encoding="utf-8") == found.json()
     assert found.save(tmp_path / "a.txt").read_text(encoding="utf-8") == found.text() + "\n"
-    with pytest.raises(UsageError, match=r"ends in \.png; use \.html, \.json, \.txt"):
-        found.save(tmp_path / "a.png")
+    assert found.save(tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(UsageError, match=r"ends in \.gif; use \.png, \.svg, \.html, \.json, \.txt"):
+        found.save(tmp_path / "a.gif")
 
 
 def test_an_array_checks_its_labels() -> None:

@@ -76,11 +76,11 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BUNDLES))
     parser.add_argument("--run", type=Path, help="a run that is there already, of the one bundle that is named")
     parser.add_argument("--out", type=Path, default=SHIPPED)
-    parser.add_argument("--tiny", action="store_true", help="names learned for a few seconds, thrown away")
+    parser.add_argument("--tiny", action="store_true", help="names learned for a few updates, thrown away")
     options = parser.parse_args(words)
     if options.tiny:
         with tempfile.TemporaryDirectory() as place:
-            few = Shipped("classify --budget 12s", "builtin/names/test/5", "accuracy", BUNDLES["names"].about)
+            few = Shipped("classify --steps 20", "builtin/names/test/5", "accuracy", BUNDLES["names"].about)
             ship("names", few, None, Path(place))
         return
     for name in options.names or BUNDLES:

@@ -76,7 +76,7 @@ def rehearse(
         prepared = prepare(config, Path(place), data_root=root, resume=False, device=device, emit=show, chooser=chooser)
         ready = time.monotonic() - began
         show(Working("measuring the speed of updates"))
-        pace = measure(prepared.measured(), span or MEASURED)
+        pace = measure(prepared.measured(), span or MEASURED, by_clock=timed)
     return _rehearsal(config.task, prepared, pace, span, ready, chooser)
 
 

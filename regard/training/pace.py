@@ -41,11 +41,11 @@ class Plan:
     validate_every: int
 
 
-def measure(job: Job, budget: float) -> Pace:
+def measure(job: Job, budget: float, by_clock: bool = False) -> Pace:
     """Train for a share of the budget and validate once. The job's weights and folder change: give it a throw-away one.
 
-    Where updates are slow, fewer are timed, at least one: that says that a budget is too short before it has passed. A job
-    that goes by the clock takes as many threads as are fastest, and so does this.
+    Where updates are slow, fewer are timed, at least one: that says that a budget is too short before it has passed. A run
+    `by_clock` takes as many threads as are fastest, and so does this.
     """
     trainer = Trainer(job, silent)
     trainer.checkpoint()  # an update that fails goes back to it
@@ -54,7 +54,7 @@ def measure(job: Job, budget: float) -> Pace:
         trainer.learn()
         if time.monotonic() > end:
             break
-    with fastest_threads(trainer.learn) if job.config.budget is not None else nullcontext():
+    with fastest_threads(trainer.learn) if by_clock and time.monotonic() < end else nullcontext():
         started, updates = time.monotonic(), 0
         while not updates or _goes_on(updates, started + SHARE * budget, end):
             trainer.learn()
