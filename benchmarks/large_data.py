@@ -5,7 +5,8 @@
 Pairs and text are made once in FOLDER by recombining Multi30k: the beginning of one sentence and the end of another, on both
 sides alike. The cache is FOLDER/cache; without --keep it is cleared first, so that the first start prepares and the second
 finds all. Each start is a process of its own. `peak` is its greatest resident memory, pages of mapped files included;
-`anonymous` is what of that is its own and not a file's.
+`anonymous` is what of that is its own and not a file's. `processor` is the time that all threads took together, which other
+programs disturb less than the clock.
 """
 
 from __future__ import annotations
@@ -128,9 +129,9 @@ def start(task: str, folder: Path, began: float) -> dict[str, Any]:
     from regard.tasks.recipe import prepare
 
     with tempfile.TemporaryDirectory() as place:
-        ready = time.monotonic()
+        ready, used = time.monotonic(), time.process_time()
         prepared = prepare(run_config(task, settings(task, folder)), Path(place), data_root=None, resume=False)
-        seconds = time.monotonic() - ready
+        seconds, processor = time.monotonic() - ready, time.process_time() - used
         job = prepared.job
         batch = job.batches.get(0, 0)
         job.model(batch).objective(dict(batch.counts)).backward()
@@ -139,6 +140,7 @@ def start(task: str, folder: Path, began: float) -> dict[str, Any]:
     peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {
         "seconds": seconds,
+        "processor": processor,
         "first_step": first,
         "peak": peak,
         "anonymous": watch.peak,
@@ -216,7 +218,8 @@ def measure(
         for which in ("first", "second"):
             found = started(task, folder, tiny)
             results[f"{task}, {which} start"] = found
-            rate = f", {count / found['seconds']:,.0f} pairs/s" if task == "translate" and which == "first" else ""
+            rates = f", {count / found['seconds']:,.0f} pairs/s, {count / found['processor']:,.0f} a second of a core"
+            rate = rates if task == "translate" and which == "first" else ""
             memory = f"peak {found['peak'] / 1e6:,.0f} MB, anonymous {found['anonymous'] / 1e6:,.0f} MB"
             steps = f"first step after {found['first_step']:.1f} s"
             print(f"{task}, {which} start: {found['seconds']:,.1f} s{rate}, {steps}, {memory}")

@@ -169,6 +169,7 @@ def test_rows_of_texts(pairs: list[tuple[str, str]], data: st.DataObject) -> Non
     assert [rows[place] for place in range(-len(left), len(left))] == [*left, *left]
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=60), st.integers(30, 200), st.randoms())
 def test_batches_are_cut_as_one_by_one(sizes: list[int], budget: int, random: Any) -> None:
     order = np.array(random.sample(range(len(sizes)), len(sizes)))
@@ -182,6 +183,7 @@ def test_batches_are_cut_as_one_by_one(sizes: list[int], budget: int, random: An
     assert [group.tolist() for group in cut_by_budget(order, np.array(sizes), budget)] == groups
 
 
+@settings(deadline=None)
 @given(st.integers(0, 12), st.integers(0, 12), st.integers(0, 20))
 def test_the_longer_text_of_a_pair_gives_way(first: int, second: int, room: int) -> None:
     a, b = first, second
@@ -191,6 +193,7 @@ def test_the_longer_text_of_a_pair_gives_way(first: int, second: int, room: int)
     assert (int(found[0][0]), int(found[1][0])) == (a, b)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=9), st.integers(1, 13))
 def test_chunks_of_documents(sizes: list[int], room: int) -> None:
     wanted = []

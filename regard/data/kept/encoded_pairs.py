@@ -53,7 +53,8 @@ def _write_pairs(
     sources, targets = build.column("sources", kinds[0]), build.column("targets", kinds[1])
     lengths = build.column("lengths", "<u4", (2,))
     state = build.state or {"pairs": 0, "too_long": 0, "unlike": 0}
-    encode = Encoder(tokenizers.source), Encoder(tokenizers.target)
+    source = Encoder(tokenizers.source)
+    encode = source, source if tokenizers.target is tokenizers.source else Encoder(tokenizers.target)
     for start in range(state["pairs"], len(sets.train), TOGETHER):
         rows = sets.train[start : start + TOGETHER]
         (first, read), (second, written) = (each([row[side] for row in rows]) for side, each in enumerate(encode))
