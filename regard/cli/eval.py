@@ -24,11 +24,13 @@ from regard.cli.options import (
     TestPairs,
     TextColumn,
     Tokenize,
+    WeightsName,
     column_settings,
     given,
 )
 from regard.cli.output import one_line, print_json, print_table, progress, results, say
 from regard.config import Tables
+from regard.decode.config import check_weights
 from regard.errors import UsageError
 from regard.files import write_text
 from regard.tasks.table import TASKS, family_of
@@ -58,6 +60,7 @@ def evaluate(
     target: TargetColumn = None,
     beam: Beam = None,
     softness: Softness = None,
+    weights: WeightsName = "float32",
     lowercase: Lowercase = False,
     tokenize: Tokenize = None,
     context: Annotated[
@@ -84,15 +87,17 @@ def evaluate(
     found = about(run)
     task = family_of(found.task)
     asked = given(beam=beam, softness=softness, lowercase=lowercase or None, context=context, overlap=overlap)
-    asked |= given(tokenize=tokenize)
+    asked |= given(tokenize=tokenize, weights=None if weights == "float32" else weights)
     asked |= given(save=save, out=out)
     _check_options(task, asked)
     columns = column_settings(task, text=text, label=label, pair=pair, source=source, target=target)
     check_decode(found, given(beam=beam, softness=softness))
+    check_weights(weights)
     check_out(out, (".png", ".svg"))
     check_files(on, task=task)
     model = load_model(run, device)
     if task == "translate":
+        model.use_weights(weights)
         how = {"lowercase": lowercase, "tokenize": tokenize}
         _translations(model, run, on, columns, given(beam=beam, softness=softness), how, save, as_json)
     elif task == "classify":

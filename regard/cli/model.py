@@ -11,7 +11,7 @@ import regard
 from regard.cli.options import Tables
 from regard.cli.output import say
 from regard.config import check, find_file
-from regard.decode.config import DecodeConfig, check_engine
+from regard.decode.config import DecodeConfig, check_engine, check_weights
 from regard.errors import UsageError, nearest
 from regard.files import read_json
 from regard.runs import all_runs, bundle_folder, bundle_task, newest, shipped_for
@@ -97,6 +97,13 @@ def check_engine_for(engine: str, remove: Sequence[str] | None) -> None:
     check_engine(engine)
     if engine != "regard" and remove:
         raise UsageError(f"--remove changes Regard's own attention, which {engine} does not run; leave out --engine")
+
+
+def check_weights_for(engine: str, weights: str) -> None:
+    """Whether there are such weights, and whether the engine has them."""
+    check_weights(weights)
+    if engine != "regard" and weights != "float32":
+        raise UsageError(f"--weights {weights} is of Regard's own engine; leave out --engine {engine}")
 
 
 def stopping_of(engine: str, stopping: str | None) -> str | None:

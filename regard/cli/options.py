@@ -76,6 +76,10 @@ EngineName = Annotated[
         "--engine", metavar="NAME", help="regard, or ctranslate2 for the same texts by that library (regard[fast])."
     ),
 ]
+WeightsName = Annotated[
+    str,
+    typer.Option("--weights", metavar="NAME", help="float32, or int8: faster for large models, a little less exact."),
+]
 Softness = Annotated[
     float | None,
     typer.Option(metavar="X", help="Temperature of each look at the source; 0: only the best position is seen."),

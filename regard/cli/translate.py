@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from regard.cli.inputs import Answered, AsText, InputReader, Item, answers, output_to, texts_or_lines
-from regard.cli.model import check_engine_for, check_model, load_translator, newest_run, stopping_of
-from regard.cli.options import Beam, Device, EngineName, Removals, Softness, Stopping, given, removing
+from regard.cli.model import check_engine_for, check_model, check_weights_for, load_translator, newest_run, stopping_of
+from regard.cli.options import Beam, Device, EngineName, Removals, Softness, Stopping, WeightsName, given, removing
 from regard.cli.output import json_line, one_line, results, say
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
+    from regard.decode.config import Weights
     from regard.inspect.looking import Shown
     from regard.tasks.translate.predictor import Translator
     from regard.tasks.translate.results import Translation
@@ -63,6 +64,7 @@ def translate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
     device: Device = "auto",
     engine: EngineName = "regard",
+    weights: WeightsName = "float32",
 ) -> None:  # fmt: skip
     """Translate texts, a file line by line, or standard input as it comes: text in, text out.
 
@@ -71,6 +73,7 @@ def translate(
     """
     _check(texts or [], attention, out)
     check_engine_for(engine, remove)
+    check_weights_for(engine, weights)
     asked = texts_or_lines(texts, as_text=as_text, what="a sentence")
     _check_map(asked, attention, out)
     decode = given(
@@ -81,6 +84,7 @@ def translate(
     run = model or newest_run("translate")
     check_model(run, device, "translate", decode=decode)
     translator = load_translator(run, device)
+    translator.use_weights(cast("Weights", weights))
     several = translator.options(decode).n_best > 1  # a wrong option is told before anything is read
     decode |= {"engine": engine}
     if engine != "regard":

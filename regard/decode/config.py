@@ -11,6 +11,8 @@ from regard.errors import UsageError, nearest
 
 Engine = Literal["regard", "ctranslate2"]  # what computes a search
 ENGINES: tuple[Engine, ...] = ("regard", "ctranslate2")
+Weights = Literal["float32", "int8"]  # what a search multiplies by
+WEIGHTS: tuple[Weights, ...] = ("float32", "int8")
 LEAST_TEMPERATURE = 0.01  # below, a sample is the greedy choice in all but name, and 1 / temperature overflows
 
 
@@ -18,6 +20,12 @@ def check_engine(name: str) -> None:
     """Refuse a name that no engine has."""
     if name not in ENGINES:
         raise UsageError(f"no engine {name}", nearest(name, ENGINES))
+
+
+def check_weights(name: str) -> None:
+    """Refuse a name that no kind of weights has."""
+    if name not in WEIGHTS:
+        raise UsageError(f"no weights {name}", nearest(name, WEIGHTS))
 
 
 class DecodeOptions(TypedDict, total=False):

@@ -9,7 +9,7 @@ from regard.attention import Mask
 from regard.blocks import Block, FeedForward
 from regard.models.encoder_decoder import Memory
 from regard.models.fast_encoder import encoder_of
-from regard.models.fast_step import Product, added_to_scores, is_exact, joined
+from regard.models.fast_step import MakeProduct, Product, added_to_scores, is_exact, joined, product_of_any
 from regard.models.fast_stepper import FastStepper, embeds_plainly
 from regard.models.slots import Slots
 from regard.models.transformer import TransformerDecoder
@@ -18,17 +18,21 @@ from regard.models.transformer import TransformerDecoder
 class FastDecoder(FastStepper):
     """A Transformer as a search's `Stepper` (`regard.decode.stepper`)."""
 
-    def __init__(self, model: TransformerDecoder) -> None:
+    def __init__(self, model: TransformerDecoder, product: MakeProduct = product_of_any) -> None:
         blocks = list(model.decoder.each())
-        super().__init__(blocks, model.target, model.decoder_norm, model.output)
-        self.longest, self.encode, self.memory = model.longest, encoder_of(model), _memory_product(blocks)
+        super().__init__(blocks, model.target, model.decoder_norm, model.output, product)
+        self.longest, self.encode, self.memory = (
+            model.longest,
+            encoder_of(model, product),
+            _memory_product(blocks, product),
+        )
 
     @classmethod
-    def of(cls, model: nn.Module) -> FastDecoder | None:
-        """Lay out a model; None where its decoder has parts that are not known here."""
+    def of(cls, model: nn.Module, product: MakeProduct = product_of_any) -> FastDecoder | None:
+        """Lay out a model, its weights as `product` has them; None where its decoder has parts that are not known here."""
         if not isinstance(model, TransformerDecoder) or not embeds_plainly(model.target):
             return None
-        return cls(model) if all(_is_plain(block) for block in model.decoder.each()) else None
+        return cls(model, product) if all(_is_plain(block) for block in model.decoder.each()) else None
 
     def start(self, source: tuple[Tensor, ...], prefix: Tensor) -> tuple[Tensor, Slots]:
         """Read the sources (what `encode` takes) and the prefix (B, P): logits (B, 1, V) of what follows."""
@@ -63,6 +67,6 @@ def _is_plain(block: Block) -> bool:
     return plain and is_exact(block.attention) and is_exact(block.cross)
 
 
-def _memory_product(blocks: list[Block]) -> Product:
+def _memory_product(blocks: list[Block], product: MakeProduct) -> Product:
     """A memory's vectors (N, D) -> keys and values of every layer, (N, L * 2 D)."""
-    return joined([block.cross.key_value for block in blocks if block.cross is not None])
+    return joined([block.cross.key_value for block in blocks if block.cross is not None], product)

@@ -15,13 +15,13 @@ from regard.blocks import Block, FeedForward
 from regard.models.encoder_decoder import Memory
 from regard.models.fast_step import (
     Function,
+    MakeProduct,
     added_to_scores,
     attend_heads,
     feed_forward_function,
     is_exact,
     joined,
     norm_function,
-    product_of_any,
     scale_of,
 )
 from regard.models.transformer import Transformer, TransformerDecoder
@@ -60,8 +60,8 @@ class EncoderLayer:
 class FastEncoder:
     """Ids (B, S) and lengths (B,) -> the memory that the decoder reads, as `Transformer.encode` computes it."""
 
-    def __init__(self, model: Transformer) -> None:
-        self.embed, self.layers = model.source, [_layer(block) for block in model.encoder.each()]
+    def __init__(self, model: Transformer, product: MakeProduct) -> None:
+        self.embed, self.layers = model.source, [_layer(block, product) for block in model.encoder.each()]
         self.norm = norm_function(model.encoder_norm)
 
     def __call__(self, ids: Tensor, lengths: Tensor) -> Memory:
@@ -77,10 +77,10 @@ class FastEncoder:
         return Memory(self.norm(x).view(rows, length, -1), mask)
 
 
-def encoder_of(model: TransformerDecoder) -> Callable[..., Memory]:
+def encoder_of(model: TransformerDecoder, product: MakeProduct) -> Callable[..., Memory]:
     """The encoder of a model, laid out where its blocks are plain."""
     if isinstance(model, Transformer) and all(_is_plain(block) for block in model.encoder.each()):
-        return FastEncoder(model)
+        return FastEncoder(model, product)
     return model.encode
 
 
@@ -88,15 +88,15 @@ def _is_plain(block: Block) -> bool:
     return block.around_attention.residual and isinstance(block.feed_forward, FeedForward) and is_exact(block.attention)
 
 
-def _layer(block: Block) -> EncoderLayer:
+def _layer(block: Block, product: MakeProduct) -> EncoderLayer:
     own, around = block.attention, block.around_attention
     assert isinstance(own, MultiHead)
     return EncoderLayer(
         pre=around.order == "pre",
         norms=(norm_function(around.norm), norm_function(block.around_feed_forward.norm)),
-        project=joined([own.query, own.key_value]),
-        join=joined([own.out]),
-        feed_forward=feed_forward_function(block.feed_forward, product_of_any),
+        project=joined([own.query, own.key_value], product),
+        join=joined([own.out], product),
+        feed_forward=feed_forward_function(block.feed_forward, product),
         heads=own.heads,
         scale=scale_of(own),
         rotary=own.rotary,

@@ -107,12 +107,12 @@ def scale_of(heads: MultiHead) -> float:
     return heads.head_width**-0.5 if heads.scale is None else heads.scale
 
 
-def joined(linears: list[nn.Linear], scale: float = 1.0) -> Product:
+def joined(linears: list[nn.Linear], product: MakeProduct, scale: float = 1.0) -> Product:
     """Several products of the same vectors as one, the first of them scaled."""
     first, *others = linears
     weight = torch.cat([first.weight * scale, *(each.weight for each in others)])
     bias = None if first.bias is None else torch.cat([first.bias * scale, *(each.bias for each in others)])
-    return product_of_any(weight, bias)
+    return product(weight, bias)
 
 
 def added_to_scores(allowed: Tensor, like: Tensor) -> Tensor:

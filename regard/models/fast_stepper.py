@@ -20,7 +20,7 @@ from regard.attention import MultiHead
 from regard.blocks import Block
 from regard.embed import LearnedPositions, NoPositions, RandomOffset, SinusoidalPositions, TokenEmbedding
 from regard.models.fast_layer import Cross, Layer, Shape, Turn, Workspace, whole_grains
-from regard.models.fast_step import feed_forward_function, joined, norm_function, product_of_any, scale_of
+from regard.models.fast_step import MakeProduct, feed_forward_function, joined, norm_function, product_of_any, scale_of
 from regard.models.slots import ROOM, Slots, kept, reordered, with_room
 from regard.models.slots import joined as joined_slots
 from regard.models.small_step import FEW, Look, SmallSteps, small_steps
@@ -29,9 +29,16 @@ from regard.models.small_step import FEW, Look, SmallSteps, small_steps
 class FastStepper:
     """A stepper (`regard.decode.stepper`) of a stack of blocks whose sources come and go."""
 
-    def __init__(self, blocks: Sequence[Block], tokens: TokenEmbedding, norm: nn.Module, output: nn.Linear) -> None:
-        self.layers = [_layer(number, block) for number, block in enumerate(blocks)]
-        self.norm, self.output = norm_function(norm), product_of_any(output.weight, None)
+    def __init__(
+        self,
+        blocks: Sequence[Block],
+        tokens: TokenEmbedding,
+        norm: nn.Module,
+        output: nn.Linear,
+        product: MakeProduct = product_of_any,
+    ) -> None:
+        self.layers = [_layer(number, block, product) for number, block in enumerate(blocks)]
+        self.norm, self.output = norm_function(norm), product(output.weight, None)
         self.table, self.scale, self.positions = tokens.table.weight, tokens.scale, _added_positions(tokens)
         heads = self_attention(blocks[0])
         self.heads, self.groups, self.head_width, self.rotary = (
@@ -149,22 +156,23 @@ def self_attention(block: Block) -> MultiHead:
     return block.attention
 
 
-def _layer(number: int, block: Block) -> Layer:
+def _layer(number: int, block: Block, product: MakeProduct) -> Layer:
     own = self_attention(block)
     return Layer(
         number,
         pre=block.around_attention.order == "pre",
         norms=(norm_function(block.around_attention.norm), norm_function(block.around_feed_forward.norm)),
-        project=joined([own.query, own.key_value], scale_of(own)),
-        join=joined([own.out]),
+        project=joined([own.query, own.key_value], product, scale_of(own)),
+        join=joined([own.out], product),
         band=own.band,
-        cross=_cross(block),
-        feed_forward=feed_forward_function(block.feed_forward, product_of_any),
+        cross=_cross(block, product),
+        feed_forward=feed_forward_function(block.feed_forward, product),
     )
 
 
-def _cross(block: Block) -> Cross | None:
+def _cross(block: Block, product: MakeProduct) -> Cross | None:
     heads, around = block.cross, block.around_cross
     if heads is None or around is None:
         return None
-    return Cross(norm_function(around.norm), joined([heads.query], scale_of(heads)), joined([heads.out]))
+    ask, join = joined([heads.query], product, scale_of(heads)), joined([heads.out], product)
+    return Cross(norm_function(around.norm), ask, join)
