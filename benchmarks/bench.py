@@ -221,7 +221,11 @@ def decode(session: Session) -> list[Row]:
     if found is None:
         return []
     settings = {key: value for key, value in found["conditions"].items() if key != "versions"}
-    return [Row("decode", row["what"], "s", row["seconds"], more=False, settings=settings) for row in found["rows"]]
+    rows = []
+    for row in found["rows"]:
+        seconds, memory = ({who: one[key] for who, one in row["measured"].items()} for key in ("seconds", "memory"))
+        rows.append(Row("decode", row["what"], "s", seconds, more=False, memory=memory, settings=settings))
+    return rows
 
 
 def nanogpt(session: Session) -> list[Row]:

@@ -4,22 +4,30 @@
 
 A Transformer of 4 + 4 layers, width 128, with 10,000 tokens and random weights translates 1,000 sources, as long as those
 of Multi30k, to exactly 20 tokens each: greedily and with a beam of 5. CTranslate2 (float32) has the same weights in its
-own layout, and runs in whichever of its settings of workers, threads and batch size was fastest in a trial, for each beam;
-Hugging Face's Marian has the same shape. All have the same number of threads in all. Round by round in turns, so that
-whatever else the machine does meets all alike; medians, and the least and the greatest. CTranslate2 gives no scores when it
-is greedy; Regard does, and reads one token more to score the end. Who is not installed is left out.
+own layout, and Hugging Face's Marian has the same shape; each runs in whichever of its settings of workers, threads and
+batch size was fastest in a trial, for each beam, and Regard as a person finds it. All have the same number of threads in
+all, each contender in a process of its own: in one, CTranslate2's setting of threads became torch's as well. Round by round
+in turns, so that whatever else the machine does meets all alike; medians, and the least and the greatest. Greedily, nobody
+is asked for scores ("regard, scored" gives them all the same, and reads one token more to score the end). Memory is the
+greatest seen in the first round of a process and those that it began together, pages that they share counted once. Who is
+not installed is left out.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
+import importlib.util
 import json
+import multiprocessing
 import os
 import statistics
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,17 +46,9 @@ from regard.models.transformer import Transformer
 from regard.tasks.translate.predictor import Translator
 from regard.tokens import BEGIN, END, PAD, UNKNOWN, TokenizerPair, TokensConfig, train_tokenizer
 
-try:
-    import ctranslate2
-except ImportError:
-    ctranslate2 = None
-try:
-    import transformers
-except ImportError:
-    transformers = None  # type: ignore[assignment]
-
+PEERS = {"ctranslate2": "fast", "transformers": "hf"}  # and with which of Regard's extras they come
 FIRST = 10  # ids below have a meaning of their own
-BATCHES = (32, 64, 128)  # sizes that are tried for CTranslate2
+BATCHES = (32, 64, 128)  # sizes that are tried for peers
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,7 @@ TINY = Size(layers=1, width=16, heads=2, feed_forward=24, vocabulary=60, sources
 
 Ids = list[list[int]]
 Contender = Callable[[Ids, int], Ids]  # of sources and a beam, the tokens of the best translations
+Results = dict[str, "Measured"]
 
 
 def make_sources(size: Size) -> Ids:
@@ -102,8 +103,10 @@ class ByModules(LaidOut):
         return self.model
 
 
-def regard(model: Transformer, size: Size, *, by_modules: bool = False) -> Contender:
-    tokenizer = train_tokenizer([], TokensConfig(kind="byte"))  # not used: sources are ids
+def regard(size: Size, threads: int, *, by_modules: bool = False, scored: bool = False) -> Contender:
+    """Regard as a search of ids."""
+    torch.set_num_threads(threads)
+    model, tokenizer = make_model(size), train_tokenizer([], TokensConfig(kind="byte"))  # not used: sources are ids
     config = BundleConfig(model=model.config)
     translator = Translator(Bundle(config, model, TokenizerPair(tokenizer, tokenizer), {}))
     if by_modules:
@@ -111,7 +114,7 @@ def regard(model: Transformer, size: Size, *, by_modules: bool = False) -> Conte
 
     def run(sources: Ids, beam: int) -> Ids:
         asked = {"beam": beam, "min_length": size.tokens, "max_length": size.tokens, "length_penalty": "none"}
-        options = translator.options(asked)
+        options = translator.options({**asked, "scores": scored})
         arrays = [np.array(source) for source in sources]
         found = translator.search_ids(arrays, options, places=range(len(arrays)))
         return [list(best[0].ids) for best in found]
@@ -119,8 +122,38 @@ def regard(model: Transformer, size: Size, *, by_modules: bool = False) -> Conte
     return run
 
 
-def in_ctranslate2(size: Size, folder: str, workers: int, threads: int, batch: int) -> Contender:
-    """So many workers with so many threads each, and so many sources together, with the weights in `folder`."""
+class Fastest:
+    """A peer in the setting that is fastest for a quarter of the sources, and for one sentence, tried for each beam."""
+
+    def __init__(self, name: str, settings: dict[str, Contender]) -> None:
+        self.name, self.settings = name, settings
+        self.chosen: dict[tuple[int, bool], str] = {}  # for a beam, and for a file or one sentence
+
+    def __call__(self, sources: Ids, beam: int) -> Ids:
+        kind = (beam, len(sources) > 1)
+        if kind not in self.chosen:
+            some = sources[: len(sources) // 4 + 1]
+            each = {name: min(_seconds(run, some, beam) for _ in range(3)) for name, run in self.settings.items()}
+            self.chosen[kind] = min(each, key=lambda name: each[name])
+            what = "a file" if kind[1] else "one sentence"
+            print(f"{self.name}, for {what}: {self.chosen[kind]}", flush=True)
+        return self.settings[self.chosen[kind]](sources, beam)
+
+
+def in_ctranslate2(size: Size, threads: int) -> Contender:
+    with tempfile.TemporaryDirectory() as folder:
+        save_for_ctranslate2(make_model(size), size, folder)
+        ways = [(a, b, n) for a, b in sorted({(threads, 1), (1, threads), (1, 1)}) for n in BATCHES]
+        settings = {
+            f"{a} x {b} workers and threads, {n} at once": with_setting(size, folder, a, b, n) for a, b, n in ways
+        }
+    return Fastest("CTranslate2", settings)
+
+
+def with_setting(size: Size, folder: str, workers: int, threads: int, batch: int) -> Contender:
+    """CTranslate2 with so many workers of so many threads each, and so many sources together."""
+    import ctranslate2
+
     names = ctranslate2_names(size)
     numbers = {name: number for number, name in enumerate(names)}
     translator = ctranslate2.Translator(
@@ -144,6 +177,8 @@ def ctranslate2_names(size: Size) -> list[str]:
 
 def save_for_ctranslate2(model: Transformer, size: Size, folder: str) -> None:
     """The weights of the model by CTranslate2's own specification."""
+    import ctranslate2
+
     spec = ctranslate2.specs.TransformerSpec.from_config((size.layers, size.layers), size.heads, pre_norm=True)
     for side, embedded in ((spec.encoder, model.source), (spec.decoder, model.target)):
         table = side.embeddings[0] if side is spec.encoder else side.embeddings
@@ -193,7 +228,11 @@ def _fill(spec: Any, *modules: Any) -> None:
         spec.weight, spec.bias = weight, bias
 
 
-def in_transformers(size: Size) -> Contender:
+def in_transformers(size: Size, threads: int) -> Contender:
+    import transformers
+
+    torch.set_num_threads(threads)
+    transformers.utils.logging.set_verbosity_error()
     config = transformers.MarianConfig(
         vocab_size=size.vocabulary, d_model=size.width, encoder_layers=size.layers, decoder_layers=size.layers,
         encoder_attention_heads=size.heads, decoder_attention_heads=size.heads, encoder_ffn_dim=size.feed_forward,
@@ -204,10 +243,10 @@ def in_transformers(size: Size) -> Contender:
     model = transformers.MarianMTModel(config).eval()
 
     @torch.inference_mode()
-    def run(sources: Ids, beam: int) -> Ids:
+    def run(sources: Ids, beam: int, batch: int) -> Ids:
         found: Ids = [[] for _ in sources]
         order = sorted(range(len(sources)), key=lambda place: -len(sources[place]))
-        for group in (order[first : first + 64] for first in range(0, len(order), 64)):
+        for group in (order[first : first + batch] for first in range(0, len(order), batch)):
             longest = len(sources[group[0]])
             ids = torch.tensor([[*sources[place], *[PAD] * (longest - len(sources[place]))] for place in group])
             written = model.generate(
@@ -218,44 +257,87 @@ def in_transformers(size: Size) -> Contender:
                 found[place] = row
         return found
 
-    return run
+    return Fastest("transformers", {f"{batch} at once": partial(run, batch=batch) for batch in BATCHES})
 
 
-def contenders(
-    model: Transformer, size: Size, sources: Ids, folder: str, threads: int, beam: int
-) -> tuple[dict[str, Contender], dict[str, str]]:
-    """Who is there, and the settings in which CTranslate2 was fastest with this beam."""
-    found = {"regard": regard(model, size), "regard, by modules": regard(model, size, by_modules=True)}
-    settings: dict[str, str] = {}
-    if ctranslate2 is not None:
-        save_for_ctranslate2(model, size, folder)
-        found["ctranslate2"], settings = fastest_ctranslate2(size, sources, folder, threads, beam)
-    else:
-        print("ctranslate2 is not installed (pip install ctranslate2)")
-    if transformers is None:
-        print("transformers is not installed (pip install regard[hf])")
-    else:
-        transformers.utils.logging.set_verbosity_error()
-        found["transformers"] = in_transformers(size)
-    return found, settings
+MAKERS: dict[str, Callable[[Size, int], Contender]] = {
+    "regard": regard,
+    "regard, scored": partial(regard, scored=True),
+    "regard, by modules": partial(regard, by_modules=True),
+    "ctranslate2": in_ctranslate2,
+    "transformers": in_transformers,
+}
 
 
-def fastest_ctranslate2(
-    size: Size, sources: Ids, folder: str, threads: int, beam: int
-) -> tuple[Contender, dict[str, str]]:
-    """CTranslate2 in the setting that is fastest for a quarter of the sources, and for one sentence."""
-    ways = sorted({(threads, 1), (1, threads), (1, 1)})
-    each = {f"{a} x {b}, {n}": in_ctranslate2(size, folder, a, b, n) for a, b in ways for n in BATCHES}
-    some = sources[: len(sources) // 4 + 1]
-    fastest = min(each, key=lambda name: min(_seconds(each[name], some, beam) for _ in range(2)))
-    alone = [name for name in each if name.endswith(f", {BATCHES[0]}")]  # one sentence knows no batch size
-    quickest = min(alone, key=lambda name: min(_seconds(each[name], sources[:1], beam) for _ in range(5)))
-    print(f"CTranslate2 (workers x threads, batch size): {fastest} for a file, {quickest} for one sentence")
+class Apart:
+    """A contender in a process of its own."""
 
-    def run(asked: Ids, beam: int) -> Ids:
-        return each[fastest if len(asked) > 1 else quickest](asked, beam)
+    def __init__(self, name: str, size: Size, threads: int) -> None:
+        start = multiprocessing.get_context("spawn")
+        self.pipe, theirs = start.Pipe()
+        self.process = start.Process(target=_answer, args=(name, size, threads, theirs))
+        self.process.start()
 
-    return run, {"file": fastest, "one": quickest}
+    def __call__(self, sources: Ids, beam: int, *, one_by_one: bool = False) -> Answer:
+        self.pipe.send((sources, beam, one_by_one))
+        answer: Answer = self.pipe.recv()
+        return answer
+
+    def watched(self, sources: Ids, beam: int, *, one_by_one: bool = False) -> tuple[Answer, int]:
+        """The same, and the greatest memory in bytes meanwhile. Looking slows it down."""
+        greatest, done = 0, threading.Event()
+
+        def look() -> None:
+            nonlocal greatest
+            while not done.wait(0.02):
+                greatest = max(greatest, memory_of(self.process.pid or 0))
+
+        watcher = threading.Thread(target=look)
+        watcher.start()
+        try:
+            return self(sources, beam, one_by_one=one_by_one), greatest
+        finally:
+            done.set()
+            watcher.join()
+
+    def end(self) -> None:
+        self.pipe.send(None)
+        self.process.join()
+
+
+@dataclass(frozen=True)
+class Answer:
+    found: Ids
+    seconds: float
+
+
+def memory_of(process: int) -> int:
+    """Bytes of a process and of those that it began; a page that n of them share counts 1 / n in each."""
+    place = Path("/proc") / str(process)
+    try:
+        own = next(line for line in (place / "smaps_rollup").read_text().splitlines() if line.startswith("Pss:"))
+        children = [each for task in (place / "task").iterdir() for each in (task / "children").read_text().split()]
+    except (OSError, StopIteration):  # it has just ended
+        return 0
+    return int(own.split()[1]) * 1024 + sum(memory_of(int(each)) for each in children)
+
+
+def _answer(name: str, size: Size, threads: int, pipe: Any) -> None:
+    """What the process of a contender does, until it is told that nothing more comes."""
+    run = MAKERS[name](size, threads)
+    while (asked := pipe.recv()) is not None:
+        sources, beam, one_by_one = asked
+        begun = time.perf_counter()
+        found = [run([source], beam)[0] for source in sources] if one_by_one else run(sources, beam)
+        pipe.send(Answer(found, time.perf_counter() - begun))
+
+
+def contenders(size: Size, threads: int, without: Sequence[str]) -> dict[str, Apart]:
+    """Who is there."""
+    missing = [name for name in PEERS if importlib.util.find_spec(name) is None]
+    for name in missing:
+        print(f"{name} is not installed (pip install regard[{PEERS[name]}])")
+    return {name: Apart(name, size, threads) for name in MAKERS if name not in (*missing, *without)}
 
 
 # --- Measuring
@@ -267,41 +349,46 @@ def _seconds(run: Contender, sources: Ids, beam: int) -> float:
     return time.perf_counter() - started
 
 
-def measure(runs: dict[str, Contender], sources: Ids, beam: int, rounds: int, tokens: int) -> dict[str, list[float]]:
-    """Seconds of each contender in each round, in turns, in both orders; the first round warms up."""
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
+@dataclass
+class Measured:
+    """Seconds of each round, and the greatest memory in bytes, of one contender."""
+
+    seconds: list[float] = field(default_factory=list)
+    memory: int = 0
+
+
+def measure(runs: dict[str, Apart], sources: Ids, beam: int, rounds: int, tokens: int, *, one_by_one: bool) -> Results:
+    """Each contender in each round, in turns, in both orders; the first round warms up."""
+    measured = {name: Measured() for name in runs}
     for turn in range(rounds + 1):
         for name in runs if turn % 2 else reversed(runs):
-            started = time.perf_counter()
-            found = runs[name](sources, beam)
             if turn:
-                seconds[name].append(time.perf_counter() - started)
-            elif not all(len(each) == tokens for each in found):
+                measured[name].seconds.append(runs[name](sources, beam, one_by_one=one_by_one).seconds)
+                continue
+            answer, measured[name].memory = runs[name].watched(sources, beam, one_by_one=one_by_one)
+            if not all(len(each) == tokens for each in answer.found):
                 raise ValueError(
-                    f"{name} wrote sequences of {sorted({len(each) for each in found})} tokens, not {tokens}"
+                    f"{name} wrote sequences of {sorted({len(each) for each in answer.found})} tokens, not {tokens}"
                 )
-    return seconds
+    return measured
 
 
-def show(title: str, seconds: dict[str, list[float]], count: int) -> dict[str, Any]:
+def show(title: str, measured: Results, count: int) -> dict[str, Any]:
     """Print what each took; how many times as fast as the others Regard was, round by round."""
-    row: dict[str, Any] = {"what": title, "seconds": seconds, "times_as_fast_as": {}}
+    row: dict[str, Any] = {"what": title, "measured": {name: asdict(one) for name, one in measured.items()}}
+    row["times_as_fast_as"] = {}
     print(title)
-    for name, values in seconds.items():
-        each = [value / count * 1000 for value in values]
-        ratios = [theirs / ours for theirs, ours in zip(values, seconds["regard"], strict=True)]
+    for name, one in measured.items():
+        each = [value / count * 1000 for value in one.seconds]
+        ratios = [theirs / ours for theirs, ours in zip(one.seconds, measured["regard"].seconds, strict=True)]
         row["times_as_fast_as"][name] = round(statistics.median(ratios), 3)
         print(
             f"  {name:20}{1000 / statistics.median(each):10,.1f} sentences/s{statistics.median(each):10.2f} ms each "
             f"({min(each):.2f} .. {max(each):.2f})   Regard is {statistics.median(ratios):.2f} times as fast "
-            f"({min(ratios):.2f} .. {max(ratios):.2f})",
+            f"({min(ratios):.2f} .. {max(ratios):.2f})   {one.memory / 2**20:,.0f} MiB",
             flush=True,
         )
     return row
-
-
-def one_by_one(run: Contender) -> Contender:
-    return lambda sources, beam: [run([source], beam)[0] for source in sources]
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -314,21 +401,22 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, help="also write the figures here, as JSON")
     parser.add_argument("--tiny", action="store_true", help="next to nothing, in seconds: to see that it runs")
     asked = parser.parse_args(words)
-    torch.set_num_threads(asked.threads)
     size, rounds = (TINY, 1) if asked.tiny else (Size(), asked.rounds)
-    sources, model = make_sources(size)[: asked.sources], make_model(size)
-    with tempfile.TemporaryDirectory() as folder:
-        rows = []
+    sources = make_sources(size)[: asked.sources]
+    few, rows, runs = sources[: size.alone], [], contenders(size, asked.threads, asked.without)
+    try:
         for beam in asked.beams:
             name = "greedy" if beam == 1 else f"beam {beam}"
-            runs, settings = contenders(model, size, sources, folder, asked.threads, beam)
-            runs = {who: run for who, run in runs.items() if who not in asked.without}
-            alone, few = {who: one_by_one(run) for who, run in runs.items()}, sources[: size.alone]
-            seconds = measure(runs, sources, beam, rounds, size.tokens)
-            rows.append(show(f"{len(sources)} sentences, {name}", seconds, len(sources)) | {"ctranslate2": settings})
-            rows.append(show(f"one sentence, {name}", measure(alone, few, beam, rounds, size.tokens), len(few)))
+            file = measure(runs, sources, beam, rounds, size.tokens, one_by_one=False)
+            rows.append(show(f"{len(sources)} sentences, {name}", file, len(sources)))
+            one = measure(runs, few, beam, rounds, size.tokens, one_by_one=True)
+            rows.append(show(f"one sentence, {name}", one, len(few)))
+    finally:
+        for run in runs.values():
+            run.end()
     if asked.out:
-        versions = {each.__name__: each.__version__ for each in (torch, ctranslate2, transformers) if each is not None}
+        there = ["torch", *(name for name in PEERS if importlib.util.find_spec(name))]
+        versions = {name: importlib.metadata.version(name) for name in there}
         conditions = {"threads": asked.threads, "rounds": rounds, **asdict(size), "versions": versions}
         asked.out.write_text(json.dumps({"conditions": conditions, "rows": rows}, indent=1) + "\n")
 

@@ -195,6 +195,7 @@ def main(words: Sequence[str] | None = None) -> None:
 def run(options: argparse.Namespace, cases: Sequence[Case]) -> None:
     """Every case with every seed that the file does not have."""
     kept = options.keep or Path(tempfile.mkdtemp())
+    kept.mkdir(parents=True, exist_ok=True)
     for seed in options.seeds:
         for case in cases:
             key = f"{case.name}/{seed}/{'processor' if options.processor else 'clock'}"

@@ -360,13 +360,36 @@ def test_end_forbidden_runs_to_the_limit(options: DecodeConfig) -> None:
         assert all(len(hypothesis.ids) == 7 and not hypothesis.finished for hypothesis in hypotheses)
 
 
-@pytest.mark.parametrize("options", SEARCHES.values(), ids=SEARCHES)
-def test_nan_is_an_error_that_names_step_and_source(options: DecodeConfig) -> None:
+def test_greedy_search_that_nobody_asks_for_scores_finds_the_same_and_reads_no_token_to_score_an_end() -> None:
+    sources, limits = list(range(12)), [0, 1, 6, 6, 6, 6, 9, 9, 9, 9, 9, 9]
+    scored, plain = Toy(), Toy()
+    expected = run(DecodeConfig(beam=1), sources, limits, toy=scored)
+    found = run(DecodeConfig(beam=1, scores=False), sources, limits, toy=plain)
+    assert [one.ids for (one,) in found] == [one.ids for (one,) in expected]
+    assert {len(one.ids) == limit for (one,), limit in zip(found, limits, strict=True)} == {True, False}
+    for (one,) in found:
+        assert math.isnan(one.score) and math.isnan(one.log_probability)
+        assert len(one.token_log_probabilities) == len(one.ids) + 1
+    assert len(plain.rows) == len(scored.rows) - 1  # of the last step nothing was wanted but the end's score
+    assert sum(plain.rows) < sum(scored.rows)
+
+
+def test_scores_are_computed_where_a_search_chooses_by_them() -> None:
+    for options in (DecodeConfig(beam=3), DecodeConfig(sample=True, n_best=2)):
+        asked = options.model_copy(update={"scores": False})
+        assert run(asked, [1, 2], [6, 6]) == run(options, [1, 2], [6, 6])
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+@pytest.mark.parametrize(
+    "options", [*SEARCHES.values(), DecodeConfig(beam=1, scores=False)], ids=[*SEARCHES, "unscored"]
+)
+def test_nan_is_an_error_that_names_step_and_source(options: DecodeConfig, number: float) -> None:
     class Diverged(Toy):
         def _logits(self, state: ToyState) -> Tensor:
             logits = super()._logits(state)
             broken = (state.sources == 23) & (state.ids.size(2) == 2 + 2)  # two tokens after the prefix
-            logits[broken, 0, 1] = math.nan
+            logits[broken, 0, 1] = number
             return logits
 
     with pytest.raises(RegardError, match=r"NaN.* at step 3, for source 1"):

@@ -107,6 +107,7 @@ def alone(request: Request) -> list[Hypothesis]:
 KINDS: list[dict[str, Any]] = [
     {"beam": 1},
     {"beam": 1, "min_length": 4},
+    {"beam": 1, "scores": False},
     {"beam": 3, "n_best": 2},
     {"beam": 3, "n_best": 3, "length_penalty": "power", "alpha": 1.0, "stopping": "early"},
     {"beam": 5, "n_best": 1, "min_length": 2, "length_penalty": "none"},

@@ -86,7 +86,7 @@ def translate(
     translator = load_translator(run, device)
     translator.use_weights(cast("Weights", weights))
     several = translator.options(decode).n_best > 1  # a wrong option is told before anything is read
-    decode |= {"engine": engine}
+    decode |= {"engine": engine, "scores": scores or as_json}
     if engine != "regard":
         translator.translate([], **decode)  # so is what the engine cannot do
 

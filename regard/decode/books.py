@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -51,7 +52,7 @@ class Books:
         found = self.choice.candidates(self._scores(self._shaped(logits), at_limit), self.live)
         found = self._checked(found)
         self._collect(found, at_limit)
-        move = self._go_on(self._stopped(found))
+        move = self._cut(self._go_on(self._stopped(found)))
         return None if move is None else replace(move, parents=np.minimum(move.parents, width - 1))
 
     def join(self, other: Books) -> None:
@@ -75,10 +76,8 @@ class Books:
         return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
 
     def _scores(self, logits: Tensor, at_limit: Bools) -> StepLogits:
-        norms, ends = (
-            log_norm(logits),
-            logits[..., self.choice.end].double().cpu().numpy().copy(),
-        )  # (B, W); before filters
+        norms = log_norm(logits) if self.live.wants.scored.any() else None
+        ends = logits[..., self.choice.end].double().cpu().numpy().copy()  # (B, W); before filters
         allowed = logits
         for rule in self.filters:
             allowed = rule(allowed, self.live)
@@ -115,7 +114,10 @@ class Books:
         parent, length = found.parents[row, place], self.live.lengths[row]
         ids = [*self.live.ids[row, parent, :length].tolist(), *tokens]
         log_probs = [*self.live.log_probs[row, parent, :length].tolist(), float(found.log_probs[row, place])]
-        self.ranking.add(row, self.live.wants, ids, log_probs, float(found.totals[row, place]), finished)
+        total = float(found.totals[row, place])
+        if not self.live.wants.scored[row]:
+            log_probs, total = [math.nan] * len(log_probs), math.nan
+        self.ranking.add(row, self.live.wants, ids, log_probs, total, finished)
 
     def _stopped(self, found: Candidates) -> Candidates:
         """Move what ends without an end token to the ranking; it is no candidate any more."""
@@ -160,6 +162,19 @@ class Books:
         totals = np.where(going[at], found.totals[at], -np.inf)  # a place that no candidate fills stays empty
         self.live = self.live.extended(rows, parents, ids, found.log_probs[at], totals)
         return Move(rows, parents, ids) if len(rows) else None
+
+    def _cut(self, move: Move | None) -> Move | None:
+        """Without the sources that are at their limit and want no scores: they need not be read to the end."""
+        cut = ~self.live.wants.scored & (self.live.lengths >= self.live.wants.limits)  # (B,)
+        if move is None or not cut.any():
+            return move
+        for row in cut.nonzero()[0].tolist():
+            ids = self.live.ids[row, 0, : self.live.lengths[row]].tolist()
+            self.ranking.add(row, self.live.wants, ids, [math.nan] * (len(ids) + 1), math.nan, False)
+        self._leave(cut.nonzero()[0])
+        stay = (~cut).nonzero()[0]
+        self.drop(stay)
+        return move.take(stay) if len(stay) else None
 
     def _leave(self, rows: Ints) -> None:
         """Put down what was found of sources that are done."""

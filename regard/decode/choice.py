@@ -40,6 +40,7 @@ def log_norm(logits: Tensor) -> Floats:
         far = ~((sums > LEAST_SUM) & (sums < MOST_SUM))  # (N,)
         norms = np.log(np.where(far, 1.0, sums))
         norms[far] = rows[torch.from_numpy(far).to(rows.device)].logsumexp(dim=-1).double().cpu().numpy()
+        norms[norms == math.inf] = math.nan  # of logits that are no numbers
     return norms.reshape(logits.shape[:-1])
 
 
@@ -137,7 +138,7 @@ class StepLogits:
     """Log-probabilities of the next token: the model's own, and after the filters."""
 
     logits: Tensor  # (B, W, V) the model's own where a token is allowed
-    norms: Floats  # (B, W) their log-sum-exp before any filter
+    norms: Floats | None  # (B, W) their log-sum-exp before any filter; None: nobody asks how likely tokens are
     ends: Floats  # (B, W) the end token's, before any filter
     allowed: Tensor  # (B, W, V) after the filters
     at_limit: Bools | None  # (B,) sources that must end now; None: no source
@@ -152,6 +153,9 @@ class StepLogits:
 
     def log_probs(self, chosen: Floats) -> Floats:
         """Chosen logits, (B, W) or (B, W, K), minus the norm of their row: no softmax over the vocabulary."""
+        if self.norms is None:
+            with np.errstate(invalid="ignore"):  # 0, and NaN where a model gave no number
+                return np.where(chosen == -math.inf, -math.inf, chosen - chosen)
         log_probs = chosen - (self.norms if chosen.ndim == 2 else self.norms[..., None])
         return np.minimum(log_probs, 0.0, out=log_probs)  # rounding can put log 1 above 0, and a sum must only fall
 
@@ -267,6 +271,7 @@ class Beam(Choice):
         there are too few tokens for that to pay, or where equals stand on both sides of the cut, which blocks do not
         tell apart.
         """
+        assert scores.norms is not None
         _, width, vocabulary = scores.allowed.shape
         count = self.width + width * len(self.ends)
         if vocabulary < 3 * count * BLOCK:

@@ -47,6 +47,7 @@ class DecodeOptions(TypedDict, total=False):
     max_ratio: float
     max_extra: int
     softness: float
+    scores: bool
     batch_sentences: int
     batch_tokens: int
 
@@ -81,6 +82,9 @@ class DecodeConfig(StrictConfig):
     max_extra: int = Field(20, ge=0, description="Without max_length, tokens allowed beyond that ratio.")
     softness: float = Field(
         1.0, ge=0, description="Temperature of each look at the source; 0 is hard: only the best position is seen."
+    )
+    scores: bool = Field(
+        True, description="How likely what is written is; who does not ask gets it faster by greedy search (NaN then)."
     )
     batch_sentences: int = Field(64, ge=1, description="Most sources decoded together.")
     batch_tokens: int = Field(4096, ge=1, description="Most source positions decoded together, padding included.")

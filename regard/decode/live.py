@@ -82,6 +82,7 @@ class Wants(ByRow):
     enough: Ints  # ended sequences after which an early search stops; 0: it stops when nothing can win any more
     penalties: Objects  # Penalty
     stops: Objects  # Stops | None
+    scored: Bools  # log-probabilities are needed: for whoever asked, or to choose by
 
     @classmethod
     def of(
@@ -112,6 +113,7 @@ class Wants(ByRow):
             enough=each(lambda one: one.beam if one.stopping == "early" and not one.sample else 0),
             penalties=_objects([_penalty_of(one) for one in options]),
             stops=_objects(stops),
+            scored=each(lambda one: one.scores or one.sample or one.beam > 1, np.bool_),
         )
 
 

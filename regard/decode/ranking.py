@@ -18,7 +18,7 @@ class Hypothesis:
     """A sequence that has ended, with what the model itself thinks of it.
 
     Log-probabilities are the model's own, of its softmax over the whole vocabulary: neither filters nor temperature
-    change them, so that scoring the same sequence by teacher forcing gives the same numbers.
+    change them, so that scoring the same sequence by teacher forcing gives the same numbers. NaN: nobody asked for them.
     """
 
     ids: tuple[int, ...]  # without prefix and end
@@ -48,7 +48,7 @@ class Ranking(ByRow):
 
     def add(self, row: int, wants: Wants, ids: list[int], log_probs: list[float], total: float, finished: bool) -> None:
         """An ended sequence; `log_probs` has one more than `ids`, for the end token, if there is one."""
-        score = total / wants.penalties[row](len(log_probs))
+        score = total if math.isnan(total) else total / wants.penalties[row](len(log_probs))
         best, most, enough = self.best[row], wants.n_best[row], wants.enough[row]
         insort_right(best, Hypothesis(tuple(ids), score, total, tuple(log_probs), finished), key=lambda h: -h.score)
         del best[most:]

@@ -12,6 +12,7 @@ its group is searched here, and an error is then raised here as if there had bee
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import selectors
@@ -34,6 +35,7 @@ from regard.decode.ranking import Hypothesis
 from regard.threads import is_alone
 
 HIRE_AFTER = 0.05  # seconds of work: twice what it took until a copy was at work (26 ms, on a busy machine)
+MANY = 3  # groups for each worker that last in any case
 LOST, LATE = 5.0, 10.0  # seconds and times the longest own search, after which nobody waits for a helper any more
 PATIENCE = 0.05  # seconds until `watch` is called again while nothing but helpers work
 PART = 2**16  # bytes read at once
@@ -92,6 +94,8 @@ class Team:
     def work(self) -> Iterator[tuple[list[int], Found]]:
         """Search here what no helper searches; give what any has found."""
         missing = set(range(len(self.groups)))
+        if self.workers > 1 and len(missing) >= MANY * self.workers:
+            self._hire()
         while missing:
             number = self._next()
             if number is None and not self.helpers:
@@ -128,9 +132,10 @@ class Team:
             return
         self.watch()
         if self.workers > 1 and self.left and time.perf_counter() - self.begun > HIRE_AFTER:
-            self._hire(min(self.workers - 1, len(self.left)))
+            self._hire()
 
-    def _hire(self, count: int) -> None:
+    def _hire(self) -> None:
+        count = min(self.workers - 1, len(self.left))
         self.tickets = os.memfd_create("groups")
         os.write(self.tickets, b"".join(each.to_bytes(8, "little") for each in reversed(self.left)))
         os.lseek(self.tickets, 0, os.SEEK_SET)
@@ -212,6 +217,7 @@ def _help(groups: Sequence[list[int]], search: SearchGroup, tickets: int, sends:
     gone, or may have been told to stop: then it goes, too.
     """
     try:
+        gc.disable()  # looking for what nobody refers to would copy each page it looks at
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         torch.set_num_threads(1)
         check_parent = partial(_check_parent, os.getppid())

@@ -3,12 +3,16 @@ one product; then one token of each hypothesis at a time (`fast_stepper.py`)."""
 
 from __future__ import annotations
 
+import math
+
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from regard.attention import Mask
 from regard.blocks import Block, FeedForward
 from regard.models.encoder_decoder import Memory
 from regard.models.fast_encoder import encoder_of
+from regard.models.fast_layer import worthwhile_keys
 from regard.models.fast_step import MakeProduct, Product, added_to_scores, is_exact, joined, product_of_any
 from regard.models.fast_stepper import FastStepper, embeds_plainly
 from regard.models.slots import Slots
@@ -47,7 +51,10 @@ class FastDecoder(FastStepper):
         both = both.view(rows, length, -1, 2, self.heads, self.head_width).permute(2, 3, 0, 4, 1, 5)
         state = self.empty(rows)
         state.memory, state.padding = _padded(both.contiguous(), memory.mask)  # (L, 2, B, H, S, E)
-        state.reach = length
+        least = worthwhile_keys(self.head_width)
+        if rows > 1 and length < least:
+            state.memory, state.padding = _lengthened(state.memory, state.padding, least)
+        state.reach = state.memory.size(4)
         return state
 
 
@@ -60,6 +67,13 @@ def _padded(both: Tensor, mask: Mask | None) -> tuple[Tensor, Tensor | None]:
         nowhere = ~real.any(dim=-1, keepdim=True)  # (B, 1, 1, 1)
         both, real = both.masked_fill(nowhere, 0.0), real | nowhere
     return both, added_to_scores(real, both)
+
+
+def _lengthened(memory: Tensor, padding: Tensor | None, length: int) -> tuple[Tensor, Tensor]:
+    """A memory of so many positions, the last of which are padding."""
+    more = length - memory.size(4)
+    padding = memory.new_zeros(memory.size(2), 1, 1, memory.size(4)) if padding is None else padding
+    return pad(memory, (0, 0, 0, more)), pad(padding, (0, more), value=-math.inf)
 
 
 def _is_plain(block: Block) -> bool:

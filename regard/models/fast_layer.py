@@ -18,6 +18,7 @@ from regard.models.fast_step import Function, Product
 
 GRAIN, FINE = 16, 4  # slots: attention sees a multiple of it, so that its views last for some steps
 MANY = 32  # tokens from which on computing what nobody sees costs more than views
+WORTHWHILE = 400  # products in a matrix below which torch's `bmm` is its own loop (512 of 12 keys: 322 us; of 13: 59)
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,21 @@ class Shape:
     groups: int
     head_width: int
 
+    @property
+    def tokens(self) -> int:
+        return self.rows * self.width
 
-def whole_grains(slots: int, tokens: int) -> int:
-    """As many slots or a few more, for a step of so many tokens."""
-    grain = FINE if tokens >= MANY else GRAIN
-    return -(-slots // grain) * grain
+    def slots(self, filled: int) -> int:
+        """As many slots to look at as are filled, or a few more."""
+        grain = FINE if self.tokens >= MANY else GRAIN
+        return max(
+            -(-filled // grain) * grain, worthwhile_keys(self.head_width * self.width * self.heads // self.groups)
+        )
+
+
+def worthwhile_keys(size: int) -> int:
+    """With how many keys attention of queries that have so many numbers is left to the library of matrix products."""
+    return -(-WORTHWHILE // size)
 
 
 class Keys:
@@ -112,8 +123,8 @@ class Workspace:
         far = at[:, None, : self.slots] <= places[..., None] - band  # (B, W or 1, slots)
         self.near = self.seen.masked_fill(far[:, None, None], -math.inf).view_as(self.bias)
 
-    def fits(self, rows: int, width: int, slots: int) -> bool:
-        return (self.shape.rows, self.shape.width, self.slots) == (rows, width, slots)
+    def fits(self, shape: Shape, slots: int) -> bool:
+        return (self.shape, self.slots) == (shape, slots)
 
 
 @dataclass(frozen=True)

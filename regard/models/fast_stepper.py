@@ -19,7 +19,7 @@ from torch.nn.functional import embedding
 from regard.attention import MultiHead
 from regard.blocks import Block
 from regard.embed import LearnedPositions, NoPositions, RandomOffset, SinusoidalPositions, TokenEmbedding
-from regard.models.fast_layer import Cross, Layer, Shape, Turn, Workspace, whole_grains
+from regard.models.fast_layer import Cross, Layer, Shape, Turn, Workspace
 from regard.models.fast_step import MakeProduct, feed_forward_function, joined, norm_function, product_of_any, scale_of
 from regard.models.slots import ROOM, Slots, kept, reordered, with_room
 from regard.models.slots import joined as joined_slots
@@ -126,10 +126,10 @@ class FastStepper:
     def _workspace(self, state: Slots, width: int, visible: Tensor | None = None) -> Workspace:
         """Where a step of this shape computes; `visible` (B, N, room) where it is not what hypotheses see."""
         rows = len(state)
-        slots = whole_grains(state.filled + width, rows * width)
-        if visible is None and state.work is not None and state.work.fits(rows, width, slots):
-            return state.work
         shape = Shape(rows, width, self.heads, self.groups, self.head_width)
+        slots = min(shape.slots(state.filled + width), state.past.size(4))
+        if visible is None and state.work is not None and state.work.fits(shape, slots):
+            return state.work
         memory = None if state.memory is None else state.memory[:, :, :rows, :, : state.reach]
         seen = state.visible if visible is None else visible
         return Workspace(shape, state.past, seen, slots, memory, state.padding)

@@ -79,7 +79,7 @@ def evaluate(
     `tokenize` says how BLEU cuts words, as `validate.bleu_tokenizer`; without it, that of the model's run.
     """
     sources, references = [source for source, _ in pairs], [target for _, target in pairs]
-    options["n_best"] = 1
+    options["n_best"], options["scores"] = 1, False
     counted = tokenizing(translator.config, references, tokenize)
     translator.translate(sources[:1], **options)  # the first call also warms up
     started = time.perf_counter()

@@ -264,7 +264,8 @@ def validation(
         if not shown:
             return Validation(metrics)
         translator = Translator(Bundle(config, model, tokenizers, {}))
-        outputs = [each.text for each in translator.translate([source for source, _ in shown], beam=1, n_best=1)]
+        sources = [source for source, _ in shown]
+        outputs = [each.text for each in translator.translate(sources, beam=1, n_best=1, scores=False)]
         references = [target for _, target in shown]
         found = score_translations(outputs, references, **how)["bleu"]
         metrics["bleu"], errors = found.value, {"bleu": interval_error((found.low, found.high))}
