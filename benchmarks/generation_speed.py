@@ -126,7 +126,7 @@ def ours(model: Any, prompt: Tensor, new: int) -> list[list[int]]:
         prompt,
         end=END,
         limits=[new] * len(prompt),
-        options=DecodeConfig(beam=1),
+        options=DecodeConfig(beam=1, scores=False),
         forbidden=[END],
     )
     return [list(best[0].ids) for best in found]

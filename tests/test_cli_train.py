@@ -114,6 +114,8 @@ def test_train_then_go_on(here: Path, capsys: pytest.CaptureFixture[str], monkey
     config = json.loads((here / "runs/translate/1/run.json").read_text())["config"]
     assert config["data"]["train"] == ["a.src", "a.iso"] and config["data"]["languages"] == ["mul", "iso"]
     assert (config["train"]["seed"], config["model"]["width"]) == (7, 16)
+    made = json.loads((here / "runs/translate/1/best/config.json").read_text())
+    assert 0 < made["decode"]["max_extra"] < 20  # limits of length are those of the data
 
     (here / "elsewhere").mkdir()
     monkeypatch.chdir(here / "elsewhere")  # the data is still found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from regard.config import check
 from regard.decode.config import DecodeConfig, DecodeOptions
 from regard.decode.search import groups
 from regard.errors import UsageError
+from regard.tasks.translate.recipe import length_limits
 
 
 @pytest.mark.parametrize(
@@ -78,3 +80,18 @@ def test_groups_hold_every_source_once_within_the_budget(lengths: list[int], sen
 
 def test_predictors_take_the_keys_of_the_configuration() -> None:
     assert DecodeOptions.__annotations__.keys() == DecodeConfig.model_fields.keys()
+
+
+def test_limits_of_length_are_those_that_training_pairs_keep() -> None:
+    draw = np.random.default_rng(1)
+    read = draw.integers(6, 28, 5000)
+    assert length_limits(read, np.full(5000, 10)) == (0.0, 14)  # dates, however they are written: 10 signs and some
+    assert length_limits(read, read) == (1.1, 3)  # copies; of longer sources, too
+    assert length_limits(np.full(50, 9), np.full(50, 9)) == (1.1, 3)  # no length but one: the steepest that is as tight
+    written = np.round(1.2 * read + draw.normal(0, 2, 5000)).clip(1).astype(int)
+    ratio, extra = length_limits(read, written)
+    within = written <= ratio * read + extra
+    assert within.mean() > 0.999 and (ratio * read + extra).mean() < (2 * read + 20).mean() - 12
+    outliers = written.copy()
+    outliers[:3] = 400
+    assert length_limits(read, outliers) == pytest.approx((ratio, extra), abs=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,18 +14,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from regard.bundle import Bundle, BundleConfig
+from regard.bundle import Bundle, BundleConfig, read_config
 from regard.config import Tables
-from regard.data.batch import (
-    PairBatch,
-)
+from regard.data.batch import PairBatch
 from regard.data.batches import Batches, TokenPairs
 from regard.data.kept.encoded_pairs import EncodedPairs, encode_pairs
 from regard.data.kept.tokenizers import sample_note, train_pair_tokenizers
 from regard.data.mixed import mixture
 from regard.data.pairs import Pair, PairSets, dropped, further_pairs, is_builtin, load_pairs, overlap
+from regard.decode.config import DecodeConfig
+from regard.decode.live import Ints
 from regard.errors import RegardError
 from regard.evaluate.translation import exact_match, score_translations
+from regard.files import standing_folder
 from regard.inspect.probes import prober
 from regard.runs import bundle_folder
 from regard.tasks.config import RunConfig
@@ -57,6 +59,8 @@ from regard.training.state import Fingerprint
 from regard.training.validation import Validation, interval_error, share_error
 
 RESAMPLES = 200  # of the validation sentences, to tell how much of their BLEU is chance
+LOOKED_AT = 100_000  # pairs of a corpus whose lengths are looked at
+NEARLY_ALL, SPARE = 0.999, 1.1  # pairs that keep the limits of length, and times as much as they need
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +94,7 @@ def prepare_translate(config: RunConfig, setup: Setup) -> PreparedTranslation:
     setup.note(config)
     tokenizers = _tokenizers(config, setup, corpora)
     learned = _learned(config, setup, tokenizers, corpora)
-    config = _sized(config, setup, tokenizers, learned)
+    config = _limited(_sized(config, setup, tokenizers, learned), setup, learned)
     setup.note(config)
     valid, left_out = _readable(pairs.valid, tokenizers, config.model.longest)
     known = None if old is None else _old_part(old, config, tokenizers, setup)
@@ -216,6 +220,43 @@ def _sized(config: TranslateConfig, setup: Setup, tokenizers: TokenizerPair, lea
     found = setup.choose_size(config, make)
     assert isinstance(found, TranslateConfig)
     return found
+
+
+def _limited(config: TranslateConfig, setup: Setup, learned: LearnedPairs) -> TranslateConfig:
+    """With limits of length that training pairs keep, where nobody chose others. A beam goes on as long as what it has not
+    ended could still win, and with 20 tokens more than there ever are it could for long: a date took 23 steps for 11.
+    """
+    decode, unset = config.decode, DecodeConfig()
+    same = all(getattr(decode, key) == getattr(unset, key) for key in ("max_length", "max_ratio", "max_extra"))
+    if not same or config.start is not None:
+        return config
+    saved = standing_folder(setup.folder / "best")
+    if setup.resume and saved.exists():  # a run of an earlier version keeps the limits that it had
+        return config.model_copy(update={"decode": read_config(saved).decode})
+    read, written = (np.concatenate(side) for side in zip(*map(_some_lengths, learned.corpora), strict=True))
+    ratio, extra = length_limits(read, written)
+    return config.model_copy(update={"decode": decode.model_copy(update={"max_ratio": ratio, "max_extra": extra})})
+
+
+def _some_lengths(encoded: EncodedPairs) -> tuple[Ints, Ints]:
+    """Tokens read and written of pairs all over the data, ends not counted in what is written."""
+    read, predicted = encoded.pairs.lengths()
+    step = -(-len(read) // LOOKED_AT)
+    return np.asarray(read[::step]), np.asarray(predicted[::step]) - 1
+
+
+def length_limits(read: Ints, written: Ints) -> tuple[float, int]:
+    """Tokens to write for each that was read, and more: the least limits, on average, that nearly all pairs keep.
+
+    Of limits that are as tight the steepest, for sources longer than any here. A tenth and some tokens are to spare.
+    """
+    found: list[tuple[float, int, float]] = []
+    for ratio in np.arange(0.0, 4.01, 0.1):
+        extra = max(0, math.ceil(np.quantile(written - ratio * read, NEARLY_ALL)))
+        found.append((float(ratio), extra, ratio * float(read.mean()) + extra))
+    least = min(mean for _, _, mean in found)
+    ratio, extra, _ = max(each for each in found if each[2] <= 1.02 * least + 0.5)
+    return round(SPARE * ratio, 2), math.ceil(SPARE * extra) + 3
 
 
 def _lengths(config: TranslateConfig) -> tuple[int, str | None]:
