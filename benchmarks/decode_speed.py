@@ -40,8 +40,8 @@ from regard.blocks import Block
 from regard.bundle import Bundle, BundleConfig
 from regard.embed import sinusoid
 from regard.models.config import TransformerConfig
-from regard.models.fast_decoder import FastDecoder
-from regard.models.laid_out import LaidOut
+from regard.models.fast.stepper import LaidOut
+from regard.models.fast.translation import FastDecoder
 from regard.models.transformer import Transformer
 from regard.tasks.translate.predictor import Translator
 from regard.tokens import BEGIN, END, PAD, UNKNOWN, TokenizerPair, TokensConfig, train_tokenizer

@@ -29,8 +29,8 @@ from regard.decode.config import DecodeConfig
 from regard.decode.search import generate
 from regard.interop.folder import import_folder
 from regard.models.config import GPT2Config, LlamaConfig
-from regard.models.fast_language import FastLanguage
-from regard.models.laid_out import LaidOut
+from regard.models.fast.language import FastLanguage
+from regard.models.fast.stepper import LaidOut
 from regard.models.table import build
 from regard.tokens import TokensConfig, train_tokenizer
 

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.decode import choice as filters
-from regard.decode.choice import Filter, TopK, TopP, filters_of
+from regard.decode import filters
 from regard.decode.config import DecodeConfig
+from regard.decode.filters import Filter, TopK, TopP, filters_of
 from regard.decode.live import Live, Wants
 from regard.decode.search import generate
 

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from regard.attention import Lengths, Remove, attend_reference, intervene, record, softness
 from regard.decode.config import DecodeConfig
 from regard.decode.search import generate
-from regard.models import fast_step
 from regard.models.config import TransformerConfig
 from regard.models.encoder_decoder import Memory
-from regard.models.fast_decoder import FastDecoder
-from regard.models.fast_step import attend_heads
-from regard.models.laid_out import LaidOut
+from regard.models.fast import products as fast_step
+from regard.models.fast.products import attend_heads
+from regard.models.fast.stepper import LaidOut
+from regard.models.fast.translation import FastDecoder
 from regard.models.transformer import Transformer
 
 SOURCES, TARGETS = 19, 31

@@ -14,11 +14,11 @@ from regard.blocks.norm import RMSNorm
 from regard.decode.config import DecodeConfig
 from regard.decode.search import generate
 from regard.decode.stepper import Joins, sliding
-from regard.models import fast_language
 from regard.models.config import GPT1Config, GPT2Config, GPT3Config, GPTConfig, LlamaConfig
-from regard.models.fast_language import FastLanguage
+from regard.models.fast import language as fast_language
+from regard.models.fast.language import FastLanguage
+from regard.models.fast.stepper import LaidOut
 from regard.models.gpt import GPT
-from regard.models.laid_out import LaidOut
 
 V = 23
 SMALL: dict[str, Any] = {"layers": 2, "width": 12, "heads": 3, "feed_forward": 20}

@@ -7,8 +7,8 @@ import torch
 
 import regard
 from regard.errors import UsageError
-from regard.models import int8
-from regard.models.fast_step import LARGE
+from regard.models.fast import products as int8
+from regard.models.fast.products import LARGE
 from regard.tasks.run import RunResult
 
 IN, OUT = 257, 521  # IN * OUT is more than LARGE

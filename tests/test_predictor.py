@@ -20,7 +20,7 @@ import regard
 from regard.attention import Remove, intervene, record
 from regard.data.labelled import Labelled
 from regard.errors import UsageError
-from regard.models.fast_stepper import FastStepper
+from regard.models.fast.stepper import FastStepper
 from regard.predictor import Cancelled, Predictor
 from regard.tasks.classify.evaluate import evaluate_labels
 from regard.tasks.generate.evaluate import evaluate_text

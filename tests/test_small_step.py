@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from regard.models.config import GPT1Config, GPT2Config, GPT3Config, LlamaConfig, TransformerConfig
-from regard.models.fast_decoder import FastDecoder
-from regard.models.fast_language import FastLanguage
-from regard.models.fast_stepper import FastStepper
+from regard.models.fast.language import FastLanguage
+from regard.models.fast.small import FEW
+from regard.models.fast.stepper import FastStepper
+from regard.models.fast.translation import FastDecoder
 from regard.models.gpt import GPT
-from regard.models.small_step import FEW
 from regard.models.transformer import Transformer
 
 V, SOURCES = 29, 19

@@ -108,7 +108,7 @@ def _config(
     *,
     page: bool,
 ) -> ServeConfig:
-    """What was typed, checked before torch is imported: a model that is not there is told now."""
+    """Check what was typed before torch is imported: a model that is not there is told now."""
     for model in models or ():
         bundle_folder(model)
     config = check(

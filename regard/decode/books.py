@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.decode.choice import Candidates, Choice, Filter, StepLogits, log_norm
+from regard.decode.choice import Candidates, Choice, StepLogits, log_norm
+from regard.decode.filters import Filter
 from regard.decode.live import Bools, Ints, Live, Wants
 from regard.decode.ranking import Hypothesis, Ranking
 from regard.errors import ModelError, RegardError

@@ -25,7 +25,8 @@ import torch
 from torch import Tensor
 
 from regard.decode.books import Books
-from regard.decode.choice import choice_of, filters_of
+from regard.decode.choice import choice_of
+from regard.decode.filters import filters_of
 from regard.decode.live import Wants
 from regard.decode.ranking import Hypothesis
 from regard.decode.search import Running, within_reach

@@ -93,7 +93,7 @@ class Wants(ByRow):
         stops: Sequence[Stops | None],
         first_samples: Sequence[int] = (),
     ) -> Wants:
-        """What sources with these options, one each, ask for."""
+        """The wishes of sources with these options, one each."""
 
         def each(read: Callable[[DecodeConfig], object], kind: type = np.int64) -> NDArray[Any]:
             return np.array([read(one) for one in options], dtype=kind)

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from regard.attention import channel
 from regard.decode.books import Books, Move
-from regard.decode.choice import Filter, choice_of, filters_of
+from regard.decode.choice import choice_of
 from regard.decode.config import DecodeConfig
+from regard.decode.filters import Filter, filters_of
 from regard.decode.live import Ints, Live, Stops, Wants
 from regard.decode.ranking import Hypothesis
 from regard.decode.stepper import Joins, S, Stepper, sliding
@@ -51,7 +52,7 @@ def generate(
     forbidden    ids that are never produced, such as padding and begin; the end token among them: never of itself
     streams      what tells the sources apart for sampling; by default their place in the batch. Give the place
                  in the whole input, and batching or sorting it differently gives the same samples
-    constraints  further filters, see `regard.decode.choice`
+    constraints  further filters, see `regard.decode.filters`
     stops        for each source, whether a sequence (its ids so far) ends here although no end token was produced
     watch        is called after each step with the hypotheses that go on
 

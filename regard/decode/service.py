@@ -39,7 +39,7 @@ class Service:
         check: Callable[[], None] | None = None,
         done: Callable[[int], None] | None = None,
     ) -> list[list[Hypothesis]]:
-        """What is found for each request. `check` is asked now and then, and may raise; `done` is told of each."""
+        """The hypotheses of each request. `check` is asked now and then, and may raise; `done` is told of each."""
         caller, end = self._caller(), None if self.seconds is None else monotonic() + self.seconds
         found: list[list[Hypothesis]] = []
         under_way: deque[Ticket] = deque()
@@ -108,7 +108,7 @@ class Serves:
     service: Service | None = None  # None: each call searches by itself
 
     def served_model(self) -> Model:
-        """What an engine must know of the model."""
+        """The model as an engine knows it."""
         raise NotImplementedError
 
     def served(self, room: Room | None = None, *, gather: float = GATHER) -> Self:
@@ -128,7 +128,7 @@ class Serves:
         return found
 
     def statistics(self) -> Statistics:
-        """What has been served, and what waits and runs now."""
+        """Counts of what has been served, and of what waits and runs now."""
         return self._served().engine.statistics()
 
     def close(self, *, drop: bool = False) -> None:

@@ -88,7 +88,7 @@ class Ticket:
 
     @property
     def error(self) -> Exception | None:
-        """What went wrong, if something did."""
+        """The error, if something went wrong."""
         return self._error
 
     @property

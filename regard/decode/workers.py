@@ -211,7 +211,7 @@ class Helper:
 
 
 def _help(groups: Sequence[list[int]], search: SearchGroup, tickets: int, sends: socket.socket) -> None:
-    """What a helper does, in the process that is a copy; it never returns.
+    """Help, in the process that is a copy; it never returns.
 
     Torch's threads are not copied, so it must never ask for them (as in torch's own loaders of data). Who began it may be
     gone, or may have been told to stop: then it goes, too.

@@ -1,7 +1,7 @@
 """Decoder-only Transformers: GPT, GPT-2, GPT-3 and LLaMA are the same blocks with other parts.
 
 Also a stepper of decoding: a prompt is read at once, then one token after another. Nothing is stored on the module between
-calls. Where nobody looks on, a search takes `fast_language.py` instead.
+calls. Where nobody looks on, a search takes `fast/language.py` instead.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class Encoder:
 
 
 def _cutter(spaces: str | None) -> Callable[[str], list[str]] | None:
-    """What cuts a text into words, at single spaces that "go" or "stay"; None where tokens may cross spaces."""
+    """The function that cuts a text into words, at single spaces that "go" or "stay"; None where tokens may cross spaces."""
     if spaces is None:
         return None
     if spaces == "stay":

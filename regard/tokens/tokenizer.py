@@ -107,7 +107,7 @@ class TextTokenizer:
 
     @cached_property
     def spaces(self) -> Literal["go", "stay"] | None:
-        """What becomes of a single space where a text is cut into words whose ids together are those of the text.
+        """Where a single space goes or stays when a text is cut into words whose ids together are those of the text.
 
         It goes, or it stays with the word behind it; None where such a cut may change the ids. This is known of tokenizers
         that cut there themselves: bytes of words (Radford et al. 2019), words, and pieces of words.

@@ -47,7 +47,7 @@ def work_out(given: GivenNumbers) -> Worked:
 
 
 def factor(given: GivenNumbers) -> float:
-    """What products of queries and keys are multiplied by."""
+    """The factor of products of queries and keys."""
     return float(given.to_query.shape[1] ** -0.5) if given.scale is None else given.scale
 
 
@@ -87,7 +87,7 @@ def _role(given: GivenNumbers) -> str:
 
 
 def summary(given: GivenNumbers) -> str:
-    """What is worked out, in a sentence."""
+    """A sentence on what is worked out."""
     kind = {"cross": "Cross-attention", "causal": "Causal self-attention", "self": "Self-attention"}[_role(given)]
     width = given.to_query.shape[1]
     scaled = (

@@ -122,7 +122,7 @@ def _notes(config: ClassifyConfig, corpora: Sequence[LabelledSets]) -> list[str]
 
 
 def _parts(batches: LabelBatches, texts: Sequence[Labelled]) -> Iterator[Sequence[np.ndarray]]:
-    """What a run must find unchanged of a corpus: ids, labels, and trees."""
+    """The parts of a corpus that a run must find unchanged: ids, labels, and trees."""
     yield batches.texts
     yield [batches.labels]
     if batches.parents is not None:

@@ -37,8 +37,8 @@ from regard.inspect.texts import (
 )
 from regard.look import SentenceAttention, sentence_of
 from regard.models.config import GPTLineConfig
-from regard.models.fast_language import FastLanguage
-from regard.models.laid_out import LaidOut
+from regard.models.fast.language import FastLanguage
+from regard.models.fast.stepper import LaidOut
 from regard.models.language import LanguageModel
 from regard.predictor import Cancel, Reading, check_cancel, read_one
 from regard.tasks.generate.pieces import NEAR, Pieces, TextPiece, added, before_stop, check_stop
@@ -256,7 +256,7 @@ class Generator(LanguagePredictor, Serves):
         return check(DecodeConfig, {**base, "batch_sentences": TOGETHER, **over}, "decode")
 
     def stepper(self) -> Stepper[Any]:
-        """What searches now, in this thread: laid out where it can be, of any length."""
+        """The stepper of a search that begins now, in this thread: laid out where it can be, of any length."""
         inner, longest = cast("Stepper[Any]", self.laid_out.stepper()), self.config.model.longest
         if longest is None:
             return inner

@@ -32,9 +32,9 @@ from regard.errors import Advice, Option, RegardError, UsageError
 from regard.inspect.texts import LONGEST, Material, PairPredictor, Texts, TextsBatch, next_token_losses, pair_texts
 from regard.look import SentenceAttention, sentence_of
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.models.fast_decoder import FastDecoder
-from regard.models.int8 import product_of
-from regard.models.laid_out import LaidOut
+from regard.models.fast.products import product_of
+from regard.models.fast.stepper import LaidOut
+from regard.models.fast.translation import FastDecoder
 from regard.models.loss import target_log_probabilities
 from regard.predictor import Cancel, Progress, Reading, check_cancel
 from regard.tasks.translate.results import PairScore, Translation
@@ -72,7 +72,7 @@ class Translator(PairPredictor, Serves):
     def use_weights(self, kind: Weights) -> None:
         """Search with weights of this kind from now on; where someone looks on, the model's own are used as ever.
 
-        int8  large matrices in 8 bits: faster, to almost the same texts (`regard.models.int8`)
+        int8  large matrices in 8 bits: faster, to almost the same texts (`regard.models.fast.products`)
         """
         check_weights(kind)
         laid_out = LaidOut(self.model, partial(FastDecoder.of, product=product_of(kind, self.device)))

@@ -1,5 +1,5 @@
 """A language model of GPT's line as a laid-out stepper: prompts of different lengths are read together, some tokens at a
-time, then one token of each hypothesis (`fast_stepper.py`). Reading is a step of many tokens that see those before them."""
+time, then one token of each hypothesis (`stepper.py`). Reading is a step of many tokens that see those before them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from regard.attention import MultiHead
 from regard.blocks import Block, FeedForward, GatedFeedForward
-from regard.models.fast_stepper import FastStepper, embeds_plainly
+from regard.models.fast.slots import ROOM, Slots, with_room
+from regard.models.fast.stepper import FastStepper, embeds_plainly
 from regard.models.gpt import GPT
-from regard.models.slots import ROOM, Slots, with_room
 
 AT_ONCE, LEAST = 1024, 16  # tokens of prompts that are read at once, in all and of each
 

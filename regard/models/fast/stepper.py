@@ -1,29 +1,37 @@
 """Laid-out steppers: one token of each hypothesis at a time, nothing but products (`FastStepper`).
 
 The modules of a model are written to be read and to be looked into; a step through them is some hundred small operations,
-most of them not products. Here the weights are laid out once for a model (`fast_step.py` says how), and queries, keys and
+most of them not products. Here the weights are laid out once for a model (`products.py` says how), and queries, keys and
 values are one product. `FastDecoder` and `FastLanguage` are what a search takes instead of the model where nobody looks
-on; the model's own steps are the reference, and tests hold them equal. What they keep between steps is in `slots.py`.
+on (`LaidOut` chooses); the model's own steps are the reference, and tests hold them equal. What they keep between steps is
+in `slots.py`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
-from regard.attention import MultiHead
+from regard.attention import MultiHead, is_changed, is_recorded, is_softened
 from regard.blocks import Block
 from regard.embed import LearnedPositions, NoPositions, RandomOffset, SinusoidalPositions, TokenEmbedding
-from regard.models.fast_layer import Cross, Layer, Shape, Turn, Workspace
-from regard.models.fast_step import MakeProduct, feed_forward_function, joined, norm_function, product_of_any, scale_of
-from regard.models.slots import ROOM, Slots, kept, reordered, with_room
-from regard.models.slots import joined as joined_slots
-from regard.models.small_step import FEW, Look, SmallSteps, small_steps
+from regard.models.fast.layer import Cross, Layer, Shape, Turn, Workspace
+from regard.models.fast.products import (
+    MakeProduct,
+    feed_forward_function,
+    joined,
+    norm_function,
+    product_of_any,
+    scale_of,
+)
+from regard.models.fast.slots import ROOM, Slots, kept, reordered, with_room
+from regard.models.fast.slots import joined as joined_slots
+from regard.models.fast.small import FEW, Look, SmallSteps, small_steps
 
 
 class FastStepper:
@@ -176,3 +184,40 @@ def _cross(block: Block, product: MakeProduct) -> Cross | None:
         return None
     ask, join = joined([heads.query], product, scale_of(heads)), joined([heads.out], product)
     return Cross(norm_function(around.norm), ask, join)
+
+
+class LaidOut:
+    """Choose the stepper of a search over a model.
+
+    Weights are laid out when they are first needed, and again when they have changed: each tensor counts its changes.
+    """
+
+    def __init__(self, model: nn.Module, lay_out: Callable[[nn.Module], FastStepper | None]) -> None:
+        """`lay_out` gives the laid-out stepper of a model, or None where the model has parts that only modules know."""
+        self.model, self.lay_out, self.weights = model, lay_out, list(model.parameters())
+        self._laid_out: tuple[FastStepper, list[tuple[Tensor, int]]] | None = None  # with the weights as they stood
+
+    def stepper(self) -> nn.Module | FastStepper:
+        """The stepper for a search that begins now, in this thread."""
+        model = self.model
+        if model.training or is_recorded(model) or is_changed(model) or is_softened():
+            return model
+        known = self._laid_out  # one assignment: several threads may ask at once
+        if known is not None and all(map(_is_as_it_stood, self.weights, known[1])):
+            return known[0]
+        with torch.inference_mode():
+            found = self.lay_out(model)
+            if found is None:
+                return model
+            self._laid_out = (found, [(each.detach(), _changes(each)) for each in self.weights])
+        return found
+
+
+def _is_as_it_stood(weight: Tensor, stood: tuple[Tensor, int]) -> bool:
+    before, changes = stood
+    same = weight.data_ptr() == before.data_ptr() and weight.dtype == before.dtype
+    return same and _changes(weight) == changes
+
+
+def _changes(weight: Tensor) -> int:
+    return 0 if weight.is_inference() else weight._version

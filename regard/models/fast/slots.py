@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from regard.models.fast_layer import Workspace
+from regard.models.fast.layer import Workspace
 
 ROOM = 32  # slots of a source that buffers begin with: 128 sources of a small model have 17 MB then
 CROWDED = 1.5  # times as many slots as the last time some were given up: look again
@@ -49,11 +49,11 @@ class Slots:
         return len(self.read)
 
     def in_rows(self, of_sources: Tensor) -> Tensor:
-        """What belongs to sources, (B, ...), in the order of the rows."""
+        """Numbers of sources, (B, ...), in the order of the rows."""
         return of_sources if self.order is None else of_sources[self.order]
 
     def of_sources(self, in_rows: Tensor) -> Tensor:
-        """What stands in rows, (B, ...), in the order of the sources."""
+        """Numbers in rows, (B, ...), in the order of the sources."""
         return in_rows if self.place is None else in_rows[self.place]
 
 
@@ -212,7 +212,7 @@ def _joined_memories(state: Slots, other: Slots) -> tuple[Tensor | None, int, Te
 
 
 def _memory_bias(state: Slots) -> Tensor:
-    """What is added to scores of the memory, (B, 1, 1, S), also where there is no padding."""
+    """0 or -inf, added to scores of the memory, (B, 1, 1, S), also where there is no padding."""
     return state.past.new_zeros(len(state), 1, 1, state.reach) if state.padding is None else state.padding
 
 

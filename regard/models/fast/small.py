@@ -1,7 +1,7 @@
 """A step of one sentence in NumPy: a call of it costs a third of one of torch, and such a step is nothing but calls.
 
 One source with a few hypotheses, in a small model: the blocks of a step, 4 of width 128, took 0.23 ms in a sketch of this
-beside 0.57 ms in torch (`fast_layer.py`). The state is the same, and its tensors are seen as arrays.
+beside 0.57 ms in torch (`layer.py`). The state is the same, and its tensors are seen as arrays.
 
 Norms that stand before a sub-layer nearly vanish. Layer normalisation is (x - mean) / deviation * γ + β, followed by a
 product W: γ goes into W, and Wβ into its bias. Nothing but norms reads the residual stream, so its mean may be taken out
@@ -24,7 +24,7 @@ from torch.nn.functional import relu, silu
 
 from regard.attention import MultiHead
 from regard.blocks import Block, FeedForward, GatedFeedForward
-from regard.models.fast_step import LARGE, scale_of
+from regard.models.fast.products import LARGE, scale_of
 
 Array = NDArray[Any]
 FEW = 8  # hypotheses up to which NumPy's products are as fast as torch's
@@ -246,7 +246,7 @@ def _array(tensor: Tensor) -> Array:
 
 
 def _epsilon(norm: nn.Module) -> float:
-    """Of root mean square norms, that of their numbers where none is given."""
+    """The epsilon of a norm; root mean square norms have that of their numbers where none is given."""
     given: Any = norm.eps
     return float(torch.finfo(next(norm.parameters()).dtype).eps if given is None else given)
 

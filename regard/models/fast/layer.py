@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.relative import turned
-from regard.models.fast_step import Function, Product
+from regard.models.fast.products import Function, Product
 
 GRAIN, FINE = 16, 4  # slots: attention sees a multiple of it, so that its views last for some steps
 MANY = 32  # tokens from which on computing what nobody sees costs more than views
@@ -52,7 +52,7 @@ class Keys:
     """Keys and values of one layer as products take them."""
 
     def __init__(self, keys: Tensor, values: Tensor) -> None:
-        """Of slots or of a memory, each (B, G, S, E)."""
+        """Keys and values of slots or of a memory, each (B, G, S, E)."""
         self.turned, self.values = keys.flatten(0, 1).transpose(1, 2), values.flatten(0, 1)  # (B G, E, S), (B G, S, E)
 
 
