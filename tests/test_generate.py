@@ -96,7 +96,7 @@ def generator_of(model: nn.Module, tokenizer: TextTokenizer, config: Any = None,
         task="generate",
         tokens=TokensConfig(),
         vocabulary=(tokenizer.size,),
-        model=config or LlamaConfig(max_length=7),
+        model=config or LlamaConfig(max_length=7, positions="alibi"),  # of any length
         decode=DecodeConfig(**decode),
     )
     return Generator(Bundle(bundle, model.eval(), TokenizerPair(tokenizer, tokenizer), {}))
@@ -303,6 +303,7 @@ def small(kind: str) -> Generator:
     configs: dict[str, Any] = {
         "gpt2": GPT2Config(**shape),
         "llama": LlamaConfig(**shape),
+        "alibi": LlamaConfig(**shape, positions="alibi"),
         "lstm": LSTMConfig(width=12, hidden=17),
     }
     torch.manual_seed(4)
@@ -328,7 +329,7 @@ def by_hand(generator: Generator, prompt: str, count: int, longest: int | None) 
     return LETTERS.decode(said)
 
 
-@pytest.mark.parametrize(("kind", "longest"), [("gpt2", 11), ("llama", None), ("lstm", None)])
+@pytest.mark.parametrize(("kind", "longest"), [("gpt2", 11), ("llama", 11), ("alibi", None), ("lstm", None)])
 @pytest.mark.parametrize("prompt", ["", "abcacb", "abc" * 3 + "a", "abc" * 4, "cab" * 11])
 def test_beyond_the_context_it_reads_the_last_half_again(kind: str, longest: int | None, prompt: str) -> None:
     generator = small(kind)

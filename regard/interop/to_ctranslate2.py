@@ -62,6 +62,8 @@ def check_ctranslate2(bundle: Bundle) -> None:
 
 def reach_of(config: TransformerConfig | GPTLineConfig) -> int | None:
     """Positions of a sequence that the written model knows; None: any number. Angles are computed, tables are not."""
+    if isinstance(config, GPTLineConfig):
+        return config.window
     return None if config.positions == "rotary" else config.longest or config.max_length
 
 

@@ -19,7 +19,7 @@ class BlocksConfig(StrictConfig):
     width: int = Field(128, ge=1, description="Width D of every vector between blocks.")
     heads: int = Field(4, ge=1, description="Heads H; they divide the width.")
     feed_forward: int = Field(512, ge=1, description="Inner width F of the feed-forward layers.")
-    max_length: int = Field(512, ge=1, description="Longest sequence, in tokens, for learned positions.")
+    max_length: int = Field(512, ge=1, description="Longest sequence, in tokens; farther on only some positions reach.")
     dropout: float = Field(0.1, ge=0, lt=1, description="Dropout on embeddings and on the output of each sub-layer.")
     attention_dropout: float = Field(0.0, ge=0, lt=1, description="Dropout on attention weights (takes the slow path).")
     epsilon: float = Field(1e-5, gt=0, description="What norms add before they divide.")
@@ -80,6 +80,15 @@ class GPTConfig(BlocksConfig):
     def longest(self) -> int | None:
         """Most tokens that a sequence may have, begin and end included; None: any number."""
         return self.max_length + self.random_offset if self.positions == "learned" else None
+
+    @property
+    def window(self) -> int | None:
+        """Most tokens that it goes on from; None: any number.
+
+        Angles and sines go on beyond the positions that were learned from, but what a model makes of them does not
+        (`docs/long.md`): it guesses better from the last tokens alone.
+        """
+        return self.max_length if self.longest is None and self.positions in ("rotary", "sinusoidal") else self.longest
 
 
 class GPT1Config(GPTConfig):

@@ -257,12 +257,13 @@ class Generator(LanguagePredictor, Serves):
 
     def stepper(self) -> Stepper[Any]:
         """The stepper of a search that begins now, in this thread: laid out where it can be, of any length."""
-        inner, longest = cast("Stepper[Any]", self.laid_out.stepper()), self.config.model.longest
-        if longest is None:
+        inner, model = cast("Stepper[Any]", self.laid_out.stepper()), self.config.model
+        window = model.window if isinstance(model, GPTLineConfig) else model.longest
+        if window is None:
             return inner
         known = self._sliding  # one assignment: several threads may ask at once
         if known is None or known.stepper is not inner:
-            known = self._sliding = sliding(inner, longest)
+            known = self._sliding = sliding(inner, window)
         return known
 
     def served_model(self) -> Model:
