@@ -6,8 +6,7 @@ import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
@@ -253,11 +252,16 @@ def test_rows_of_cifar_are_pictures_without_being_told() -> None:
 def test_a_language_model_reads_at_once_what_it_learns_to_read() -> None:
     """The bug: windows of 512 tokens were scored with a model that had learned from 128: 1.649 nats instead of 1.455."""
     from regard.tasks.configure import run_config
-    from regard.tasks.generate.recipe import _reading_as_it_learns
+    from regard.tasks.recipe import Setup
 
-    config: Any = run_config("generate", {"data": {"context": 37}})
-    chooser = Chooser(frozenset(), 60.0, 0.0)
-    found = _reading_as_it_learns(config, cast("Any", SimpleNamespace(chooser=chooser)))
-    assert found.model.max_length == 37 and [each.setting for each in chooser.choices] == ["model.max_length"]
-    asked = SimpleNamespace(chooser=Chooser(frozenset({"model.max_length"}), 60.0, 0.0))
-    assert _reading_as_it_learns(config, cast("Any", asked)).model.max_length == config.model.max_length > 37
+    def setup_for(asked: frozenset[str]) -> Setup:
+        return Setup(Path(), None, False, "cpu", lambda event: None, Chooser(asked, 60.0, 0.0))
+
+    for task in ("generate", "fill"):
+        config: Any = run_config(task, {"data": {"context": 37}})
+        setup = setup_for(frozenset())
+        found: Any = setup.choose_context(config, 37)
+        assert found.model.max_length == 37 and setup.chooser is not None
+        assert [each.setting for each in setup.chooser.choices] == ["model.max_length"]
+        asked: Any = setup_for(frozenset({"model.max_length"})).choose_context(config, 37)
+        assert asked.model.max_length == config.model.max_length > 37

@@ -29,7 +29,6 @@ from regard.decode.config import DecodeOptions
 from regard.errors import UsageError
 from regard.files import read_json
 from regard.inspect.probes import FROM, first_lines, prober
-from regard.models.config import GPTLineConfig
 from regard.tasks.config import RunConfig
 from regard.tasks.finetune import fine_tuning, mixed, mixing_note, old_data
 from regard.tasks.generate.config import GenerateConfig
@@ -63,7 +62,6 @@ def prepare_generate(config: RunConfig, setup: Setup) -> PreparedRun:
     assert isinstance(config, GenerateConfig)
     config = setup.choose_context(config, config.data.context)
     assert isinstance(config, GenerateConfig)
-    config = _reading_as_it_learns(config, setup)
     setup.note(config)
     tokenizer = setup.tokenizer(config, partial(sample_of, corpora), joint_key([each.key for each in corpora]))
     streams = _streams(setup, texts, tokenizer)
@@ -105,19 +103,6 @@ def prepare_generate(config: RunConfig, setup: Setup) -> PreparedRun:
     sizes = f"{sum(map(len, learned)):,} training and {len(streams[1]):,} validation tokens"
     counts = f"{sizes}, a vocabulary of {tokenizer.size:,}"
     return PreparedRun(job, (*notes, counts))
-
-
-def _reading_as_it_learns(config: GenerateConfig, setup: Setup) -> GenerateConfig:
-    """The configuration of a model that reads at once no more than its windows have, if nobody asked for more.
-
-    Windows four times as long as those of training cost 0.28 bits a byte (tiny Shakespeare, rotary positions).
-    """
-    if setup.chooser is None or config.start is not None or not isinstance(config.model, GPTLineConfig):
-        return config
-    why = "as much as it learns to read at once; farther on its guesses are worse"
-    found = setup.chooser.at_most(config, "model.max_length", config.model.max_length, config.data.context, why)
-    assert isinstance(found, GenerateConfig)
-    return found
 
 
 def _windows(config: GenerateConfig, streams: Sequence[TokenStream]) -> Any:
