@@ -29,7 +29,7 @@ from regard.models.fast.products import (
     product_of_any,
     scale_of,
 )
-from regard.models.fast.slots import ROOM, Slots, kept, reordered, with_room
+from regard.models.fast.slots import ROOM, Slots, kept, reordered, with_room, zeros
 from regard.models.fast.slots import joined as joined_slots
 from regard.models.fast.small import FEW, Look, SmallSteps, small_steps
 
@@ -88,7 +88,7 @@ class FastStepper:
     def empty(self, rows: int) -> Slots:
         """The state of so many sources that have read nothing yet."""
         shape = (len(self.layers), 2, rows, self.groups, ROOM, self.head_width)
-        past, read = self.table.new_zeros(shape), torch.zeros(rows, dtype=torch.long, device=self.table.device)
+        past, read = zeros(shape, self.table), torch.zeros(rows, dtype=torch.long, device=self.table.device)
         at = torch.zeros(rows, ROOM, dtype=torch.long, device=read.device) if self.band else None
         return Slots(past, past.new_full((rows, 1, ROOM), -math.inf), read, at=at)
 
