@@ -19,9 +19,10 @@ import argparse
 import importlib.metadata
 import importlib.util
 import json
-import multiprocessing
 import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -136,7 +137,7 @@ class Fastest:
             each = {name: min(_seconds(run, some, beam) for _ in range(3)) for name, run in self.settings.items()}
             self.chosen[kind] = min(each, key=lambda name: each[name])
             what = "a file" if kind[1] else "one sentence"
-            print(f"{self.name}, for {what}: {self.chosen[kind]}", flush=True)
+            print(f"{self.name}, for {what}: {self.chosen[kind]}", file=sys.stderr)
         return self.settings[self.chosen[kind]](sources, beam)
 
 
@@ -273,15 +274,15 @@ class Apart:
     """A contender in a process of its own."""
 
     def __init__(self, name: str, size: Size, threads: int) -> None:
-        start = multiprocessing.get_context("spawn")
-        self.pipe, theirs = start.Pipe()
-        self.process = start.Process(target=_answer, args=(name, size, threads, theirs))
-        self.process.start()
+        about = json.dumps({"name": name, "size": asdict(size), "threads": threads})
+        command = [sys.executable, __file__, "--answer", about]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def __call__(self, sources: Ids, beam: int, *, one_by_one: bool = False) -> Answer:
-        self.pipe.send((sources, beam, one_by_one))
-        answer: Answer = self.pipe.recv()
-        return answer
+        assert self.process.stdin is not None and self.process.stdout is not None
+        print(json.dumps([sources, beam, one_by_one]), file=self.process.stdin, flush=True)
+        found, seconds = json.loads(self.process.stdout.readline())
+        return Answer(found, seconds)
 
     def watched(self, sources: Ids, beam: int, *, one_by_one: bool = False) -> tuple[Answer, int]:
         """The same, and the greatest memory in bytes meanwhile. Looking slows it down."""
@@ -290,7 +291,7 @@ class Apart:
         def look() -> None:
             nonlocal greatest
             while not done.wait(0.02):
-                greatest = max(greatest, memory_of(self.process.pid or 0))
+                greatest = max(greatest, memory_of(self.process.pid))
 
         watcher = threading.Thread(target=look)
         watcher.start()
@@ -301,8 +302,7 @@ class Apart:
             watcher.join()
 
     def end(self) -> None:
-        self.pipe.send(None)
-        self.process.join()
+        self.process.communicate()
 
 
 @dataclass(frozen=True)
@@ -322,14 +322,14 @@ def memory_of(process: int) -> int:
     return int(own.split()[1]) * 1024 + sum(memory_of(int(each)) for each in children)
 
 
-def _answer(name: str, size: Size, threads: int, pipe: Any) -> None:
-    """What the process of a contender does, until it is told that nothing more comes."""
+def answer(name: str, size: Size, threads: int) -> None:
+    """Be a contender: read sources, line by line, and write the best translations and how long they took."""
     run = MAKERS[name](size, threads)
-    while (asked := pipe.recv()) is not None:
-        sources, beam, one_by_one = asked
+    for line in sys.stdin:
+        sources, beam, one_by_one = json.loads(line)
         begun = time.perf_counter()
         found = [run([source], beam)[0] for source in sources] if one_by_one else run(sources, beam)
-        pipe.send(Answer(found, time.perf_counter() - begun))
+        print(json.dumps([found, time.perf_counter() - begun]), flush=True)
 
 
 def contenders(size: Size, threads: int, without: Sequence[str]) -> dict[str, Apart]:
@@ -400,7 +400,16 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--without", nargs="+", default=[], help="contenders to leave out")
     parser.add_argument("--out", type=Path, help="also write the figures here, as JSON")
     parser.add_argument("--tiny", action="store_true", help="next to nothing, in seconds: to see that it runs")
+    parser.add_argument("--answer", type=json.loads, help=argparse.SUPPRESS)  # what this script asks of itself
     asked = parser.parse_args(words)
+    if asked.answer is None:
+        compare(asked)
+    else:
+        answer(asked.answer["name"], Size(**asked.answer["size"]), asked.answer["threads"])
+
+
+def compare(asked: argparse.Namespace) -> None:
+    """Measure all contenders in turns."""
     size, rounds = (TINY, 1) if asked.tiny else (Size(), asked.rounds)
     sources = make_sources(size)[: asked.sources]
     few, rows, runs = sources[: size.alone], [], contenders(size, asked.threads, asked.without)
