@@ -59,6 +59,7 @@ GROUPS = {
         "heads": "heads:heads",
         "formation": "formation:formation",
         "summary": "summary:summary",
+        "tokens": "tokens:tokens",
     },
     "Measure and compare": {
         "eval": "eval:evaluate",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,7 @@ from regard.look.comparison import Bars, Column, Curve, LengthLine, SettingPanel
 from regard.look.figures.sheet import DPI, QUIET, TEXT, legend, render, shown_name, style, tidy
 
 SHORT = 2.0  # minutes; below, an axis counts seconds
+MOST_LINES = 8  # texts that one figure tells apart
 SPREAD, APART = 0.45, 0.08  # of a column: most that all points of it take, and between two of them
 
 
@@ -222,3 +223,27 @@ def _draw_rung(axes: Axes, panel: SettingPanel, rung: int, rungs: int, name: str
                 point.place + shift, point.score, marker="o", markersize=11, markerfacecolor="none",
                 markeredgecolor=TEXT, markeredgewidth=1.2, linestyle="", zorder=4, label="best",
             )  # fmt: skip
+
+
+def save_vocabularies(sizes: Sequence[int], lines: Mapping[str, Sequence[float]], path: Path) -> Path:
+    """Write the figure as the suffix says, .png or .svg."""
+    return write_bytes(path, render(draw_vocabularies(sizes, lines), path.suffix.lower()[1:]))
+
+
+def draw_vocabularies(sizes: Sequence[int], lines: Mapping[str, Sequence[float]]) -> Figure:
+    """Tokens for each character of texts, by the size of a vocabulary of byte pairs; of many texts, some from all over."""
+    figure = _figure(6.4, 4.2)
+    axes = figure.subplots()
+    by_length = sorted(lines, key=lambda name: -lines[name][-1])
+    chosen = [by_length[round(place)] for place in np.linspace(0, len(by_length) - 1, min(MOST_LINES, len(by_length)))]
+    for number, name in enumerate(chosen):
+        axes.plot(
+            sizes, lines[name], linewidth=1.6, markersize=5, markeredgecolor="white", markeredgewidth=0.6,
+            label=shown_name(name), **style(number),
+        )  # fmt: skip
+    tidy(axes)
+    axes.set_xlabel("tokens in the vocabulary: 256 bytes and the pairs that were joined")
+    axes.set_ylabel("tokens for each character")
+    axes.set_ylim(bottom=0)
+    legend(figure, axes)
+    return figure
