@@ -274,7 +274,10 @@ def test_repeats_and_overlaps_are_told(place: Path) -> None:
     repeated = 8 + 5 + 300 - len(set(dates(300)))
     assert any(note.startswith(f"{repeated} of 316 training pairs") and "repeat others" in note for note in notes)
     for which in ("validation", "test"):
-        assert f"warning: 11 of 12 {which} sentences also occur in training; scores on them flatter" in notes
+        assert (
+            f"warning: 11 of 12 {which} sentences also occur in training; scores on them flatter: take them out of training"
+            in notes
+        )
 
 
 def test_a_sample_for_tokenizers_is_seeded_and_said() -> None:
