@@ -391,8 +391,8 @@ def all_kinds(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-def used(place: Path) -> Iterator[int]:
-    """Calls, from 1 on, farther and farther apart."""
+def numbers_of_calls() -> Iterator[int]:
+    """Numbers of calls, from 1 on, farther and farther apart."""
     when = 1
     while True:
         yield when
@@ -406,7 +406,7 @@ def test_killed_again_and_again_it_ends_with_the_same_files(all_kinds: Path) -> 
     clear([each.name for each in entries()])
     assert not contents(data_cache())
     kills = 0
-    for when in used(all_kinds):
+    for when in numbers_of_calls():
         with pytest.MonkeyPatch.context() as patch:
             killing(patch, when, Killed())
             try:

@@ -116,8 +116,7 @@ def _gather(
     notes += rows.notes()
     if config.train == (BUILTIN,):
         notes.append(f"{BUILTIN}: left out {left_out():,} names that two languages spell alike")
-    held, back = np.zeros(rows.count, dtype=bool), np.empty(0, dtype=np.int64)
-    unseen = list[np.ndarray]()
+    held, back, unseen = np.zeros(rows.count, dtype=bool), np.empty(0, dtype=np.int64), list[np.ndarray]()
     if apart is not None:
         held = held_out.among(rows.hashes()[:, WHOLE], apart)
         notes += apart_note(int(held.sum()), rows.count, ", ".join(config.train), "texts")
@@ -128,8 +127,7 @@ def _gather(
     else:
         held, back = _held_out(rows, config.hold_out)
         unseen.append(rows.hashes()[np.setdiff1d(np.flatnonzero(held), back), WHOLE])
-        out = held.sum() - len(back)
-        notes.append(f"no validation set: held out {out:,} of {rows.count:,} texts (by their hash)")
+        notes.append(f"no validation set: held out {held.sum() - len(back):,} of {rows.count:,} texts (by their hash)")
     learned = ~held
     learned[back] = True
     if config.test:
@@ -137,15 +135,18 @@ def _gather(
         notes += _overlap(unseen[-1], rows, learned, "test")
     different = np.unique(rows.hashes()[learned, WHOLE])
     notes += [] if builtin else held_out.repeats_note(len(different), int(learned.sum()), "texts")
-    build.column("different", "<u8").append(different)
-    for name, places in (("held", np.flatnonzero(held)), ("back", back)):
-        build.column(name, "<u8").append(places)
-    build.column("unseen", "<u8").append(np.unique(np.concatenate([*unseen, held_out.NONE])))
-    labels = _labels(list(numbers), rows.labels.values()[learned], valid.labels.values(), valid_names)
-    about: State = {"labels": labels, "names": list(numbers), "notes": notes_as_json(notes)}
-    about |= {"paired": rows.paired, "trees": rows.trees, "valid_paired": valid.paired, "valid_trees": valid.trees}
+    hashes = {"different": different, "unseen": np.unique(np.concatenate([*unseen, held_out.NONE]))}
+    for name, values in ({"held": np.flatnonzero(held), "back": back} | hashes).items():
+        build.column(name, "<u8").append(values)
+    about: State = {
+        "notes": notes_as_json(notes),
+        "counts": f"{rows.count:,} texts",
+        "made_of": ", ".join(config.train),
+    }
+    about["labels"] = _labels(list(numbers), rows.labels.values()[learned], valid.labels.values(), valid_names)
     about["characters"] = int(rows.characters.values()[learned].sum(dtype=np.int64))
-    return about | {"counts": f"{rows.count:,} texts", "made_of": ", ".join(config.train)}
+    about |= {"paired": rows.paired, "trees": rows.trees, "valid_paired": valid.paired, "valid_trees": valid.trees}
+    return about | {"names": list(numbers)}
 
 
 def _overlap(asked: np.ndarray, rows: GatheredLabelled, learned: np.ndarray, which: str) -> list[str]:

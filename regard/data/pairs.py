@@ -31,7 +31,7 @@ from regard.data.kept.cache import (
 from regard.data.kept.journal import Build, State
 from regard.data.kept.ragged import TextRows, as_bytes
 from regard.data.lines import LONGEST_LINE, Bad, suffix_of, text_size
-from regard.data.pair_files import FIELDS, Pair, meant_files, pairs_in
+from regard.data.pair_files import FIELDS, Pair, PairReader, meant_files
 from regard.data.parquet import PARQUET
 from regard.data.tmx import TMX
 from regard.errors import RegardError, UsageError
@@ -111,7 +111,8 @@ def _gather(
     """Read all pairs one after the other, leave out those of no use, and tell what they are like."""
     notes: list[str] = []
     name = whole_builtin(config.train)
-    read = partial(stream_pairs, fields=config.fields, data_root=data_root, languages=config.languages, notes=notes)
+    reader = PairReader(config.fields, config.languages, notes)
+    read = partial(stream_pairs, reader=reader, data_root=data_root)
     rows, valid = Gathered(build, "training"), Gathered(build, "validation", "valid_")
     size = 0 if name else _size(config.train, data_root, config.languages)
     rows.take(read(config.train) if name is None else builtin_pairs("train", config.builtin_size, name), size, progress)
@@ -134,8 +135,8 @@ def _gather(
     different = np.unique(rows.hashes()[~held, WHOLE])
     if name is None:
         notes += held_out.repeats_note(len(different), int((~held).sum()), "pairs")
-    build.column("different", "<u8").append(different)
-    build.column("unseen", "<u8").append(np.unique(np.concatenate([*unseen, held_out.NONE])))
+    for column, hashes in (("different", different), ("unseen", np.unique(np.concatenate([*unseen, held_out.NONE])))):
+        build.column(column, "<u8").append(hashes)
     return rows.finish(build, held) | {"notes": notes_as_json(notes), "made_of": ", ".join(config.train)}
 
 
@@ -254,21 +255,14 @@ def read_pairs(
     notes: list[str] | None = None,
     bad: Bad | None = None,
 ) -> list[Pair]:
-    """The pairs of files (`pairs_in`), or of a split of a built-in set."""
-    return list(stream_pairs(names, fields, data_root, languages, notes, bad))
+    """The pairs of files (`PairReader`), or of a split of a built-in set."""
+    return list(stream_pairs(names, PairReader(fields, languages, notes, bad), data_root))
 
 
-def stream_pairs(
-    names: Sequence[str],
-    fields: tuple[str, str] = FIELDS,
-    data_root: Path | None = None,
-    languages: tuple[str, str] | None = None,
-    notes: list[str] | None = None,
-    bad: Bad | None = None,
-) -> Iterator[Pair]:
+def stream_pairs(names: Sequence[str], reader: PairReader, data_root: Path | None = None) -> Iterator[Pair]:
     """The pairs as `read_pairs` has them, one after the other."""
     if not is_builtin(names):
-        return pairs_in([find_file(name, data_root) for name in names], fields, languages, notes, bad)
+        return reader.pairs([find_file(name, data_root) for name in names])
     if _is_dates(names[0]):
         return iter(builtin_pairs(names[0].removeprefix(BUILTIN).strip("/") or "test", 1000))
     return iter(builtin_pairs(_generated(names[0]).split or "test", 1000, names[0]))

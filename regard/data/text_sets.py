@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 import numpy as np
 
@@ -41,6 +41,7 @@ from regard.data.kept.cache import (
     size_of,
 )
 from regard.data.kept.journal import Build, Column, State
+from regard.data.kept.sequences import RowByRow
 from regard.data.lines import text_size
 from regard.errors import RegardError
 
@@ -51,7 +52,7 @@ SAMPLE = 17  # the key of the stretches that a tokenizer learns from
 START, END, HASH, CHARACTERS = range(4)  # columns of what is known of each document
 
 
-class DocumentRows(Sequence[str]):
+class DocumentRows(RowByRow[str]):
     """Documents in one array of UTF-8, each from a start to an end: only what is taken is read."""
 
     def __init__(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> None:
@@ -60,14 +61,8 @@ class DocumentRows(Sequence[str]):
     def __len__(self) -> int:
         return len(self.starts)
 
-    @overload
-    def __getitem__(self, row: int) -> str: ...
-    @overload
-    def __getitem__(self, row: slice) -> list[str]: ...
-    def __getitem__(self, row: int | slice) -> str | list[str]:
-        if isinstance(row, slice):
-            return [self[each] for each in range(*row.indices(len(self)))]
-        return self.data[int(self.starts[row]) : int(self.ends[row])].tobytes().decode()
+    def row(self, number: int) -> str:
+        return self.data[int(self.starts[number]) : int(self.ends[number])].tobytes().decode()
 
     @property
     def sizes(self) -> np.ndarray:
