@@ -18,7 +18,7 @@ from regard.data.held_out import WORDS, hash_of, line_hashes, occur_in
 from regard.data.kept.cache import keep_at_once, no_progress
 from regard.data.labelled import further_labelled, load_labelled
 from regard.data.pairs import further_pairs, load_pairs
-from regard.data.text_sets import DocumentRows, further_texts, load_texts
+from regard.data.text_sets import DocumentRows, further_texts, leak_notes, load_texts
 from regard.errors import Advice, Setting
 from regard.tasks.configure import run_config
 from regard.tasks.recipe import prepare
@@ -145,3 +145,17 @@ def test_equal_documents_of_corpora_are_told(tmp_path: Path) -> None:
     config = TextConfig(train=(a,), valid=(str(tmp_path / "valid.txt"),), also=({"train": b},))
     (found,) = further_texts(config, tmp_path, load_texts(config), lambda number: keep_at_once, no_progress)
     assert found.notes[-1].startswith(f"{b}: 7 of 17 different documents also stand in {a}, ")
+
+
+def test_old_and_new_text_that_hold_what_the_other_validates_on(tmp_path: Path) -> None:
+    """What the old run was validated on stands in the new text; what the new one is validated on, its end, is new."""
+    for name, text in {"old": lines(0, 300), "new": lines(250, 700), "valid": lines(280, 310)}.items():
+        (tmp_path / f"{name}.txt").write_text(text)
+    places = {name: (str(tmp_path / f"{name}.txt"),) for name in ("old", "new", "valid")}
+    old, new = (
+        load_texts(TextConfig(train=places["old"], valid=places["valid"])),
+        load_texts(TextConfig(train=places["new"])),
+    )
+    told = "lines of 5 words or more also occur in training; scores on them flatter: take them out of training"
+    assert leak_notes(old.unseen, new, "old validation") == [f"warning: 30 of 30 old validation {told}"]
+    assert leak_notes(new.unseen, old, "validation") == []

@@ -73,11 +73,11 @@ def overlap_note(known: np.ndarray, which: str, what: str = "sentences", where: 
     return [f"warning: {told}; scores on them flatter: take them out of training"]
 
 
-def lines_note(known: np.ndarray, where: str) -> list[str]:
-    """The warning that many lines of the validation text are `known` (N,), bool."""
+def lines_note(known: np.ndarray, which: str = "validation", where: str = "training") -> list[str]:
+    """The warning that many lines of a text that should be unseen are `known` (N,), bool."""
     if known.sum() < LINES * len(known):
         return []
-    return overlap_note(known, "validation", f"lines of {WORDS} words or more", where)
+    return overlap_note(known, which, f"lines of {WORDS} words or more", where)
 
 
 def occur_in(asked: np.ndarray, seen: Iterable[np.ndarray]) -> np.ndarray:

@@ -158,6 +158,13 @@ def further_texts(
     return further_corpora(config, main, load, keep, "documents")
 
 
+def leak_notes(unseen: Unseen, learned: TextSets, which: str) -> list[str]:
+    """Warnings that documents or lines of a validation text are among those that are learned from besides."""
+    documents = occur_in(unseen.documents, in_parts(learned.different))
+    lines = occur_in(unseen.lines, learned.train.lines())
+    return [*overlap_note(documents, which, "documents"), *lines_note(lines, which)]
+
+
 def sample_of(corpora: Sequence[TextSets], most: int) -> Iterator[str]:
     """Texts of all corpora with about `most` characters."""
     shares = shared_out(most, [each.characters for each in corpora])
@@ -200,7 +207,7 @@ def _gather(
     learned, unseen = (DocumentRows(text.values(), *each[:, :HASH].T) for each in (rows, other))
     lines = np.unique(np.concatenate([NONE, *unseen.lines()]))
     asked, where = (lines, "training") if apart is None else (apart.lines, ", ".join(config.train))
-    notes += lines_note(occur_in(asked, learned.lines()), where)
+    notes += lines_note(occur_in(asked, learned.lines()), where=where)
     notes += _write_split(build, rows, other, lines)
     about: State = {"notes": notes_as_json(notes), "characters": int(rows[:, CHARACTERS].sum())}
     return about | {"counts": f"{len(rows):,} documents", "made_of": ", ".join(config.train)}

@@ -24,7 +24,7 @@ from regard.data.kept.encoded_documents import encode_documents
 from regard.data.kept.tokenizers import sample_note
 from regard.data.mixed import mixture
 from regard.data.stream import TokenStream, Windows, sampled_batches, sampled_starts, write_stream
-from regard.data.text_sets import TextSets, further_texts, load_texts, sample_of
+from regard.data.text_sets import TextSets, further_texts, leak_notes, load_texts, sample_of
 from regard.decode.config import DecodeOptions
 from regard.errors import UsageError
 from regard.files import read_json
@@ -101,6 +101,8 @@ def prepare_generate(config: RunConfig, setup: Setup) -> PreparedRun:
         tuning=fine_tuning(config, setup.folder, setup.resume, sides),
     )
     notes = text_notes(config, corpora)
+    if old is not None and not setup.resume:  # it reads all texts
+        notes += (*leak_notes(texts.unseen, old, "validation"), *leak_notes(old.unseen, texts, "old validation"))
     notes += corpora_note(config.data, batches, [f"{len(stream):,} tokens" for stream in learned])
     if sampled_starts(streams[1], context, most) is not None:
         notes += sampled_note(most, len(streams[1]))
