@@ -215,7 +215,7 @@ def test_test_sentences_that_occur_in_training(tmp_path: Path) -> None:
     other = write(tmp_path, "o.tsv", "a \tx\nnew\ty\ne\tz\n")
     notes = load_pairs(PairsConfig(train=(file,), valid=(other,), test=(other,))).notes
     assert notes == tuple(
-        f"warning: 2 of 3 {which} sentences also occur in training; scores on them flatter"
+        f"warning: 2 of 3 {which} sentences also occur in training; scores on them flatter: take them out of training"
         for which in ("validation", "test")
     )
 

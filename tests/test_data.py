@@ -274,6 +274,6 @@ def test_too_few_pairs_to_hold_out() -> None:
 def test_overlap_is_a_warning() -> None:
     train = [("a man", "x"), ("two dogs", "y")]
     assert overlap(train, [("a man ", "z"), ("other", "w")], "test") == [
-        "warning: 1 of 2 test sentences also occur in training; scores on them flatter"
+        "warning: 1 of 2 test sentences also occur in training; scores on them flatter: take them out of training"
     ]
     assert overlap(train, [("other", "x")], "test") == []

@@ -274,7 +274,10 @@ def test_repeats_and_overlaps_are_told(place: Path) -> None:
     repeated = 8 + 5 + 300 - len(set(dates(300)))
     assert any(note.startswith(f"{repeated} of 316 training pairs") and "repeat others" in note for note in notes)
     for which in ("validation", "test"):
-        assert f"warning: 11 of 12 {which} sentences also occur in training; scores on them flatter" in notes
+        assert (
+            f"warning: 11 of 12 {which} sentences also occur in training; scores on them flatter: take them out of training"
+            in notes
+        )
 
 
 def test_a_sample_for_tokenizers_is_seeded_and_said() -> None:
@@ -388,8 +391,8 @@ def all_kinds(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-def used(place: Path) -> Iterator[int]:
-    """Calls, from 1 on, farther and farther apart."""
+def numbers_of_calls() -> Iterator[int]:
+    """Numbers of calls, from 1 on, farther and farther apart."""
     when = 1
     while True:
         yield when
@@ -403,7 +406,7 @@ def test_killed_again_and_again_it_ends_with_the_same_files(all_kinds: Path) -> 
     clear([each.name for each in entries()])
     assert not contents(data_cache())
     kills = 0
-    for when in used(all_kinds):
+    for when in numbers_of_calls():
         with pytest.MonkeyPatch.context() as patch:
             killing(patch, when, Killed())
             try:

@@ -312,7 +312,7 @@ def test_overlap_is_told(tmp_path: Path) -> None:
     train, other = write(tmp_path / "a.tsv", rows("ab" * 5)), write(tmp_path / "b.tsv", rows("ab" * 5, start=7))
     sets = load_labelled(LabelledConfig(train=(train,), valid=(other,), test=(other,)))
     assert sets.notes == tuple(
-        f"warning: 3 of 10 {which} texts also occur in training; scores on them flatter"
+        f"warning: 3 of 10 {which} texts also occur in training; scores on them flatter: take them out of training"
         for which in ("validation", "test")
     )
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +19,12 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 
 from regard.data.batch import TextBatch
-from regard.data.stream import TokenStream, Windows, evaluation_batches, write_stream
+from regard.data.config import TextConfig
+from regard.data.stream import TokenStream, Windows, evaluation_batches, sampled_batches, sampled_starts, write_stream
+from regard.data.text_sets import load_texts
 from regard.errors import RegardError
+from regard.tasks.configure import run_config
+from regard.tasks.recipe import mean_loss, prepare
 
 
 def numbered(count: int) -> TokenStream:
@@ -240,3 +246,66 @@ def test_evaluation_by_hand() -> None:
     assert shown(9, 2, 8) == [([list(range(10))], 0)]
     with pytest.raises(RegardError, match="an overlap of 4 leaves nothing of a context of 4; take 0 to 3"):
         shown(4, 2, 4)
+
+
+@settings(max_examples=120, deadline=None)
+@given(count=st.integers(2, 150), context=st.integers(1, 17), rows=st.integers(1, 5), most=st.integers(1, 160))
+def test_a_sample_of_windows_is_bounded_even_and_whole_where_the_text_is_short(
+    count: int, context: int, rows: int, most: int
+) -> None:
+    stream = numbered(count)
+    batches = [batch.ids.tolist() for batch in sampled_batches(stream, context, rows, most)]
+    assert batches == [batch.ids.tolist() for batch in sampled_batches(stream, context, rows, most)]
+    starts = sampled_starts(stream, context, most)
+    if count - 1 <= most:
+        assert starts is None
+    if starts is None:
+        assert batches == [batch.ids.tolist() for batch in evaluation_batches(stream, context, rows)]
+        assert count - 1 <= most or count - 1 < 2 * context or count - 1 < most + context
+        return
+    windows = [row for batch in batches for row in batch]
+    assert windows == [list(range(start, start + context + 1)) for start in starts]
+    assert all(len(batch) <= rows for batch in batches) and windows[-1][-1] < count
+    assert len(starts) * context <= max(most, context)
+    gaps = {(second - first) // context for first, second in pairwise(starts)}
+    assert not gaps or (min(gaps) >= 1 and max(gaps) - min(gaps) <= 1)
+
+
+def test_a_sample_of_windows_by_hand() -> None:
+    """Of 12 windows of 4 tokens 5 have 20: those at 0, 2, 4, 7 and 9."""
+    assert sampled_starts(numbered(50), 4, 23) == [0, 8, 16, 28, 36]
+    assert sampled_starts(numbered(50), 4, 49) is None and sampled_starts(numbered(50), 4, 3) == [0]
+
+
+# -- validation --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("task", "most"), [("generate", 90), ("generate", 10_000), ("fill", 128), ("fill", 10_000)])
+def test_a_validation_reads_at_most_so_many_tokens_and_says_so(tmp_path: Path, task: str, most: int) -> None:
+    """Two gigabytes of text held out 200 MB, and every validation read all of it."""
+    text = tmp_path / "text.txt"
+    text.write_text("".join(f"line {number} of some text that goes on and on\n" for number in range(300)))
+    over = {
+        "data": {"train": str(text), "context": 16},
+        "tokens": {"size": 300},
+        "model": {"layers": 1, "width": 16, "heads": 2, "feed_forward": 16},
+        "train": {"batch_tokens": 64, "precision": "float32"},
+        "validate": {"tokens": most},
+        "probes": 0,
+    } | ({"samples": 0} if task == "generate" else {})
+    prepared = prepare(run_config(task, over), tmp_path / "run", data_root=None, resume=False)
+    model, seen = prepared.job.model.eval(), list[int]()
+    model.register_forward_pre_hook(lambda _, batch: seen.append(batch[0].ids.numel() - len(batch[0].ids)))
+    with torch.no_grad():
+        found, again = prepared.job.validate(model), prepared.job.validate(model)
+    assert found.metrics == again.metrics and 0 < sum(seen) // 2 <= most
+    told = [note for note in prepared.notes if note.startswith("a validation reads about")]
+    assert len(told) == (most < 10_000) and all(f"about {most:,} of" in note for note in told)
+    if task == "generate":
+        stream = TokenStream.open(tmp_path / "run" / "valid.tokens")
+        with torch.no_grad():
+            total, count = mean_loss(model, evaluation_batches(stream, 16, 256))
+        size = load_texts(TextConfig(train=(str(text),))).valid.sizes.sum()
+        whole = {"loss": total / count, "bits_per_byte": total / math.log(2) / size}
+        close = 0.0 if most == 10_000 else 0.05  # an untrained model is as wrong everywhere
+        assert {name: found.metrics[name] for name in whole} == pytest.approx(whole, rel=close, abs=0.0)

@@ -15,6 +15,7 @@ from regard.data import held_out
 from regard.data.builtin import listops
 from regard.data.builtin.names import LANGUAGES, language_names, left_out
 from regard.data.config import LabelledConfig, generated
+from regard.data.corpora import apart_note, further_corpora
 from regard.data.kept.cache import (
     Keep,
     Progress,
@@ -45,7 +46,8 @@ class LabelledSets:
     characters: int = 0  # to learn from
     pairs: bool = False  # whether each text has a second one
     key: str = ""  # under which they are kept; "": they are in memory
-    unseen: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.uint64))  # hashes, of validation and test
+    unseen: np.ndarray = field(default_factory=lambda: held_out.NONE)  # hashes of what is validated and tested on
+    different: np.ndarray = field(default_factory=lambda: held_out.NONE)  # hashes of the texts to learn from, sorted
 
 
 def load_labelled(
@@ -67,8 +69,8 @@ def load_labelled(
     valid = [] if apart is not None else [*rows.at(np.setdiff1d(held, back)), *LabelledRows(arrays, about, "valid_")]
     train = rows if found.key else list(rows)
     notes, labels = notes_from_json(about["notes"]), tuple(about["labels"])
-    rest = about["characters"], bool(about["paired"]), found.key, arrays["unseen"]
-    return LabelledSets(train, valid, labels, notes, *rest)
+    hashes = arrays["unseen"], arrays.get("different", held_out.NONE)  # an older entry lacks the second
+    return LabelledSets(train, valid, labels, notes, about["characters"], bool(about["paired"]), found.key, *hashes)
 
 
 def further_labelled(
@@ -79,8 +81,11 @@ def further_labelled(
     progress: Progress,
 ) -> list[LabelledSets]:
     """The texts of the further corpora, without those that the main one validates or tests on."""
-    tables = [config.model_copy(update={"train": each.train, "valid": (), "test": ()}) for each in config.further]
-    found = [load_labelled(each, data_root, keep(n), progress, main.unseen) for n, each in enumerate(tables, start=1)]
+
+    def load(table: LabelledConfig, kept: Keep, apart: np.ndarray) -> LabelledSets:
+        return load_labelled(table, data_root, kept, progress, apart)
+
+    found = further_corpora(config, main, load, keep, "texts")
     if any(each.pairs != main.pairs for each in found):
         raise RegardError(
             "some corpora have pairs of texts and some have not", "a classifier reads the one or the other"
@@ -111,11 +116,10 @@ def _gather(
     notes += rows.notes()
     if config.train == (BUILTIN,):
         notes.append(f"{BUILTIN}: left out {left_out():,} names that two languages spell alike")
-    held, back = np.zeros(rows.count, dtype=bool), np.empty(0, dtype=np.int64)
-    unseen = list[np.ndarray]()
+    held, back, unseen = np.zeros(rows.count, dtype=bool), np.empty(0, dtype=np.int64), list[np.ndarray]()
     if apart is not None:
         held = held_out.among(rows.hashes()[:, WHOLE], apart)
-        notes += held_out.apart_note(int(held.sum()), rows.count, ", ".join(config.train), "texts")
+        notes += apart_note(int(held.sum()), rows.count, ", ".join(config.train), "texts")
     elif valid_names:
         valid.take(read(valid_names, known=known))
         unseen.append(valid.hashes()[:, WHOLE])
@@ -123,26 +127,30 @@ def _gather(
     else:
         held, back = _held_out(rows, config.hold_out)
         unseen.append(rows.hashes()[np.setdiff1d(np.flatnonzero(held), back), WHOLE])
-        out = held.sum() - len(back)
-        notes.append(f"no validation set: held out {out:,} of {rows.count:,} texts (by their hash)")
+        notes.append(f"no validation set: held out {held.sum() - len(back):,} of {rows.count:,} texts (by their hash)")
     learned = ~held
     learned[back] = True
     if config.test:
         unseen.append(held_out.hashes_of(whole_text(each).strip() for each in read(config.test, known=known)))
         notes += _overlap(unseen[-1], rows, learned, "test")
-    notes += [] if builtin else held_out.repeats_note(rows.hashes()[learned, WHOLE], "texts")
-    for name, places in (("held", np.flatnonzero(held)), ("back", back)):
-        build.column(name, "<u8").append(places)
-    build.column("unseen", "<u8").append(np.unique(np.concatenate([*unseen, np.empty(0, dtype=np.uint64)])))
-    labels = _labels(list(numbers), rows.labels.values()[learned], valid.labels.values(), valid_names)
-    about: State = {"labels": labels, "names": list(numbers), "notes": notes_as_json(notes)}
-    about |= {"paired": rows.paired, "trees": rows.trees, "valid_paired": valid.paired, "valid_trees": valid.trees}
+    different = np.unique(rows.hashes()[learned, WHOLE])
+    notes += [] if builtin else held_out.repeats_note(len(different), int(learned.sum()), "texts")
+    hashes = {"different": different, "unseen": np.unique(np.concatenate([*unseen, held_out.NONE]))}
+    for name, values in ({"held": np.flatnonzero(held), "back": back} | hashes).items():
+        build.column(name, "<u8").append(values)
+    about: State = {
+        "notes": notes_as_json(notes),
+        "counts": f"{rows.count:,} texts",
+        "made_of": ", ".join(config.train),
+    }
+    about["labels"] = _labels(list(numbers), rows.labels.values()[learned], valid.labels.values(), valid_names)
     about["characters"] = int(rows.characters.values()[learned].sum(dtype=np.int64))
-    return about | {"counts": f"{rows.count:,} texts", "made_of": ", ".join(config.train)}
+    about |= {"paired": rows.paired, "trees": rows.trees, "valid_paired": valid.paired, "valid_trees": valid.trees}
+    return about | {"names": list(numbers)}
 
 
 def _overlap(asked: np.ndarray, rows: GatheredLabelled, learned: np.ndarray, which: str) -> list[str]:
-    known = held_out.occur_in(asked, rows.hashes()[learned, WHOLE])
+    known = held_out.occur_in(asked, held_out.in_parts(rows.hashes()[learned, WHOLE]))
     return held_out.overlap_note(known, which, "texts")
 
 

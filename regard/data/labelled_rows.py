@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import overload
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from regard.data import held_out
 from regard.data.kept.cache import Progress, chunks, no_progress
 from regard.data.kept.journal import Build, State
 from regard.data.kept.ragged import Places, Ragged, TextRows, as_bytes
+from regard.data.kept.sequences import TakenTogether
 from regard.data.labelled_files import Labelled
 from regard.errors import RegardError
 
@@ -87,8 +87,8 @@ class GatheredLabelled:
         return [f"dropped {left_out:,} of {self.read:,} {self.which} texts: empty"] if left_out else []
 
 
-class LabelledRows(Sequence[Labelled]):
-    """Labelled texts that are mapped, but for those at the places `without`, of which some come `behind` the others."""
+class LabelledRows(TakenTogether[Labelled]):
+    """Labelled texts in arrays that may be mapped; which of them are left out or come last, `Places` says."""
 
     def __init__(
         self,
@@ -106,18 +106,6 @@ class LabelledRows(Sequence[Labelled]):
 
     def __len__(self) -> int:
         return len(self.places)
-
-    @overload
-    def __getitem__(self, row: int) -> Labelled: ...
-    @overload
-    def __getitem__(self, row: slice) -> list[Labelled]: ...
-    def __getitem__(self, row: int | slice) -> Labelled | list[Labelled]:
-        rows = range(len(self))[row]
-        return self.take(np.array([rows]))[0] if isinstance(rows, int) else self.take(np.array(rows, dtype=np.int64))
-
-    def __iter__(self) -> Iterator[Labelled]:
-        for start in range(0, len(self), TOGETHER):
-            yield from self[start : start + TOGETHER]
 
     def take(self, rows: np.ndarray) -> list[Labelled]:
         return self.at(self.places.of(rows))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 
@@ -41,28 +42,82 @@ thai turkish ukrainian urdu vietnamese deutsch español français italiano
 LANGUAGES = frozenset(_LANGUAGES.split())  # what columns of sentences are called
 
 
-def pairs_in(
-    paths: Sequence[Path],
-    fields: tuple[str, str] = FIELDS,
-    languages: tuple[str, str] | None = None,
-    notes: list[str] | None = None,
-    bad: Bad | None = None,
-) -> Iterator[Pair]:
-    """The pairs of one file, of two parallel files, or of a folder or archive of them, one after the other.
+@dataclass(frozen=True)
+class PairReader:
+    """How files of pairs are read, and where it is told what was guessed of them and what is wrong with single pairs.
 
     `fields` are the columns or keys of source and target, by name or number; `languages` also name them, and the sides of
-    a translation memory, and files in a folder. `notes` get what was guessed of them. Where `bad` is given, what is wrong
-    with single pairs is told there by their places, from 0, and they are empty; without it, one of them is an error.
+    a translation memory, and files in a folder. `bad` gets errors by the places of their pairs, from 0, and these are
+    empty; without it, one of them is an error.
     """
-    paths = meant_files(paths, languages)
-    if len(paths) == 2:
-        return _parallel(paths[0], paths[1], bad)
-    form = suffix_of(paths[0]).lower()
-    if form == TMX:
-        return (pair for _, pair in tmx_pairs(paths[0], languages, notes))
-    if form == PARQUET:
-        return _parquet(paths[0], fields, languages, notes, bad)
-    return _table(paths[0], fields, languages, notes, bad)
+
+    fields: tuple[str, str] = FIELDS
+    languages: tuple[str, str] | None = None
+    notes: list[str] | None = None
+    bad: Bad | None = None
+
+    def pairs(self, paths: Sequence[Path]) -> Iterator[Pair]:
+        """The pairs of one file, of two parallel files, or of a folder or archive of them, one after the other."""
+        paths = meant_files(paths, self.languages)
+        if len(paths) == 2:
+            return self._parallel(paths[0], paths[1])
+        form = suffix_of(paths[0]).lower()
+        if form == TMX:
+            return (pair for _, pair in tmx_pairs(paths[0], self.languages, self.notes))
+        return self._parquet(paths[0]) if form == PARQUET else self._table(paths[0])
+
+    def _parallel(self, source: Path, target: Path) -> Iterator[Pair]:
+        wrong: tuple[Bad, Bad] | tuple[None, None] = (None, None) if self.bad is None else ({}, {})
+        sides = lines_of(source, bad=wrong[0]), lines_of(target, bad=wrong[1])
+        for place, (first, second) in enumerate(zip_longest(*sides)):
+            if first is None or second is None:
+                counts = [
+                    place + sum(1 for _ in side) + (line is not None)
+                    for side, line in zip(sides, (first, second), strict=True)
+                ]
+                raise RegardError(
+                    f"{source} has {counts[0]:,} lines and {target} has {counts[1]:,}",
+                    "line n of one must translate line n of the other",
+                )
+            if self.bad is not None and (
+                found := [each.pop(place + 1) for each in wrong if each and place + 1 in each]
+            ):
+                self.bad[place] = found[-1]
+            yield first, second
+
+    def _table(self, path: Path) -> Iterator[Pair]:
+        source, target = wanted_columns(self.fields, self.languages)
+        lines: Bad | None = None if self.bad is None else {}
+        table = read_table(path, (source, target), "data.fields", titles=LANGUAGES, bad=lines)
+        first, second, guessed = find_columns(table if self.bad is None else _whole_rows(table), source, target)
+        if self.notes is not None and guessed:
+            columns = f"source is {table.kind} {table.called(first)}, target is {table.kind} {table.called(second)}"
+            otherwise = ("; say otherwise with ", Option("source"), " and ", Option("target"), ")")
+            self.notes.append(Advice(f"{path}: {columns} ({guessed}", *otherwise))
+        for place, (line, row) in enumerate(table.rows):
+            wrong = lines.get(line) if lines else None
+            yield self._pair(place, partial(_row_pair, table, line, row, first, second, wrong))
+
+    def _parquet(self, path: Path) -> Iterator[Pair]:
+        table = parquet_table(path)
+        first, second, guessed = find_columns(table, *wanted_columns(self.fields, self.languages))
+        if self.notes is not None and guessed:
+            self.notes.append(f"{path}: source is {table.called(first)}, target is {table.called(second)} ({guessed})")
+        number = 0
+        for number, cells in parquet_cells(path, (first, second)):
+            yield self._pair(number - 1, partial(as_pair, path, number, cells))
+        if not number:
+            raise RegardError(f"{path} is empty", "it should hold a pair a row")
+
+    def _pair(self, place: int, read: Callable[[], Pair]) -> Pair:
+        """A pair as it is read; one that is wrong is empty, and noted, if someone asked for what is wrong."""
+        try:
+            return read()
+        except RegardError as error:
+            if self.bad is None:
+                raise
+            self.bad[place] = error
+            return "", ""
 
 
 def meant_files(paths: Sequence[Path], languages: tuple[str, str] | None) -> tuple[Path, ...]:
@@ -88,75 +143,6 @@ def is_one_file(path: Path) -> bool:
     return form in FORMS or split_member(path) is not None
 
 
-def _parallel(source: Path, target: Path, bad: Bad | None) -> Iterator[Pair]:
-    wrong: tuple[Bad, Bad] | tuple[None, None] = (None, None) if bad is None else ({}, {})
-    sides = lines_of(source, bad=wrong[0]), lines_of(target, bad=wrong[1])
-    for place, (first, second) in enumerate(zip_longest(*sides)):
-        if first is None or second is None:
-            counts = [
-                place + sum(1 for _ in side) + (line is not None)
-                for side, line in zip(sides, (first, second), strict=True)
-            ]
-            raise RegardError(
-                f"{source} has {counts[0]:,} lines and {target} has {counts[1]:,}",
-                "line n of one must translate line n of the other",
-            )
-        if bad is not None and (found := [each.pop(place + 1) for each in wrong if each and place + 1 in each]):
-            bad[place] = found[-1]
-        yield first, second
-
-
-def _table(
-    path: Path,
-    fields: tuple[str, str],
-    languages: tuple[str, str] | None,
-    notes: list[str] | None,
-    bad: Bad | None,
-) -> Iterator[Pair]:
-    source, target = wanted_columns(fields, languages)
-    lines: Bad | None = None if bad is None else {}
-    table = read_table(path, (source, target), "data.fields", titles=LANGUAGES, bad=lines)
-    first, second, guessed = find_columns(table if bad is None else _whole_rows(table), source, target)
-    if notes is not None and guessed:
-        columns = f"source is {table.kind} {table.called(first)}, target is {table.kind} {table.called(second)}"
-        otherwise = ("; say otherwise with ", Option("source"), " and ", Option("target"), ")")
-        notes.append(Advice(f"{path}: {columns} ({guessed}", *otherwise))
-    for place, (line, row) in enumerate(table.rows):
-        try:
-            if lines and line in lines:
-                raise lines[line]
-            pair = _pair(table, line, row, first, second)
-        except RegardError as error:
-            if bad is None:
-                raise
-            bad[place], pair = error, ("", "")
-        yield pair
-
-
-def _parquet(
-    path: Path,
-    fields: tuple[str, str],
-    languages: tuple[str, str] | None,
-    notes: list[str] | None,
-    bad: Bad | None,
-) -> Iterator[Pair]:
-    table = parquet_table(path)
-    first, second, guessed = find_columns(table, *wanted_columns(fields, languages))
-    if notes is not None and guessed:
-        notes.append(f"{path}: source is {table.called(first)}, target is {table.called(second)} ({guessed})")
-    number = 0
-    for number, cells in parquet_cells(path, (first, second)):
-        try:
-            pair = as_pair(path, number, cells)
-        except RegardError as error:
-            if bad is None:
-                raise
-            bad[number - 1], pair = error, ("", "")
-        yield pair
-    if not number:
-        raise RegardError(f"{path} is empty", "it should hold a pair a row")
-
-
 def as_pair(path: Path, number: int, cells: Sequence[object]) -> Pair:
     """Two cells of row `number` as texts; one without a value is empty."""
     try:
@@ -168,7 +154,12 @@ def as_pair(path: Path, number: int, cells: Sequence[object]) -> Pair:
     return source, target
 
 
-def _pair(table: Table, line: int, row: Sequence[object], first: int, second: int) -> Pair:
+def _row_pair(
+    table: Table, line: int, row: Sequence[object], first: int, second: int, wrong: RegardError | None
+) -> Pair:
+    """The pair in two columns of a row, unless something is wrong with its line."""
+    if wrong is not None:
+        raise wrong
     if table.separator and row and len(row) <= max(first, second):
         raise RegardError(f"{table.path}, line {line}: {_too_few(table, row, first, second)}")
     return (table.cell(line, row, first, as_text), table.cell(line, row, second, as_text)) if row else ("", "")

@@ -17,6 +17,7 @@ from regard.data import held_out
 from regard.data.builtin import algorithms as addition
 from regard.data.builtin import algorithms as copying
 from regard.data.config import GeneratedData, PairsConfig, generated
+from regard.data.corpora import apart_note, further_corpora
 from regard.data.kept.cache import (
     Keep,
     Progress,
@@ -30,7 +31,7 @@ from regard.data.kept.cache import (
 from regard.data.kept.journal import Build, State
 from regard.data.kept.ragged import TextRows, as_bytes
 from regard.data.lines import LONGEST_LINE, Bad, suffix_of, text_size
-from regard.data.pair_files import FIELDS, Pair, meant_files, pairs_in
+from regard.data.pair_files import FIELDS, Pair, PairReader, meant_files
 from regard.data.parquet import PARQUET
 from regard.data.tmx import TMX
 from regard.errors import RegardError, UsageError
@@ -59,9 +60,8 @@ class PairSets:
     notes: tuple[str, ...]
     characters: tuple[int, int] = (0, 0)  # of all sources and of all targets to learn from
     key: str = ""  # under which they are kept; "": they are in memory
-    unseen: np.ndarray = field(
-        default_factory=lambda: np.empty(0, dtype=np.uint64)
-    )  # hashes of what is validated and tested on
+    unseen: np.ndarray = field(default_factory=lambda: held_out.NONE)  # hashes of what is validated and tested on
+    different: np.ndarray = field(default_factory=lambda: held_out.NONE)  # hashes of the pairs to learn from, sorted
 
 
 def load_pairs(
@@ -83,15 +83,19 @@ def load_pairs(
     valid: Any = TextRows(arrays["valid_text"], arrays["valid_lengths"])
     valid = [] if apart is not None else [*rows.at(arrays["held"].astype(np.int64)), *valid]
     notes, sizes = notes_from_json(about["notes"]), (about["characters"][0], about["characters"][1])
-    return PairSets(rows if found.key else list(rows), valid, notes, sizes, found.key, arrays["unseen"])
+    hashes = arrays["unseen"], arrays.get("different", held_out.NONE)  # an older entry lacks the second
+    return PairSets(rows if found.key else list(rows), valid, notes, sizes, found.key, *hashes)
 
 
 def further_pairs(
     config: PairsConfig, data_root: Path | None, main: PairSets, keep: Callable[[int], Keep], progress: Progress
 ) -> list[PairSets]:
     """The pairs of the further corpora, without those that the main one validates or tests on."""
-    tables = [config.model_copy(update={"train": each.train, "valid": (), "test": ()}) for each in config.further]
-    return [load_pairs(each, data_root, keep(n), progress, main.unseen) for n, each in enumerate(tables, start=1)]
+
+    def load(table: PairsConfig, kept: Keep, apart: np.ndarray) -> PairSets:
+        return load_pairs(table, data_root, kept, progress, apart)
+
+    return further_corpora(config, main, load, keep, "pairs")
 
 
 def _key(config: PairsConfig, data_root: Path | None, apart: np.ndarray | None) -> str:
@@ -107,7 +111,8 @@ def _gather(
     """Read all pairs one after the other, leave out those of no use, and tell what they are like."""
     notes: list[str] = []
     name = whole_builtin(config.train)
-    read = partial(stream_pairs, fields=config.fields, data_root=data_root, languages=config.languages, notes=notes)
+    reader = PairReader(config.fields, config.languages, notes)
+    read = partial(stream_pairs, reader=reader, data_root=data_root)
     rows, valid = Gathered(build, "training"), Gathered(build, "validation", "valid_")
     size = 0 if name else _size(config.train, data_root, config.languages)
     rows.take(read(config.train) if name is None else builtin_pairs("train", config.builtin_size, name), size, progress)
@@ -115,7 +120,7 @@ def _gather(
     held, unseen = np.zeros(rows.count, dtype=bool), list[np.ndarray]()
     if apart is not None:
         held = held_out.among(rows.hashes()[:, STRIPPED], apart)
-        notes += held_out.apart_note(int(held.sum()), rows.count, ", ".join(config.train), "pairs")
+        notes += apart_note(int(held.sum()), rows.count, ", ".join(config.train), "pairs")
     elif config.valid or name is not None:
         valid.take(read(config.valid) if config.valid else builtin_pairs("valid", VALIDATED, name or BUILTIN))
         unseen.append(valid.hashes()[:, STRIPPED])
@@ -127,9 +132,11 @@ def _gather(
     if config.test:
         unseen.append(held_out.hashes_of(source.strip() for source, _ in read(config.test)))
         notes += held_out.overlap_note(rows.hold(unseen[-1], ~held), "test")
+    different = np.unique(rows.hashes()[~held, WHOLE])
     if name is None:
-        notes += held_out.repeats_note(rows.hashes()[~held, WHOLE], "pairs")
-    build.column("unseen", "<u8").append(np.unique(np.concatenate([*unseen, np.empty(0, dtype=np.uint64)])))
+        notes += held_out.repeats_note(len(different), int((~held).sum()), "pairs")
+    for column, hashes in (("different", different), ("unseen", np.unique(np.concatenate([*unseen, held_out.NONE])))):
+        build.column(column, "<u8").append(hashes)
     return rows.finish(build, held) | {"notes": notes_as_json(notes), "made_of": ", ".join(config.train)}
 
 
@@ -187,7 +194,7 @@ class Gathered:
     def hold(self, asked: np.ndarray, among: np.ndarray | None = None) -> np.ndarray:
         """Which of these hashes of stripped sources are here, or among some of the pairs."""
         seen = self.hashes()[:, STRIPPED]
-        return held_out.occur_in(asked, seen if among is None else seen[among])
+        return held_out.occur_in(asked, held_out.in_parts(seen if among is None else seen[among]))
 
     def notes(self) -> list[str]:
         return [dropped(self.which, self.read, self.reasons)] if self.reasons else []
@@ -248,21 +255,14 @@ def read_pairs(
     notes: list[str] | None = None,
     bad: Bad | None = None,
 ) -> list[Pair]:
-    """The pairs of files (`pairs_in`), or of a split of a built-in set."""
-    return list(stream_pairs(names, fields, data_root, languages, notes, bad))
+    """The pairs of files (`PairReader`), or of a split of a built-in set."""
+    return list(stream_pairs(names, PairReader(fields, languages, notes, bad), data_root))
 
 
-def stream_pairs(
-    names: Sequence[str],
-    fields: tuple[str, str] = FIELDS,
-    data_root: Path | None = None,
-    languages: tuple[str, str] | None = None,
-    notes: list[str] | None = None,
-    bad: Bad | None = None,
-) -> Iterator[Pair]:
+def stream_pairs(names: Sequence[str], reader: PairReader, data_root: Path | None = None) -> Iterator[Pair]:
     """The pairs as `read_pairs` has them, one after the other."""
     if not is_builtin(names):
-        return pairs_in([find_file(name, data_root) for name in names], fields, languages, notes, bad)
+        return reader.pairs([find_file(name, data_root) for name in names])
     if _is_dates(names[0]):
         return iter(builtin_pairs(names[0].removeprefix(BUILTIN).strip("/") or "test", 1000))
     return iter(builtin_pairs(_generated(names[0]).split or "test", 1000, names[0]))

@@ -118,6 +118,26 @@ def evaluation_batches(stream: TokenStream, context: int, rows: int, overlap: in
         yield text_batch(windows, skip=overlap if group[0] else 0)
 
 
+def sampled_starts(stream: TokenStream, context: int, most: int) -> list[int] | None:
+    """Where windows from all over the stream start, evenly, with at most `most` predictions, or a single window.
+
+    None if the stream has no more than that, and can be read whole.
+    """
+    windows, taken = (len(stream) - 1) // context, max(1, most // context)
+    if len(stream) - 1 <= most or windows <= taken:
+        return None
+    return [number * windows // taken * context for number in range(taken)]
+
+
+def sampled_batches(stream: TokenStream, context: int, rows: int, most: int) -> Iterator[TextBatch]:
+    """The windows of `sampled_starts`, the same each time; of a short stream all (`evaluation_batches`)."""
+    starts = sampled_starts(stream, context, most)
+    if starts is None:
+        return evaluation_batches(stream, context, rows)
+    groups = (starts[at : at + rows] for at in range(0, len(starts), rows))
+    return (text_batch([stream.ids[start : start + context + 1] for start in group]) for group in groups)
+
+
 def _write(file: IO[bytes], sequences: Iterable[Sequence[int] | np.ndarray], vocabulary: int, origin: str) -> None:
     writer = ArrayWriter(file, _TOKENS, "<u2" if vocabulary <= 2**16 else "<u4")
     for sequence in sequences:

@@ -5,19 +5,30 @@ from __future__ import annotations
 import codecs
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import overload
+from typing import NamedTuple
 
 import numpy as np
 
 from regard.config import find_file
 from regard.data.batches import generator
 from regard.data.config import TextConfig
+from regard.data.corpora import apart_note, further_corpora
 from regard.data.documents import blank_note, stream_documents
-from regard.data.held_out import among, apart_note, digest_of_hashes, occur_in, overlap_note, repeats_note
+from regard.data.held_out import (
+    NONE,
+    among,
+    digest_of_hashes,
+    in_parts,
+    line_hashes,
+    lines_note,
+    occur_in,
+    overlap_note,
+    repeats_note,
+)
 from regard.data.kept.cache import (
     Keep,
     Progress,
@@ -30,6 +41,7 @@ from regard.data.kept.cache import (
     size_of,
 )
 from regard.data.kept.journal import Build, Column, State
+from regard.data.kept.sequences import RowByRow
 from regard.data.lines import text_size
 from regard.errors import RegardError
 
@@ -40,7 +52,7 @@ SAMPLE = 17  # the key of the stretches that a tokenizer learns from
 START, END, HASH, CHARACTERS = range(4)  # columns of what is known of each document
 
 
-class DocumentRows(Sequence[str]):
+class DocumentRows(RowByRow[str]):
     """Documents in one array of UTF-8, each from a start to an end: only what is taken is read."""
 
     def __init__(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> None:
@@ -49,14 +61,8 @@ class DocumentRows(Sequence[str]):
     def __len__(self) -> int:
         return len(self.starts)
 
-    @overload
-    def __getitem__(self, row: int) -> str: ...
-    @overload
-    def __getitem__(self, row: slice) -> list[str]: ...
-    def __getitem__(self, row: int | slice) -> str | list[str]:
-        if isinstance(row, slice):
-            return [self[each] for each in range(*row.indices(len(self)))]
-        return self.data[int(self.starts[row]) : int(self.ends[row])].tobytes().decode()
+    def row(self, number: int) -> str:
+        return self.data[int(self.starts[number]) : int(self.ends[number])].tobytes().decode()
 
     @property
     def sizes(self) -> np.ndarray:
@@ -68,6 +74,17 @@ class DocumentRows(Sequence[str]):
         start, end = int(self.starts[row]) + at, int(self.ends[row])
         text, used = codecs.utf_8_decode(self.data[start : min(end, start + size)].tobytes(), "strict", False)
         return text, at + used
+
+    def lines(self) -> Iterator[np.ndarray]:
+        """The hashes of the lines of all documents, some at a time."""
+        return chain.from_iterable(line_hashes(self.blocks(row)) for row in range(len(self)))
+
+    def blocks(self, row: int) -> Iterator[str]:
+        """A document, some of it at a time."""
+        at, size = 0, int(self.sizes[row])
+        while at < size:
+            block, at = self.block(row, at, BLOCK)
+            yield block
 
     def beginnings(self, letters: int) -> Iterator[str]:
         """The first letters of each document."""
@@ -83,6 +100,13 @@ class DocumentRows(Sequence[str]):
                     yield self.data[start : start + min(STRETCH, size - at)].tobytes().decode(errors="ignore")
 
 
+class Unseen(NamedTuple):
+    """Hashes of what is validated on, sorted."""
+
+    documents: np.ndarray
+    lines: np.ndarray  # of some words
+
+
 @dataclass(frozen=True, eq=False)
 class TextSets:
     """The documents of a run, and sentences for the person."""
@@ -91,8 +115,9 @@ class TextSets:
     valid: DocumentRows
     notes: tuple[str, ...]
     characters: int  # to learn from
-    unseen: np.ndarray  # hashes of what is validated on
+    unseen: Unseen
     key: str = ""  # under which they are kept; "": they are in memory
+    different: np.ndarray = field(default_factory=lambda: NONE)  # hashes of the documents to learn from, sorted
 
     def sample(self, most: int) -> Iterator[str]:
         """Texts with about `most` characters for a tokenizer; all documents if they have no more."""
@@ -106,25 +131,38 @@ def load_texts(
     data_root: Path | None = None,
     keep: Keep = keep_at_once,
     progress: Progress = no_progress,
-    apart: np.ndarray | None = None,
+    apart: Unseen | None = None,
 ) -> TextSets:
     """Training and validation documents as the configuration names them, without those of further corpora.
 
-    Those of large files are kept, and mapped. A further corpus has no validation: the documents `apart` (hashes) are left out.
+    Those of large files are kept, and mapped. A further corpus has no validation: the documents `apart` are left out, and it is
+    told how many of the lines `apart` it has.
     """
     key, make = partial(_key, config, data_root, apart), partial(_gather, config, data_root, progress, apart)
     found = keep("texts", key, make)
     arrays, about = found.arrays, found.about
     train, valid = (DocumentRows(arrays["text"], *arrays[name].T) for name in ("train", "valid"))
-    return TextSets(train, valid, notes_from_json(about["notes"]), about["characters"], arrays["unseen"], found.key)
+    lines, different = (arrays.get(name, NONE) for name in ("unseen_lines", "different"))  # an older entry lacks them
+    unseen = Unseen(arrays["unseen"], lines)
+    return TextSets(train, valid, notes_from_json(about["notes"]), about["characters"], unseen, found.key, different)
 
 
 def further_texts(
     config: TextConfig, data_root: Path | None, main: TextSets, keep: Callable[[int], Keep], progress: Progress
 ) -> list[TextSets]:
     """The documents of the further corpora, without those that the main one validates on."""
-    tables = [config.model_copy(update={"train": each.train, "valid": ()}) for each in config.further]
-    return [load_texts(each, data_root, keep(n), progress, main.unseen) for n, each in enumerate(tables, start=1)]
+
+    def load(table: TextConfig, kept: Keep, apart: Unseen) -> TextSets:
+        return load_texts(table, data_root, kept, progress, apart)
+
+    return further_corpora(config, main, load, keep, "documents")
+
+
+def leak_notes(unseen: Unseen, learned: TextSets, which: str) -> list[str]:
+    """Warnings that documents or lines of a validation text are among those that are learned from besides."""
+    documents = occur_in(unseen.documents, in_parts(learned.different))
+    lines = occur_in(unseen.lines, learned.train.lines())
+    return [*overlap_note(documents, which, "documents"), *lines_note(lines, which)]
 
 
 def sample_of(corpora: Sequence[TextSets], most: int) -> Iterator[str]:
@@ -133,34 +171,27 @@ def sample_of(corpora: Sequence[TextSets], most: int) -> Iterator[str]:
     return chain.from_iterable(each.sample(share) for each, share in zip(corpora, shares, strict=True))
 
 
-def _key(config: TextConfig, data_root: Path | None, apart: np.ndarray | None) -> str:
+def _key(config: TextConfig, data_root: Path | None, apart: Unseen | None) -> str:
     split = len(config.train), None if config.valid else config.share
-    without = None if apart is None else digest_of_hashes(apart)
+    without = None if apart is None else digest_of_hashes(np.concatenate(apart))
     names = (*config.train, *config.valid)
     return data_key(names, data_root, "texts", split, config.field, config.builtin_size, without)
 
 
 def _gather(
-    config: TextConfig, data_root: Path | None, progress: Progress, apart: np.ndarray | None, build: Build
+    config: TextConfig, data_root: Path | None, progress: Progress, apart: Unseen | None, build: Build
 ) -> State:
     """Read all documents one after the other, leave out those in which there is nothing, and hold some out."""
     notes: list[str] = []
     text = build.column("text", "u1")
     train = GatheredDocuments(build, text, "train", build.state)
     size = sum(_size(name, data_root) for name in config.train)
-    read = partial(
-        stream_documents,
-        data_root=data_root,
-        field=config.field,
-        builtin_size=config.builtin_size,
-        notes=notes,
-        left_out=[],
-    )
+    read = partial(_stream, config, data_root, notes)
     train.take(read(config.train), lambda done: progress("reading text (MB)", done, size // 10**6))
     notes += blank_note(train.count, train.read, config.train, notes)
     rows = train.documents()
     if apart is not None:
-        left_out = among(rows[:, HASH], apart)
+        left_out = among(rows[:, HASH], apart.documents)
         notes += apart_note(int(left_out.sum()), len(rows), ", ".join(config.train), "documents")
         rows, other = rows[~left_out], rows[:0]
     elif config.valid:
@@ -169,21 +200,33 @@ def _gather(
         valid.take(read(config.valid))
         notes += blank_note(valid.count, valid.read, config.valid, notes[more:])
         other = valid.documents()
-        notes += overlap_note(occur_in(other[:, HASH], rows[:, HASH]), "validation", "documents")
+        notes += overlap_note(occur_in(other[:, HASH], in_parts(rows[:, HASH])), "validation", "documents")
     else:
         rows, other = split_rows(rows, text.values(), config.share)
         notes.append(f"no validation text: held out {config.share:.0%} of the characters")
-    notes += repeats_note(rows[:, HASH], "documents")
+    learned, unseen = (DocumentRows(text.values(), *each[:, :HASH].T) for each in (rows, other))
+    lines = np.unique(np.concatenate([NONE, *unseen.lines()]))
+    asked, where = (lines, "training") if apart is None else (apart.lines, ", ".join(config.train))
+    notes += lines_note(occur_in(asked, learned.lines()), where=where)
+    notes += _write_split(build, rows, other, lines)
+    about: State = {"notes": notes_as_json(notes), "characters": int(rows[:, CHARACTERS].sum())}
+    return about | {"counts": f"{len(rows):,} documents", "made_of": ", ".join(config.train)}
+
+
+def _stream(
+    config: TextConfig, data_root: Path | None, notes: list[str], names: Sequence[str]
+) -> Iterator[Iterable[str]]:
+    return stream_documents(names, data_root, config.field, config.builtin_size, notes, left_out=[])
+
+
+def _write_split(build: Build, rows: np.ndarray, other: np.ndarray, lines: np.ndarray) -> list[str]:
+    """Write down which documents are learned from and which are unseen; a note if many of the first are equal."""
     for name, documents in (("train", rows), ("valid", other)):
-        build.column(name, "<u8", (2,)).append(documents[:, : END + 1])
-    build.column("unseen", "<u8").append(np.unique(other[:, HASH]))
-    counts = f"{len(rows):,} documents"
-    return {
-        "notes": notes_as_json(notes),
-        "characters": int(rows[:, CHARACTERS].sum()),
-        "counts": counts,
-        "made_of": ", ".join(config.train),
-    }
+        build.column(name, "<u8", (2,)).append(documents[:, :HASH])
+    different = np.unique(rows[:, HASH])
+    for name, hashes in (("unseen", np.unique(other[:, HASH])), ("unseen_lines", lines), ("different", different)):
+        build.column(name, "<u8").append(hashes)
+    return repeats_note(len(different), len(rows), "documents")
 
 
 class GatheredDocuments:
@@ -272,7 +315,7 @@ def _cut_end(document: np.ndarray, text: np.ndarray, share: float) -> tuple[np.n
     place = _place_of(text, start, cut)
     parts = np.array([[start, place, 0, cut], [place, end, 1, characters - cut]], dtype=np.uint64)
     rows = DocumentRows(text, *parts[:, :HASH].T)
-    if any(_is_blank(rows, row) for row in range(2)):
+    if any(not any(block.strip() for block in rows.blocks(row)) for row in range(2)):
         raise RegardError(
             f"a single document of {characters} characters is too short to hold {share:.0%} out",
             "name a validation text (data.valid)",
@@ -287,15 +330,6 @@ def _place_of(text: np.ndarray, start: int, characters: int) -> int:
         if len(begins) > characters or start + BLOCK >= len(text):
             return start + (int(begins[characters]) if len(begins) > characters else len(text) - start)
         characters, start = characters - len(begins), start + BLOCK
-
-
-def _is_blank(rows: DocumentRows, row: int) -> bool:
-    at, size = 0, int(rows.sizes[row])
-    while at < size:
-        block, at = rows.block(row, at, BLOCK)
-        if block.strip():
-            return False
-    return True
 
 
 def _size(name: str, data_root: Path | None) -> int:

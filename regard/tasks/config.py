@@ -93,6 +93,16 @@ class RunConfig(StrictConfig):
         return self.model_dump(mode="json", by_alias=True)
 
 
+class TextValidateConfig(StrictConfig):
+    """How much of its text a validation of a language model reads."""
+
+    tokens: int = Field(
+        262_144,
+        ge=1,
+        description="Most tokens of the validation text that a validation reads, from all over it; of a shorter one all.",
+    )
+
+
 class TextRunConfig(RunConfig):
     """What the runs of all tasks on text share."""
 

@@ -313,7 +313,20 @@ def loss_metrics(total: float, count: float) -> dict[str, float]:
 
 def every_batch(source: Source) -> Iterator[Any]:
     """The batches of the first epoch, one after the other."""
-    return (source.get(0, index) for index in range(source.count(0)))
+    return some_batches(source, source.count(0))
+
+
+def some_batches(source: Source, most: int) -> Iterator[Any]:
+    """At most so many batches of the first epoch, from all over it, the same each time."""
+    count = source.count(0)
+    taken = min(most, count)
+    return (source.get(0, number * count // taken) for number in range(taken))
+
+
+def sampled_note(read: int, total: int) -> tuple[str, ...]:
+    """A note that a validation reads only some of its tokens."""
+    told = f"a validation reads about {read:,} of {total:,} tokens, from all over the text, the same each time; "
+    return (Advice(told, Setting("validate.tokens", str(total)), " reads all"),)
 
 
 def predicted_labels(model: Any, batches: Any, count: int) -> tuple[np.ndarray, float]:

@@ -1,4 +1,4 @@
-"""Documents -> arrays of ids: many short ones at once, a long one piece by piece, cut where its tokens do not notice."""
+"""Documents -> arrays of ids: many short ones at once, a long one piece by piece, cut where that changes no token."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class DocumentWriter:
         self.ids, self.lengths = ids, lengths
 
     def write(self, state: State) -> Iterator[State]:
-        """Go on from a state; each state that is given back can be gone on from."""
+        """Write from a state on, and yield the states from which this can be taken up again."""
         sizes, document = self.rows.sizes, state["document"]
         while document < len(self.rows):
             if sizes[document] > LONG:
@@ -85,17 +85,18 @@ class DocumentWriter:
                 most = np.searchsorted(
                     np.cumsum(np.minimum(sizes[document : document + TOGETHER], 2 * LONG)), LONG, "right"
                 )
-                document += self._short(document, max(1, int(most)))
+                count = max(1, int(most))
+                self._short(document, count)
+                document += count
             state = {"document": document, "byte": 0, "ids": 0}
             yield state
 
-    def _short(self, first: int, count: int) -> int:
-        """Write documents that are short, up to the first that is long; how many these are."""
+    def _short(self, first: int, count: int) -> None:
+        """Write so many documents at once; one without ids is left out."""
         ids, lengths = self.encode(self.rows[first : first + count])
         full = lengths > 0 if not self.head and not self.tail else np.ones(len(lengths), dtype=bool)
         self.ids.append(with_ends(ids, lengths[full], self.head, self.tail))
         self.lengths.append(lengths[full] + len(self.head) + len(self.tail))
-        return count
 
     def _long(self, document: int, at: int, count: int) -> Iterator[State]:
         """Write a document in pieces, from byte `at` on; `count` ids of it are written already."""

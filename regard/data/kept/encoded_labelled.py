@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar, overload
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -14,16 +14,17 @@ from regard.data.kept.cache import Keep, Progress, keep_at_once, no_progress
 from regard.data.kept.encoding import digest_text, fitting, key_of, with_ends
 from regard.data.kept.journal import Build, MemoryBuild, State
 from regard.data.kept.ragged import Ragged
+from regard.data.kept.sequences import RowByRow
 from regard.data.labelled import LabelledSets
 from regard.data.labelled_files import Labelled
-from regard.tokens import TextTokenizer
+from regard.tokens import Specials, TextTokenizer
 from regard.tokens.encoder import Encoder
 
 T = TypeVar("T")
 TOGETHER = 10_000  # texts encoded at once
 
 
-class Segments(Sequence[np.ndarray]):
+class Segments(RowByRow[np.ndarray]):
     """For each row of pairs 0 for the tokens of the first text, `firsts` of them, and 1 for those of the second."""
 
     def __init__(self, firsts: np.ndarray, lengths: np.ndarray) -> None:
@@ -32,14 +33,8 @@ class Segments(Sequence[np.ndarray]):
     def __len__(self) -> int:
         return len(self.lengths)
 
-    @overload
-    def __getitem__(self, row: int) -> np.ndarray: ...
-    @overload
-    def __getitem__(self, row: slice) -> list[np.ndarray]: ...
-    def __getitem__(self, row: int | slice) -> np.ndarray | list[np.ndarray]:
-        if isinstance(row, slice):
-            return [self[each] for each in range(*row.indices(len(self)))]
-        return (np.arange(self.lengths[row]) >= self.firsts[row]).astype(np.int32)
+    def row(self, number: int) -> np.ndarray:
+        return (np.arange(self.lengths[number]) >= self.firsts[number]).astype(np.int32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,24 +93,44 @@ def _write(
     build: Build,
 ) -> State:
     ids, rows = build.column("ids", fitting(tokenizer.last + 1)), build.column("rows", "<u4", (3,))
-    state, encode, special = build.state or {"texts": 0, "cut": 0}, Encoder(tokenizer), tokenizer.specials
-    number = {label: place for place, label in enumerate(labels)}
+    state, number = build.state or {"texts": 0, "cut": 0}, {label: place for place, label in enumerate(labels)}
+    encode = partial(_paired if paired else _single, Encoder(tokenizer), tokenizer.specials, longest)
     for start in range(state["texts"], len(texts), TOGETHER):
         some = texts[start : start + TOGETHER]
-        first, read = encode([each.text for each in some])
-        kept, flat = np.minimum(read, longest - 2), first
-        other, beside = encode([each.second or "" for each in some]) if paired else (first[:0], np.zeros_like(read))
-        if paired:
-            kept, others = fitted(read, beside, longest - 3)
-            other = with_ends(_heads(other, beside, others), others, [], [special.end])
-            beside = others + 1
-        flat = with_ends(_heads(first, read, kept), kept, [special.begin], [special.end])
-        ids.append(interleaved(flat, kept + 2, other, beside) if paired else flat)
-        rows.append(np.stack([kept + 2 + beside, kept + 2, [number[each.label] for each in some]], axis=1))
+        flat, lengths, firsts, read = encode(some)
+        ids.append(flat)
+        rows.append(np.stack([lengths, firsts, [number[each.label] for each in some]], axis=1))
         state = {"texts": start + len(some), "cut": state["cut"] + int((read > longest - 2).sum())}
         build.commit(state)
         progress("encoding texts", state["texts"], len(texts))
     return state | {"counts": f"{state['texts']:,} texts"}
+
+
+class _Rows(NamedTuple):
+    """Encoded texts one after the other, with their special tokens."""
+
+    flat: np.ndarray  # all ids
+    lengths: np.ndarray  # of each row
+    firsts: np.ndarray  # how many of these are of the first text
+    read: np.ndarray  # tokens of the first text before it was cut
+
+
+def _single(encode: Encoder, special: Specials, longest: int, texts: Sequence[Labelled]) -> _Rows:
+    """Encode texts as begin, text, end; the end of a long text is cut off."""
+    ids, read = encode([each.text for each in texts])
+    kept = np.minimum(read, longest - 2)
+    flat = with_ends(_heads(ids, read, kept), kept, [special.begin], [special.end])
+    return _Rows(flat, kept + 2, kept + 2, read)
+
+
+def _paired(encode: Encoder, special: Specials, longest: int, texts: Sequence[Labelled]) -> _Rows:
+    """Encode pairs of texts as begin, first, end, second, end; the longer text is cut first."""
+    first, read = encode([each.text for each in texts])
+    second, others = encode([each.second or "" for each in texts])
+    kept, beside = fitted(read, others, longest - 3)
+    ids = with_ends(_heads(first, read, kept), kept, [special.begin], [special.end])
+    behind = with_ends(_heads(second, others, beside), beside, [], [special.end])
+    return _Rows(interleaved(ids, kept + 2, behind, beside + 1), kept + beside + 3, kept + 2, read)
 
 
 def _heads(ids: np.ndarray, lengths: np.ndarray, kept: np.ndarray) -> np.ndarray:
@@ -144,7 +159,7 @@ def interleaved(first: np.ndarray, lengths: np.ndarray, second: np.ndarray, othe
     return found
 
 
-class Each(Sequence[T]):
+class Each(RowByRow[T]):
     """What is picked of each labelled text, as it is asked for."""
 
     def __init__(self, texts: Sequence[Labelled], pick: Callable[[Labelled], T]) -> None:
@@ -153,12 +168,8 @@ class Each(Sequence[T]):
     def __len__(self) -> int:
         return len(self.texts)
 
-    @overload
-    def __getitem__(self, row: int) -> T: ...
-    @overload
-    def __getitem__(self, row: slice) -> list[T]: ...
-    def __getitem__(self, row: int | slice) -> T | list[T]:
-        return [self.pick(each) for each in self.texts[row]] if isinstance(row, slice) else self.pick(self.texts[row])
+    def row(self, number: int) -> T:
+        return self.pick(self.texts[number])
 
 
 def trees_of(texts: Sequence[Labelled], lengths: np.ndarray, tokenizer: TextTokenizer) -> TokenTrees | None:

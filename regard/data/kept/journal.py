@@ -71,6 +71,8 @@ class Kept:
 
 
 class MemoryColumn:
+    """A column that is a list of arrays, joined when they are asked for."""
+
     def __init__(self, dtype: str, row: tuple[int, ...]) -> None:
         self.parts = [np.empty((0, *row), dtype=dtype)]
 
@@ -106,6 +108,8 @@ class MemoryBuild:
 
 
 class FileColumn:
+    """A column that is a safetensors file of one array; `size` bytes of it were written before."""
+
     def __init__(self, path: Path, name: str, dtype: str, row: tuple[int, ...], size: int, kept: bool) -> None:
         self.path, self.kept = path, kept
         self.file: IO[bytes] = open(path, "r+b" if size else "w+b")  # noqa: SIM115

@@ -5,14 +5,15 @@ A row is found by where it starts, 8 bytes each; nothing else is kept in memory,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Protocol, overload
 
 import numpy as np
 
+from regard.data.kept.sequences import TakenTogether
+
 CHUNK = 1 << 22  # values digested at once
-TOGETHER = 5000  # rows of texts read at once
 SPARSE = 8  # rows that are read for one that is wanted, at most
 
 
@@ -73,7 +74,10 @@ def lengths_of(rows: Sequence[np.ndarray]) -> np.ndarray:
 
 
 class Places:
-    """Where rows stand among `count`, of which some are left `without` (sorted) and some of these come `behind` all others."""
+    """The places of rows in an array of `count`, where those at `without` (sorted) are left out.
+
+    Of these, the ones at `behind` come again as the last rows.
+    """
 
     def __init__(self, count: int, without: np.ndarray | None = None, behind: np.ndarray | None = None) -> None:
         without, behind = (
@@ -94,7 +98,7 @@ class Places:
         return found
 
 
-class TextRows(Sequence[tuple[str, ...]]):
+class TextRows(TakenTogether[tuple[str, ...]]):
     """Rows of texts, such as pairs, in one array of UTF-8, but for those at some places (`Places`).
 
     Whoever goes through them in order, or takes slices, reads the file once from its beginning to its end.
@@ -110,18 +114,6 @@ class TextRows(Sequence[tuple[str, ...]]):
 
     def __len__(self) -> int:
         return len(self.places)
-
-    @overload
-    def __getitem__(self, row: int) -> tuple[str, ...]: ...
-    @overload
-    def __getitem__(self, row: slice) -> list[tuple[str, ...]]: ...
-    def __getitem__(self, row: int | slice) -> tuple[str, ...] | list[tuple[str, ...]]:
-        rows = range(len(self))[row]
-        return self.take(np.array([rows]))[0] if isinstance(rows, int) else self.take(np.array(rows, dtype=np.int64))
-
-    def __iter__(self) -> Iterator[tuple[str, ...]]:
-        for start in range(0, len(self), TOGETHER):
-            yield from self[start : start + TOGETHER]
 
     def take(self, rows: np.ndarray) -> list[tuple[str, ...]]:
         return self.at(self.places.of(rows))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import TypeVar
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from regard.data.batches import generator
 from regard.data.kept.cache import Keep, joint_key, keep_at_once, shared_out
 from regard.data.kept.encoding import key_of
 from regard.data.kept.journal import Build, State
+from regard.data.kept.sequences import TakenTogether
 from regard.data.pairs import PairSets
 from regard.tokens import TextTokenizer, TokenizerPair, TokensConfig, train_tokenizer
 
@@ -19,19 +20,12 @@ Row = TypeVar("Row")
 SAMPLE = 13  # the key of the rows that a tokenizer learns from
 
 
-@runtime_checkable
-class Takes(Protocol):
-    """Rows of which many are read at once faster than each alone."""
-
-    def take(self, rows: np.ndarray, /) -> Any: ...
-
-
 def sampled(rows: Sequence[Row], characters: int, most: int) -> Sequence[Row]:
     """Rows with about `most` of so many characters, in their order, by a seeded draw; all of them if they have no more."""
     if characters <= most:
         return rows
     chosen = np.flatnonzero(generator(SAMPLE).random(len(rows)) < most / characters)
-    return rows.take(chosen) if isinstance(rows, Takes) else [rows[row] for row in chosen.tolist()]
+    return rows.take(chosen) if isinstance(rows, TakenTogether) else [rows[row] for row in chosen.tolist()]
 
 
 def sample_note(characters: int, most: int) -> list[str]:

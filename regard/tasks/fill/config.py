@@ -12,7 +12,7 @@ from regard.models.config import (
     BertConfig,
     ModelConfig,
 )
-from regard.tasks.config import TextRunConfig
+from regard.tasks.config import TextRunConfig, TextValidateConfig
 from regard.tokens.config import TokensConfig
 from regard.training.config import TrainConfig
 
@@ -25,6 +25,7 @@ class FillConfig(TextRunConfig):
     tokens: TokensConfig = TokensConfig()
     model: ModelConfig = BertConfig()
     train: TrainConfig = TrainConfig()
+    validate_: TextValidateConfig = Field(TextValidateConfig(), alias="validate")
     masked: float = Field(0.15, gt=0, lt=1, description="Share of the tokens that must be guessed.")
 
     defaults: ClassVar[Tables] = {

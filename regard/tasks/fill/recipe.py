@@ -32,10 +32,11 @@ from regard.tasks.recipe import (
     PreparedRun,
     Setup,
     corpora_note,
-    every_batch,
     fingerprint,
     loss_metrics,
     mean_loss,
+    sampled_note,
+    some_batches,
 )
 from regard.tasks.subject import (
     EXTRA,
@@ -77,12 +78,14 @@ def prepare_fill(config: RunConfig, setup: Setup) -> PreparedRun:
     setup.note(config)
     about = BundleConfig(task="fill", tokens=config.tokens, vocabulary=(tokenizer.size,), model=config.model)
     bundle = Bundle(about, setup.build(config, (tokenizer.size,)), TokenizerPair(tokenizer, tokenizer), {})
-    held = _batches(config, tokenizer, valid, seed=0)
+    held, most = _batches(config, tokenizer, valid, seed=0), config.validate_.tokens
+    is_long = len(valid.flat) > most
+    read = max(1, most // config.train.batch_tokens) if is_long else held.count(0)
     job = setup.job(
         config,
         bundle,
         batches,
-        lambda model: Validation(loss_metrics(*mean_loss(model, every_batch(held)))),  # the same gaps each time
+        lambda model: Validation(loss_metrics(*mean_loss(model, some_batches(held, read)))),  # the same gaps each time
         {
             "the training data": fingerprint(*learned),
             "the validation data": fingerprint(valid),
@@ -92,7 +95,8 @@ def prepare_fill(config: RunConfig, setup: Setup) -> PreparedRun:
     sizes = sum(len(each.flat) for each in learned), len(valid.flat)
     counts = f"{sizes[0]:,} training and {sizes[1]:,} validation tokens, a vocabulary of {tokenizer.size:,}"
     shares = corpora_note(config.data, batches, [f"{len(each.flat):,} tokens" for each in learned])
-    return PreparedRun(job, (*text_notes(config, corpora), *shares, counts))
+    sampled = sampled_note(most, len(valid.flat)) if is_long else ()
+    return PreparedRun(job, (*text_notes(config, corpora), *shares, *sampled, counts))
 
 
 def _sized(config: FillConfig, setup: Setup, tokenizer: TextTokenizer, batches: Any) -> FillConfig:

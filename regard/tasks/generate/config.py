@@ -13,7 +13,7 @@ from regard.models.config import (
     LlamaConfig,
     ModelConfig,
 )
-from regard.tasks.config import TextRunConfig
+from regard.tasks.config import TextRunConfig, TextValidateConfig
 from regard.tokens.config import TokensConfig
 from regard.training.config import TrainConfig
 
@@ -28,6 +28,7 @@ class GenerateConfig(TextRunConfig):
     tokens: TokensConfig = TokensConfig()
     model: ModelConfig = LlamaConfig()
     train: TrainConfig = TrainConfig()
+    validate_: TextValidateConfig = Field(TextValidateConfig(), alias="validate")
     samples: int = Field(120, ge=0, description="Tokens of a sample shown at each validation; 0 for none.")
     decode: DecodeConfig = DecodeConfig()
 

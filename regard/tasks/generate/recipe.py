@@ -23,8 +23,8 @@ from regard.data.kept.cache import find_kept, joint_key
 from regard.data.kept.encoded_documents import encode_documents
 from regard.data.kept.tokenizers import sample_note
 from regard.data.mixed import mixture
-from regard.data.stream import TokenStream, Windows, evaluation_batches, write_stream
-from regard.data.text_sets import TextSets, further_texts, load_texts, sample_of
+from regard.data.stream import TokenStream, Windows, sampled_batches, sampled_starts, write_stream
+from regard.data.text_sets import TextSets, further_texts, leak_notes, load_texts, sample_of
 from regard.decode.config import DecodeOptions
 from regard.errors import UsageError
 from regard.files import read_json
@@ -33,7 +33,7 @@ from regard.tasks.config import RunConfig
 from regard.tasks.finetune import fine_tuning, mixed, mixing_note, old_data
 from regard.tasks.generate.config import GenerateConfig
 from regard.tasks.generate.predictor import Generator
-from regard.tasks.recipe import DATA, PreparedRun, Setup, corpora_note, loss_metrics, mean_loss
+from regard.tasks.recipe import DATA, PreparedRun, Setup, corpora_note, loss_metrics, mean_loss, sampled_note
 from regard.tasks.subject import (
     TEXT_LENGTHS,
     Subject,
@@ -80,14 +80,15 @@ def prepare_generate(config: RunConfig, setup: Setup) -> PreparedRun:
     generator = Generator(bundle)
     validate = _validation(streams[1], context, rows, size, generator, config)
     batches = _windows(config, learned)
-    sides = [Side("new", validate, partial(evaluation_batches, streams[1], context, 1))]
+    most = config.validate_.tokens
+    sides = [Side("new", validate, partial(sampled_batches, streams[1], context, 1, most))]
     digests = [stream.sha256 for stream in learned]
     data: Fingerprint = {"the training data": digests if len(digests) > 1 else digests[0]}
     data["the validation data"] = streams[1].sha256
     if old is not None:
         data["the old data"] = [stream.sha256 for stream in known]
         looked = _validation(known[1], context, rows, int(old.valid.sizes.sum()), generator, config)
-        sides.append(Side("old", looked, partial(evaluation_batches, known[1], context, 1)))
+        sides.append(Side("old", looked, partial(sampled_batches, known[1], context, 1, most)))
     job = setup.job(
         config,
         bundle,
@@ -98,7 +99,11 @@ def prepare_generate(config: RunConfig, setup: Setup) -> PreparedRun:
         tuning=fine_tuning(config, setup.folder, setup.resume, sides),
     )
     notes = text_notes(config, corpora)
+    if old is not None and not setup.resume:  # it reads all texts
+        notes += (*leak_notes(texts.unseen, old, "validation"), *leak_notes(old.unseen, texts, "old validation"))
     notes += corpora_note(config.data, batches, [f"{len(stream):,} tokens" for stream in learned])
+    if sampled_starts(streams[1], context, most) is not None:
+        notes += sampled_note(most, len(streams[1]))
     notes += mixing_note(config, before, f"{len(known[0]):,} tokens" if known else "")
     sizes = f"{sum(map(len, learned)):,} training and {len(streams[1]):,} validation tokens"
     counts = f"{sizes}, a vocabulary of {tokenizer.size:,}"
@@ -196,13 +201,14 @@ def validation_stream(folder: Path) -> np.ndarray | None:
 def _validation(
     stream: TokenStream, context: int, rows: int, size: int, generator: Generator, config: GenerateConfig
 ) -> Callable[[nn.Module], Validation]:
-    """Loss over the whole held-out stream, perplexity, bits for each byte of its text, and a sample to read."""
+    """Loss over the held-out stream or windows of it, perplexity, bits for each byte of its text, and a sample to read."""
 
-    together = max(rows, VALIDATED // context)
+    together, most = max(rows, VALIDATED // context), config.validate_.tokens
 
     def validate(model: nn.Module) -> Validation:
-        total, count = mean_loss(model, evaluation_batches(stream, context, together))
-        metrics = {**loss_metrics(total, count), "bits_per_byte": total / math.log(2) / size}
+        total, count = mean_loss(model, sampled_batches(stream, context, together, most))
+        bytes_read = size * (count / (len(stream) - 1))
+        metrics = {**loss_metrics(total, count), "bits_per_byte": total / math.log(2) / bytes_read}
         if not config.samples or not np.isfinite(total):
             return Validation(metrics)
         options: DecodeOptions = {"seed": 0, "max_length": config.samples}
