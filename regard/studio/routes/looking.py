@@ -27,6 +27,9 @@ from regard.tasks.material import material_of
 from regard.tasks.translate.predictor import Translator
 
 router = APIRouter(prefix="/api", tags=["looking"])
+CHECKED_CELLS = (
+    256 * 256
+)  # of a map; the check of a larger one takes longer than all else, and waits until it is asked for
 BUILT_IN = {"translate": "builtin/dates/test", "classify": "builtin/names/test", "generate": "builtin/python"}
 
 
@@ -48,7 +51,7 @@ async def look(body: LookBody, request: Request) -> Response:
             **found.roles[role].data(),
             "by_role": {name: layers.data() for name, layers in found.roles.items()},
             "notes": list(found.notes),
-            "difference": found.difference,
+            "difference": found.check() if found.cells <= CHECKED_CELLS else None,
         }
 
     return json_response(await service.ask(request, body.model, Predictor, "look", compute))
@@ -74,7 +77,7 @@ def _look(service: Service, predictor: Predictor, body: LookBody) -> SeenLook:
     seen = reading.look()
     if not seen.calls:
         raise UsageError("this model has no attention to look at", seen.nothing())
-    return SeenLook(seen, reading.role, reading.notes, seen.check())
+    return SeenLook(seen, reading.role, reading.notes)
 
 
 def _written(predictor: Predictor, body: LookBody) -> Reading:
@@ -83,6 +86,14 @@ def _written(predictor: Predictor, body: LookBody) -> Reading:
         raise UsageError(f"written ids are of translations; this is a model to {predictor.config.task}")
     check_ids(body.written, predictor.tokenizers.target)
     return predictor.read_ids(predictor.tokenizers.source.encode(body.text), body.written)
+
+
+@router.get("/look/{look_id}/difference")
+async def look_difference(look_id: str, request: Request) -> Response:
+    """The largest difference between outputs rebuilt from the weights and the model's own."""
+    service = service_of(request)
+    found = service.looks.find(look_id)
+    return json_response({"difference": await service.run(request, lambda _: found.check())})
 
 
 @router.get("/look/{look_id}/{layer}/{head}")

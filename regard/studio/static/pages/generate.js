@@ -152,7 +152,6 @@ class Generate {
     say(`Written: ${this.text}`);
     this.ended(result?.finished ? "The model ended here by itself." : "");
     this.drawChosen();
-    
   }
 
   ended(words = "") {
@@ -180,9 +179,12 @@ class Generate {
     const place = Number(this.query.word ?? 0);
     const before = this.tokens.slice(0, place).map(token => token.id);
     if (before.some(id => id === undefined)) return show(this.choicePlace);
+    const request = { model: this.model.name, prompt: this.begun, prefix: before, count: 1000 }, asked = JSON.stringify(request);
     try {
-      const found = await this.next.run(signal => post("api/next", { model: this.model.name, prompt: this.begun, prefix: before, count: 1000 }, signal));
-      return found && show(this.choicePlace, this.cut(found, place));
+      const found = asked === this.likely?.asked ? this.likely.found : await this.next.run(signal => post("api/next", request, signal));
+      if (!found) return undefined;
+      this.likely = { asked, found };
+      return show(this.choicePlace, this.cut(found, place));
     } catch (error) {
       return show(this.choicePlace, problemCard(error));
     }

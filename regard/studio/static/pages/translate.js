@@ -196,8 +196,7 @@ class Translate {
 
   pin(row, key) {
     if (this.looking.look.role !== "cross") return;
-    const { layer, head } = this.query, others = pairs(this.query.pins).filter(pin => pin[0] !== row);
-    const place = layer === undefined ? [] : head === undefined ? [Number(layer)] : [Number(layer), Number(head)];
+    const others = pairs(this.query.pins).filter(pin => pin[0] !== row), place = this.looking.place.filter(each => each !== "mean");
     go({ pins: written([...others, [row, key, ...place]]), pick: null });
   }
 

@@ -1,5 +1,5 @@
 /* "Where it looked": a text's attention with a choice of role, layer and head, the map, and both token lines shaded by it. */
-import { Latest, mapOf, post } from "../api.js";
+import { Latest, get, mapOf, post } from "../api.js";
 import { field, problemCard, select, waiting } from "./controls.js";
 import { h, show } from "./dom.js";
 import { HeatMap, thumbnail } from "./map.js";
@@ -9,6 +9,7 @@ import { TokenLine } from "./tokens.js";
 export const NAMES = { cross: "cross-attention", self: "self-attention", causal: "causal self-attention", pool: "pooling" };
 const MOST_LINE = 300; // tokens; a longer line of buttons is no line any more
 const MOST_PANELS = 36, PANEL_CELLS = 64 * 64; // thumbnails of heads
+const LARGE = 400 * 400; // cells; of a larger map one head is shown first: the mean of all takes the server longer
 
 export class Looking {
   /* `go(changes)` puts role, layer and head into the URL; `choose(row, column)` hears a chosen cell of cross-attention. */
@@ -31,22 +32,19 @@ export class Looking {
 
   /* Look at what `request` says ({model, text, second?, changes?}); null shows nothing. `where` has role, layer and head. */
   async update(request, where) {
-    const asked = JSON.stringify([request, where.role ?? ""]);
+    const asked = JSON.stringify(request);
     this.where = where;
-    if (asked === this.asked) return this.fetchMap();
-    this.asked = asked;
+    if (asked === this.asked) return this.whole && this.turn();
+    Object.assign(this, { asked, whole: null });
     if (!request) return undefined;
     const late = setTimeout(() => show(this.choices, waiting("Looking")), 300);
     try {
-      const look = await this.latest.run(signal => post("api/look", { ...request, role: where.role || undefined }, signal));
+      const whole = await this.latest.run(signal => post("api/look", request, signal));
       clearTimeout(late);
-      if (!look) return undefined;
-      this.maps = new Map();
-      this.look = look.role === "pool" && look.target.length === 1 ? { ...look, target: ["text"] } : look;
-      this.map.choose = look.role === "cross" ? this.choose : null; // what is written is chosen by what it reads
-      this.onlook(look);
-      this.drawn();
-      return await this.fetchMap();
+      if (!whole) return undefined;
+      Object.assign(this, { whole, look: null, maps: new Map() });
+      await this.turn();
+      return await this.drawNotes();
     } catch (error) {
       this.asked = "";
       return show(this.choices, problemCard(error));
@@ -55,24 +53,59 @@ export class Looking {
     }
   }
 
-  drawn() {
-    const { look } = this, many = look.layers.reduce((sum, layer) => sum + layer.heads, 0);
-    const roles = look.roles.map(role => [role, NAMES[role] ?? role]);
+  /* Show the role, the layer and the head that the URL names. */
+  turn() {
+    const { whole } = this, role = whole.roles.includes(this.where.role) ? this.where.role : whole.role;
+    if (this.look?.role !== role) {
+      const found = { ...whole, role, ...whole.by_role[role] };
+      this.look = role === "pool" && found.target.length === 1 ? { ...found, target: ["text"] } : found;
+      this.map.choose = role === "cross" ? this.choose : null; // what is written is chosen by what it reads
+      this.onlook(this.look);
+      this.drawRole();
+    }
+    this.drawChoices();
+    return this.fetchMap();
+  }
+
+  drawChoices() {
+    const { look } = this, roles = look.roles.map(role => [role, NAMES[role] ?? role]), heads = this.headOptions();
     show(this.choices,
       roles.length > 1 && field("Attention", select(roles, look.role, role => this.go({ role, layer: null, head: null }))),
-      many > 1 && field("Head", select(this.headOptions(), `${this.where.layer ?? "mean"}.${this.where.head ?? "mean"}`, value => {
-        const [layer, head] = value.split(".");
-        this.go({ role: look.role, layer: layer === "mean" ? null : layer, head: head === "mean" ? null : head });
-      })));
-    const short = look.source.length <= MOST_LINE && look.target.length <= MOST_LINE;
+      heads.length > 2 && field("Head", select(heads, this.place.join("."), value => this.go({ role: look.role, ...this.named(...value.split(".")) }))));
+  }
+
+  drawRole() {
+    const { look } = this, short = look.source.length <= MOST_LINE && look.target.length <= MOST_LINE;
     this.source.draw(short ? look.source : []);
     this.target.draw(short ? look.target : []);
     show(this.lines, short && [h("div", {}, h("span", { class: "side" }, "reads"), this.source.element),
       look.target.length > 1 && h("div", {}, h("span", { class: "side" }, look.role === "cross" ? "writes" : "looks"), this.target.element)]);
-    const wrong = look.difference > 1e-3, by = look.difference ? `differ from the model's own by at most ${look.difference.toExponential(1)}` : "are the model's own, bit by bit";
-    show(this.notes, look.notes?.map(note => h("p", { class: "note" }, note)), look.difference !== undefined && look.difference !== null &&
-      h("p", { class: wrong ? "problem" : "note" }, `Outputs rebuilt from these weights ${by}.`));
-    this.drawPanels(many);
+    this.drawPanels();
+  }
+
+  /* The layer and the head that are shown: those of the URL, else the mean of all; of a large map the first head. */
+  get place() {
+    const { layer, head } = this.where;
+    return layer === undefined ? this.usual : [layer, head ?? "mean"];
+  }
+
+  get usual() {
+    return this.look.source.length * this.look.target.length > LARGE ? ["0", "0"] : ["mean", "mean"];
+  }
+
+  /* A layer and a head as the URL names them; what is shown anyway is not named. */
+  named(layer, head) {
+    return `${layer}.${head}` === this.usual.join(".") ? { layer: null, head: null } : { layer, head: head === "mean" ? null : head };
+  }
+
+  /* What there is to say of the pass. Whether the weights are true is asked for where it was not told yet. */
+  async drawNotes() {
+    const { whole } = this, notes = whole.notes.map(note => h("p", { class: "note" }, note));
+    show(this.notes, notes);
+    const difference = whole.difference ?? (await get(`api/look/${encodeURIComponent(whole.id)}/difference`).catch(() => ({}))).difference;
+    if (this.whole !== whole || difference === undefined) return;
+    const by = difference ? `differ from the model's own by at most ${difference.toExponential(1)}` : "are the model's own, bit by bit";
+    show(this.notes, notes, h("p", { class: difference > 1e-3 ? "problem" : "note" }, `Outputs rebuilt from these weights ${by}.`));
   }
 
   headOptions() {
@@ -85,7 +118,7 @@ export class Looking {
   }
 
   address(layer, head) {
-    return `api/look/${encodeURIComponent(this.look.id)}/${layer ?? "mean"}/${head ?? "mean"}?role=${this.look.role}`;
+    return `api/look/${encodeURIComponent(this.look.id)}/${layer}/${head}?role=${this.look.role}`;
   }
 
   /* One map, asked for once however many want it. */
@@ -96,9 +129,8 @@ export class Looking {
   }
 
   async fetchMap() {
-    const { layer, head } = this.where;
     try {
-      const map = await this.fetching.run(() => this.mapAt(layer, head));
+      const map = await this.fetching.run(() => this.mapAt(...this.place));
       if (!map) return;
       this.map.label = this.title();
       this.map.draw(map, this.look.target, this.look.source);
@@ -111,15 +143,15 @@ export class Looking {
   }
 
   title() {
-    const { layer, head } = this.where;
-    const place = layer === undefined ? "mean of all heads" : head === undefined ? `layer ${layer}, mean of its heads` : `layer ${layer}, head ${head}`;
+    const [layer, head] = this.place;
+    const place = layer === "mean" ? "mean of all heads" : head === "mean" ? `layer ${layer}, mean of its heads` : `layer ${layer}, head ${head}`;
     return `${NAMES[this.look.role] ?? this.look.role}, ${place}`;
   }
 
   /* --- All heads, small */
 
-  async drawPanels(many) {
-    const { look } = this;
+  async drawPanels() {
+    const { look } = this, many = look.layers.reduce((sum, layer) => sum + layer.heads, 0);
     if (many < 2 || many > MOST_PANELS || look.source.length * look.target.length > PANEL_CELLS) return show(this.panels);
     const buttons = look.layers.flatMap(({ layer, heads }) => Array.from({ length: heads }, (_, head) =>
       h("button", { type: "button", "data-head": `${layer}.${head}`, "aria-label": `layer ${layer}, head ${head}`, title: `layer ${layer}, head ${head}`,
@@ -138,7 +170,7 @@ export class Looking {
 
   markPanel() {
     for (const button of this.panels.querySelectorAll("button")) {
-      button.setAttribute("aria-pressed", button.dataset.head === `${this.where.layer}.${this.where.head}`);
+      button.setAttribute("aria-pressed", button.dataset.head === this.place.join("."));
     }
   }
 
