@@ -10,11 +10,10 @@ from starlette.responses import Response
 from regard.files import JSON
 from regard.predictor import Predictor
 from regard.studio.bodies import TokensBody
-from regard.studio.describe import detailed, listed
+from regard.studio.describe import detailed, layers, listed
 from regard.studio.drawn import MANY, SEEING, drawn_picture
 from regard.studio.refusals import Refusal, json_response
 from regard.studio.service import service_of
-from regard.studio.visit import visit_of
 from regard.studio.work import Asked
 
 router = APIRouter(prefix="/api", tags=["models"])
@@ -34,9 +33,19 @@ async def models(request: Request) -> Response:
 
 @router.get("/models/{name}")
 async def model(name: str, request: Request) -> Response:
-    """One model with its card, tokenizers, layers and training."""
+    """One model with its card, tokenizers and training; it is not loaded for that."""
     service = service_of(request)
-    return json_response(await service.run(request, lambda _: detailed(service.load(visit_of(request), name))))
+    entry = service.catalog.entry(name)
+    loaded = name in service.catalog.loaded_names()
+    return json_response(await service.run(request, lambda _: detailed(entry, loaded)))
+
+
+@router.get("/models/{name}/layers")
+async def model_layers(name: str, request: Request) -> Response:
+    """The parts of a model with their shapes, parameters and operations, as `regard summary` has them."""
+    service = service_of(request)
+    entry = service.catalog.entry(name)
+    return json_response({"layers": await service.run(request, lambda _: layers(entry))})
 
 
 @router.get("/models/{name}/examples/{place}")

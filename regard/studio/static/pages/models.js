@@ -65,12 +65,19 @@ class Models {
     this.model = model;
     const place = model.path ?? model.name;
     this.playing = model.tokenizer ? this.playground(model) : null;
-    show(this.one, this.playing && section("Its tokens", this.playing), model.layers && section("Its layers", layersOf(model.layers)),
+    show(this.one, this.playing && section("Its tokens", this.playing), this.layers = h("div"),
       model.card && section("Its card", h("div", { class: "model-card" }, markdown(model.card))),
       section("Take it elsewhere", h("p", {}, "A bundle is a folder of safetensors and JSON. In and out of other libraries:"),
         h("pre", { tabindex: "0", "aria-label": "Commands" }, h("code", {}, [command("regard", "export", place, "--to", "hf", "-o", "folder"), "regard import path/to/folder -o models/mine"].join("\n")))),
       showCall({ path: `api/models/${encodeURIComponent(model.name)}`, command: command("regard", "summary", place), lines: ["import regard", "", `model = regard.load(${JSON.stringify(place)})`] }));
+    this.drawLayers(model);
     this.play();
+  }
+
+  /* The layers are counted by running the model once: they come when they come. */
+  async drawLayers(model) {
+    const { layers: place } = this, found = await get(`api/models/${encodeURIComponent(model.name)}/layers`).catch(() => ({ layers: null }));
+    if (found.layers) show(place, section("Its layers", layersOf(found.layers)));
   }
 
   /* --- The tokenizer */
