@@ -376,11 +376,22 @@ def test_the_beam_opens_step_by_step(tab: Tab, client: Client) -> None:
     assert tab.state["step"] == "1"
 
 
+STREAMED = """window.streamed = [];
+new MutationObserver(() => {
+  if (document.querySelector("button.main")?.textContent !== "Stop") return;
+  const tokens = [...document.querySelectorAll(".tokens .token")];
+  if (tokens.length) window.streamed.push(tokens.map(each => each.getAttribute("aria-label")));
+}).observe(document, { childList: true, subtree: true })"""  # what is on the page while a text is being written
+
+
 def test_generate_streams_branches_and_shows_what_is_cut(tab: Tab) -> None:
+    tab.page.add_init_script(STREAMED)
     page = tab.open(f"generate?model=generate&prompt={TEXT}&length=5&sample=1&top=0.5", ".bars.cut li")
     page.wait_for_selector(".heat td[data-place]")
     tokens = page.locator(".tokens").first.locator(".token")
     assert 1 <= tokens.count() <= 5
+    streamed = [label for labels in page.evaluate("() => window.streamed") for label in labels]
+    assert streamed and all(re.search(r", probability (<|>)?[01]\.\d\d$", label) for label in streamed)
     kept, gone = page.locator(".bars.cut li:not(.gone)"), page.locator(".bars.cut li.gone")
     assert kept.count() + gone.count() == 12
     other = page.locator(".bars.cut button").nth(1)

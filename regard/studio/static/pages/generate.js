@@ -132,9 +132,9 @@ class Generate {
     }
   }
 
-  /* Pieces come as they become certain; what each token was worth comes with the whole. */
-  heard({ text }) {
-    this.tokens.push({ label: text });
+  /* Pieces come as they become certain; one of several tokens has their probability together, until the whole tells each. */
+  heard({ text, token_log_probabilities: each }) {
+    this.tokens.push({ label: text, probability: Math.exp(each.reduce((sum, one) => sum + one, 0)) });
     this.drawLine();
   }
 
