@@ -6,6 +6,8 @@ numbers from numpy and from hand.
 
 from __future__ import annotations
 
+import csv
+import io
 import itertools
 import json
 import os
@@ -15,10 +17,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 from served import Client, picture, save_bundles, serving, small
 from test_verify import make
@@ -494,6 +498,55 @@ def test_a_tokenizer_is_played_with(tab: Tab, client: Client) -> None:
     expect(page.locator(".told-line")).to_contain_text(f"id {wanted[1]['id']}")
     page.get_by_text("Show the call").click()
     expect(page.locator(".told-call pre").first).to_contain_text(f"curl {client.address}/api/models/translate")
+
+
+# --- Files
+
+
+def saved(page: Page, what: str, form: str) -> bytes:
+    with page.expect_download() as found:
+        page.get_by_label(f"Save {what} as {form}").click()
+    assert found.value.suggested_filename.rpartition(".")[2] == SUFFIX.get(form, form.lower())
+    return found.value.path().read_bytes()
+
+
+SUFFIX = {"text": "txt", "Markdown": "md"}
+
+
+def test_a_map_is_saved_as_picture_drawing_and_numbers(tab: Tab, client: Client) -> None:
+    page = tab.open(f"translate?model=translate&text={TEXT}&layer=1&head=2", ".heat td[data-place]")
+    page.get_by_label("Save the map as PNG").wait_for()
+    labels = page.locator("table.map tbody th").all_inner_texts()
+    picture = Image.open(io.BytesIO(saved(page, "the map", "PNG")))
+    assert picture.format == "PNG" and min(picture.size) > 100
+    drawing = ElementTree.fromstring(saved(page, "the map", "SVG"))
+    assert drawing.tag == "{http://www.w3.org/2000/svg}svg"
+    found = json.loads(saved(page, "the map", "JSON"))
+    assert [label.strip() for label in found["rows"]] == labels
+    address = page.get_by_label("Save the map as JSON").get_attribute("href") or ""
+    rows = [client.json(f"/{address.replace('form=json', f'row={row}')}")["weights"] for row in range(len(labels))]
+    assert [[None if each is None else pytest.approx(each) for each in row] for row in rows] == found["weights"]
+    table = list(csv.reader(io.StringIO(saved(page, "the map", "CSV").decode())))
+    assert len(table) > len(labels)
+
+
+def test_texts_and_cards_are_saved(tab: Tab, client: Client) -> None:
+    page = tab.open(f"translate?model=translate&text={TEXT}&beam=2", ".saving")
+    body = {"model": "translate", "text": TEXT, "beam": 2, "n_best": 2}
+    wanted = client.json("/api/translate", body)
+    assert saved(page, "the translation", "text").decode() == wanted["text"] + "\n"
+    found = json.loads(saved(page, "the translation", "JSON"))
+    assert found["ids"] == wanted["ids"] and found["score"] == pytest.approx(wanted["score"], abs=1e-5)
+    page = tab.open(f"generate?model=generate&prompt={TEXT}&length=5", ".saving")
+    text = json.loads(saved(page, "the text", "JSON"))["text"]
+    assert text.startswith(TEXT) and saved(page, "the text", "text").decode() == text + "\n"
+    page = tab.open(f"read?model=classify&text={TEXT}", ".saving")
+    found = json.loads(saved(page, "the result", "JSON"))
+    assert found["label"] == client.json("/api/classify", {"model": "classify", "text": TEXT})["label"]
+    page = tab.open("models?model=translate", ".saving")
+    card = client.json("/api/models/translate")
+    assert saved(page, "the card", "Markdown").decode() == card["card"]
+    assert json.loads(saved(page, "the card", "JSON"))["parameters"] == card["parameters"]
 
 
 # --- The first page

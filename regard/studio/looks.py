@@ -20,6 +20,7 @@ from regard.attention import AttentionCall, Seen
 from regard.errors import UsageError
 from regard.files import JSON
 from regard.look.layers import check_choice
+from regard.look.map import AttentionMap
 from regard.look.sentence import NAMES
 from regard.studio.refusals import Refusal
 from regard.tokens.tokenizer import as_read
@@ -69,6 +70,13 @@ class Look:
         for weights, visible in found:  # one head at a time: all of them may be many gigabytes
             total, allowed = total + weights, allowed | visible
         return np.where(allowed, total / sum(map(len, wanted.values())), np.nan)
+
+    def figure(self, role: str | None, layer: Place, head: Place) -> AttentionMap:
+        """The same map with its labels and a title, as it is saved."""
+        role = self.role_of(role)
+        layers, name = self.roles[role], NAMES[role]
+        place = "mean of all heads" if layer is None else f"layer {layer}, {'mean' if head is None else f'head {head}'}"
+        return AttentionMap(self.map(role, layer, head), layers.source, layers.target, f"{name}, {place}")
 
     def role_of(self, role: str | None) -> str:
         if role is None:

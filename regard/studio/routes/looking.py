@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -14,6 +15,8 @@ from regard.files import JSON
 from regard.inspect.heads import heads_of
 from regard.inspect.texts import Material
 from regard.inspect.walk import walk as walk_through
+from regard.look.map import AttentionMap
+from regard.look.shown import as_file
 from regard.predictor import Cancel, Predictor, Progress, Reading
 from regard.studio.bodies import HeadsBody, LookBody, WalkBody
 from regard.studio.catalog import Loaded
@@ -30,6 +33,8 @@ router = APIRouter(prefix="/api", tags=["looking"])
 CHECKED_CELLS = (
     256 * 256
 )  # of a map; the check of a larger one takes longer than all else, and waits until it is asked for
+Form = Literal["png", "svg", "json", "csv"]
+FORMS = {"png": "image/png", "svg": "image/svg+xml", "json": "application/json", "csv": "text/csv"}
 BUILT_IN = {"translate": "builtin/dates/test", "classify": "builtin/names/test", "generate": "builtin/python"}
 
 
@@ -98,17 +103,28 @@ async def look_difference(look_id: str, request: Request) -> Response:
 
 @router.get("/look/{look_id}/{layer}/{head}")
 async def look_map(
-    look_id: str, layer: str, head: str, request: Request, row: int | None = None, role: str | None = None
+    look_id: str,
+    layer: str,
+    head: str,
+    request: Request,
+    row: int | None = None,
+    role: str | None = None,
+    form: Form | None = None,
 ) -> Response:
-    """One map: bytes row by row, the last for the peak; with `row`, the exact weights of that row as JSON."""
+    """One map: bytes row by row, the last for the peak; with `row`, the exact weights of that row as JSON; or a file."""
     service = service_of(request)
     found = service.looks.find(look_id)
-    return await service.run(request, lambda _: map_response(found, role, layer, head, row))
+    return await service.run(request, lambda _: map_response(found, role, layer, head, row, form))
 
 
-def map_response(look: Look, role: str | None, layer: str, head: str, row: int | None) -> Response:
+def map_response(
+    look: Look, role: str | None, layer: str, head: str, row: int | None, form: Form | None = None
+) -> Response:
     """One map of a look as it goes out; a layer or a head is a number from 0, or `mean`."""
-    weights = look.map(role, _place(layer, "layer"), _place(head, "head"))
+    place = _place(layer, "layer"), _place(head, "head")
+    if form is not None:
+        return _file(look.figure(role, *place), form, f"attention-{look.role_of(role)}-{layer}-{head}.{form}")
+    weights = look.map(role, *place)
     if row is not None:
         if not 0 <= row < len(weights):
             raise Refusal(404, f"there is no row {row}", f"there are {len(weights)}, from 0")
@@ -117,6 +133,13 @@ def map_response(look: Look, role: str | None, layer: str, head: str, row: int |
     headers = {"X-Rows": str(weights.shape[0]), "X-Columns": str(weights.shape[1]), "X-Peak": repr(peak)}
     headers |= {"X-Masked": str(MASKED)} if masked else {}
     return Response(data, headers={**headers, "Cache-Control": "private, max-age=3600"}, media_type=BYTES)
+
+
+def _file(shown: AttentionMap, form: Form, name: str) -> Response:
+    """A map as a file to keep, as `regard look -o` writes it."""
+    texts = {"json": shown.json, "csv": shown.csv}
+    data = texts[form]() if form in texts else as_file(shown.figure(), f".{form}")
+    return Response(data, headers={"Content-Disposition": f'attachment; filename="{name}"'}, media_type=FORMS[form])
 
 
 BYTES = "application/octet-stream"

@@ -227,7 +227,7 @@ class Generator(LanguagePredictor, Serves):
     def _written(
         self, ids: list[int], place: int, decode: DecodeConfig, stop: Sequence[str], cancel: Cancel | None
     ) -> Writing[tuple[list[int], list[float]], None, list[Hypothesis]]:
-        """All ids that were added to one prompt, after each of them, with their log-probabilities; at the end what was found."""
+        """All ids that were added to one prompt and their log-probabilities, after each of them; at the end what was found."""
         if self.service is not None:
             check = None if cancel is None else partial(check_cancel, cancel)
             return (yield from self.service.written(self._request(ids, place, decode, stop), check))

@@ -7,6 +7,7 @@ import { debounced, h, say, show } from "../parts/dom.js";
 import { Looking } from "../parts/looking.js";
 import { percent, visible } from "../parts/numbers.js";
 import { firing } from "../parts/patterns.js";
+import { savingResult } from "../parts/saving.js";
 import { TokenLine } from "../parts/tokens.js";
 import { go } from "../url.js";
 
@@ -45,7 +46,7 @@ class Generate {
     const look = section("Where it looked", this.firing, this.looking.element);
     this.knobs = h("div", { class: "row knobs" });
     const start = h("div", { class: "card box" }, field("Beginning", this.box), this.tries, this.knobs, h("div", { class: "row end" }, this.button));
-    const out = section("What it wrote", this.context = h("p", { class: "context", dir: "auto" }), this.line.element, this.state);
+    const out = section("What it wrote", this.context = h("p", { class: "context", dir: "auto" }), this.line.element, this.state, this.files = h("div"));
     this.element = h("div", {}, this.bar, h("div", { class: "pair" }, start, this.choicePlace), out, this.call, look);
   }
 
@@ -113,6 +114,7 @@ class Generate {
     this.button.textContent = "Stop";
     this.drawCall(request);
     show(this.state, waiting("Writing"));
+    show(this.files);
     this.line.draw([]);
     try {
       const whole = await this.latest.run(async signal => {
@@ -151,6 +153,7 @@ class Generate {
     this.drawLine();
     say(`Written: ${this.text}`);
     this.ended(result?.finished ? "The model ended here by itself." : "");
+    if (result) show(this.files, savingResult("the text", "text", { ...result, text: this.begun + result.text }));
     this.drawChosen();
   }
 

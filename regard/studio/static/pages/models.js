@@ -4,6 +4,7 @@ import { showCall, command } from "../parts/call.js";
 import { field, heading, problemCard, section, select, waiting } from "../parts/controls.js";
 import { debounced, h, scrolling, show } from "../parts/dom.js";
 import { number, short } from "../parts/numbers.js";
+import { saving } from "../parts/saving.js";
 import { TokenLine } from "../parts/tokens.js";
 import { address, go } from "../url.js";
 
@@ -66,7 +67,8 @@ class Models {
     const place = model.path ?? model.name;
     this.playing = model.tokenizer ? this.playground(model) : null;
     show(this.one, this.playing && section("Its tokens", this.playing), this.layers = h("div"),
-      model.card && section("Its card", h("div", { class: "model-card" }, markdown(model.card))),
+      model.card && section("Its card", h("div", { class: "model-card" }, markdown(model.card)),
+        saving("the card", [["Markdown", `${model.name}.md`, () => model.card], ["JSON", `${model.name}.json`, () => JSON.stringify(model, null, 2)]])),
       section("Take it elsewhere", h("p", {}, "A bundle is a folder of safetensors and JSON. In and out of other libraries:"),
         h("pre", { tabindex: "0", "aria-label": "Commands" }, h("code", {}, [command("regard", "export", place, "--to", "hf", "-o", "folder"), "regard import path/to/folder -o models/mine"].join("\n")))),
       showCall({ path: `api/models/${encodeURIComponent(model.name)}`, command: command("regard", "summary", place), lines: ["import regard", "", `model = regard.load(${JSON.stringify(place)})`] }));

@@ -5,6 +5,7 @@ import { command, pythonLines, showCall } from "../parts/call.js";
 import { choice, examples, field, heading, modelSelect, noModel, problemCard, section, waiting } from "../parts/controls.js";
 import { debounced, h, say, show } from "../parts/dom.js";
 import { Looking } from "../parts/looking.js";
+import { savingResult } from "../parts/saving.js";
 import { weighedWords } from "../parts/tokens.js";
 import { go } from "../url.js";
 
@@ -87,7 +88,7 @@ class Read {
   draw() {
     const { model, ability, text } = this;
     show(this.out, ability === "classify" ? this.classified() : this.filled());
-    show(this.call, showCall({ path: `api/${ability}`, body: this.body, lines: pythonLines(model, ability, [text]), command: command("regard", ability, text, "-m", model.path ?? model.name) }));
+    show(this.call, savingResult("the result", ability, this.result), showCall({ path: `api/${ability}`, body: this.body, lines: pythonLines(model, ability, [text]), command: command("regard", ability, text, "-m", model.path ?? model.name) }));
     if (model.abilities.includes("look")) this.looking.update({ model: model.name, text }, this.query);
   }
 

@@ -5,6 +5,7 @@ import { command, pythonLines, showCall } from "../parts/call.js";
 import { choice, field, heading, modelSelect, noModel, problemCard, section, waiting } from "../parts/controls.js";
 import { debounced, h, say, show } from "../parts/dom.js";
 import { Overlay, encoded, sheet } from "../parts/picture.js";
+import { savingResult } from "../parts/saving.js";
 import { TokenLine } from "../parts/tokens.js";
 import { go } from "../url.js";
 
@@ -150,7 +151,7 @@ class See {
   drawCall() {
     const { model, ability, words } = this, verb = ability === "classify-pictures" ? "classify" : ability;
     const more = ability === "answer" ? [words] : [];
-    show(this.call, showCall({
+    show(this.call, savingResult("the result", ability, this.result), showCall({
       path: `api/${ability}`, body: this.body,
       lines: pythonLines(model, verb, ["picture.png", ...more], { attention: true }),
       command: command("regard", verb, "picture.png", ...more, "-m", model.path ?? model.name),

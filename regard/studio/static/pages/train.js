@@ -6,6 +6,7 @@ import { field, heading, player, problemCard, section, select, slider } from "..
 import { h, scrolling, show } from "../parts/dom.js";
 import { HeatMap } from "../parts/map.js";
 import { duration, number, plain } from "../parts/numbers.js";
+import { savingMap } from "../parts/saving.js";
 import { go } from "../url.js";
 
 const POLL = 2000; // milliseconds, while a run is running and the page is seen
@@ -148,7 +149,7 @@ class Formation {
     this.cache = new Map();
     this.map = new HeatMap({ label: "Attention of a probe", tell: (row, column) => ["", plain(this.probe.target[row]), " looked at ", plain(this.probe.source[column])] });
     this.bar = h("div", { class: "row" });
-    this.body = section("How its attention formed", h("p", { class: "note" }, "The same text at every validation: from even to where it looks now."), this.bar, this.map.element);
+    this.body = section("How its attention formed", h("p", { class: "note" }, "The same text at every validation: from even to where it looks now."), this.bar, this.map.element, this.files = h("div"));
     this.element = h("div", {}, this.body);
     this.body.hidden = true;
   }
@@ -199,5 +200,6 @@ class Formation {
     if (!known) return;
     this.cache.set(address, known);
     this.map.draw(known, probe.target, probe.source);
+    show(this.files, savingMap(address, ["attention", probe.role, `step-${step}`].join("-")));
   }
 }

@@ -6,6 +6,7 @@ import { choice, examples, field, heading, modelSelect, noModel, problemCard, se
 import { debounced, h, say, show } from "../parts/dom.js";
 import { Looking } from "../parts/looking.js";
 import { number, visible } from "../parts/numbers.js";
+import { savingResult } from "../parts/saving.js";
 import { TokenLine } from "../parts/tokens.js";
 import { tree } from "../parts/tree.js";
 import { go, numbers, pairs, written } from "../url.js";
@@ -142,7 +143,7 @@ class Translate {
   drawCall() {
     const { model, text, width, query } = this, request = this.request();
     const special = query.prefix || query.pins; // what only the API can say in one call
-    show(this.call, showCall({
+    show(this.call, savingResult("the translation", "translation", this.result), showCall({
       path: "api/translate", body: request,
       lines: special ? null : pythonLines(model, "translate", [text], { beam: width === BEAM ? undefined : width, n_best: request.n_best > 1 ? request.n_best : undefined }),
       command: special ? null : command("regard", "translate", "-m", model.path ?? model.name, text, "--beam", String(width), "--n-best", String(request.n_best)),

@@ -4,6 +4,7 @@ import { field, problemCard, select, waiting } from "./controls.js";
 import { h, show } from "./dom.js";
 import { HeatMap, thumbnail } from "./map.js";
 import { plain, share } from "./numbers.js";
+import { savingMap } from "./saving.js";
 import { TokenLine } from "./tokens.js";
 
 export const NAMES = { cross: "cross-attention", self: "self-attention", causal: "causal self-attention", pool: "pooling" };
@@ -25,7 +26,8 @@ export class Looking {
     this.panels = h("div", { class: "panels" });
     this.legend = h("p", { class: "legend" });
     this.notes = h("div", { class: "notes" });
-    this.body = h("div", { class: "looking" }, h("div", { class: "looked" }, this.map.element, this.legend), this.panels);
+    this.files = h("div");
+    this.body = h("div", { class: "looking" }, h("div", { class: "looked" }, this.map.element, this.legend, this.files), this.panels);
     this.element = h("div", {}, this.choices, this.lines, this.body, this.notes);
     this.asked = "";
   }
@@ -136,6 +138,7 @@ export class Looking {
       this.map.draw(map, this.look.target, this.look.source);
       show(this.legend, "weight 0 ", h("span", { class: "ramp" }), ` ${share(map.scale)}`, map.masked && [h("span", { class: "swatch" }), " masked"],
         " · each row looks at the columns");
+      show(this.files, savingMap(this.address(...this.place), ["attention", this.look.role, ...this.place].join("-")));
       this.markPanel();
     } catch (error) {
       show(this.legend, problemCard(error));
