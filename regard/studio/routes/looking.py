@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Literal
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from regard.attention import Change, intervene
 from regard.errors import RegardError, UsageError
 from regard.files import JSON
 from regard.inspect.heads import heads_of
@@ -22,7 +19,7 @@ from regard.studio.bodies import HeadsBody, LookBody, WalkBody
 from regard.studio.catalog import Loaded
 from regard.studio.looks import MASKED, Look, SeenLook, as_bytes
 from regard.studio.refusals import Refusal, json_response
-from regard.studio.routes.texts import check_ids
+from regard.studio.routes.texts import changed, check_ids
 from regard.studio.service import Service, service_of
 from regard.studio.visit import visit_of
 from regard.studio.work import Asked
@@ -45,7 +42,7 @@ async def look(body: LookBody, request: Request) -> Response:
     service.check_texts([body.text, body.second])
 
     def compute(predictor: Predictor, _: Asked) -> dict[str, JSON]:
-        with changed(predictor, [each.change() for each in body.changes]):
+        with changed(predictor, body.changes):
             found = _look(service, predictor, body)
         service.looks.keep(found)
         role = found.role_of(body.role)
@@ -60,16 +57,6 @@ async def look(body: LookBody, request: Request) -> Response:
         }
 
     return json_response(await service.ask(request, body.model, Predictor, "look", compute))
-
-
-@contextmanager
-def changed(predictor: Predictor, changes: list[Change]) -> Iterator[None]:
-    """Inside this block the model is changed; without changes nothing is."""
-    if not changes:
-        yield
-        return
-    with intervene(predictor.model, *changes):
-        yield
 
 
 def _look(service: Service, predictor: Predictor, body: LookBody) -> SeenLook:

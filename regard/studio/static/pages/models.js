@@ -46,7 +46,7 @@ class Models {
       h("p", { class: "note" }, [model.task, model.title, model.shipped ? "comes with Regard" : null].filter(Boolean).join(" · ")),
       scores.length > 0 && h("dl", { class: "scores" }, scores.map(([name, value]) => h("div", {}, h("dt", {}, name.replaceAll("_", " ")), h("dd", {}, number(value, 2))))),
       h("p", { class: "row" }, page && h("a", { href: address(page, { model: model.name }), "aria-label": `Use ${model.name}` }, "Use it"),
-        h("button", { type: "button", class: "link", "aria-pressed": chosen, "aria-label": `Look into ${model.name}`, onclick: () => go({ model: model.name, side: null, text: null }) }, "Look into it")));
+        h("button", { type: "button", class: "link", "aria-pressed": chosen, "aria-label": `Look into ${model.name}`, onclick: () => { go({ model: model.name, side: null, text: null }); this.one.scrollIntoView({ block: "nearest" }); } }, "Look into it")));
   }
 
   async open(model) {
@@ -134,6 +134,11 @@ function table(names, rows, right, label) {
     h("thead", {}, h("tr", {}, names.map((name, i) => name ? cell("th", name, i) : h("td")))), h("tbody", {}, rows.map(row => h("tr", {}, row.map((text, i) => cell("td", text, i)))))));
 }
 
+/* Text with what stands between backticks as code. */
+function coded(text) {
+  return text.split("`").map((piece, i) => i % 2 ? h("code", {}, piece) : piece);
+}
+
 /* Headings, lists, tables, code and paragraphs of a card; everything else stays as it was written. */
 function markdown(text) {
   return text.split(/\n{2,}/).filter(block => block.trim()).map(block => {
@@ -145,6 +150,6 @@ function markdown(text) {
       return table(cells[0], cells.slice(1), cells[0].map(() => false), "Table");
     }
     if (/^( {4}|```)/.test(block)) return h("pre", { tabindex: "0" }, h("code", {}, block.replace(/^```\w*\n?|```$/gm, "").replace(/^ {4}/gm, "")));
-    return h("p", {}, lines.join(" "));
+    return h("p", {}, coded(lines.join(" ")));
   });
 }

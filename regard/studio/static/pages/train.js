@@ -4,7 +4,7 @@ import { chart } from "../parts/chart.js";
 import { showCall } from "../parts/call.js";
 import { field, heading, player, problemCard, section, select, slider } from "../parts/controls.js";
 import { h, scrolling, show } from "../parts/dom.js";
-import { HeatMap } from "../parts/map.js";
+import { HeatMap, mapLegend } from "../parts/map.js";
 import { duration, number, plain } from "../parts/numbers.js";
 import { savingMap } from "../parts/saving.js";
 import { go } from "../url.js";
@@ -96,7 +96,7 @@ class Train {
       const next = chosen.includes(id) ? chosen.filter(each => each !== id) : [...chosen, id];
       go({ runs: next.join("~") || null, probe: null, at: null });
     };
-    const row = run => h("tr", {}, h("td", {}, this.tick(run, chosen, toggle)), h("th", { scope: "row" }, run.folder), h("td", {}, run.task),
+    const row = run => h("tr", {}, h("td", {}, this.tick(run, chosen, toggle)), h("th", { scope: "row", title: run.folder }, run.id), h("td", {}, run.task),
       h("td", {}, h("span", { class: `state ${run.state}`, title: run.reason || null }, run.state)), h("td", { class: "n" }, number(run.steps)),
       h("td", { class: "n" }, run.best === null ? "–" : `${number(run.best, 2)} ${run.metric}`), h("td", { class: "n" }, run.seconds ? duration(run.seconds) : "–"));
     show(this.list, section("Runs", scrolling("Runs", h("table", { class: "list" }, h("caption", { class: "unseen" }, "Runs"),
@@ -107,7 +107,7 @@ class Train {
 
   tick(run, chosen, toggle) {
     const place = chosen.indexOf(run.id);
-    const control = h("input", { type: "checkbox", "data-run": run.id, "aria-label": `Show ${run.folder}`, class: place >= 0 ? `c${place}` : null, onchange: () => toggle(run.id) });
+    const control = h("input", { type: "checkbox", "data-run": run.id, "aria-label": `Show ${run.id}`, class: place >= 0 ? `c${place}` : null, onchange: () => toggle(run.id) });
     control.checked = place >= 0;
     return control;
   }
@@ -149,7 +149,7 @@ class Formation {
     this.cache = new Map();
     this.map = new HeatMap({ label: "Attention of a probe", tell: (row, column) => ["", plain(this.probe.target[row]), " looked at ", plain(this.probe.source[column])] });
     this.bar = h("div", { class: "row" });
-    this.body = section("How its attention formed", h("p", { class: "note" }, "The same text at every validation: from even to where it looks now."), this.bar, this.map.element, this.files = h("div"));
+    this.body = section("How its attention formed", h("p", { class: "note" }, "The same text at every validation: from even to where it looks now."), this.bar, this.map.element, this.legend = h("div"), this.files = h("div"));
     this.element = h("div", {}, this.body);
     this.body.hidden = true;
   }
@@ -200,6 +200,7 @@ class Formation {
     if (!known) return;
     this.cache.set(address, known);
     this.map.draw(known, probe.target, probe.source);
+    show(this.legend, mapLegend(known));
     show(this.files, savingMap(address, ["attention", probe.role, `step-${step}`].join("-")));
   }
 }

@@ -2,8 +2,8 @@
 import { Latest, get, mapOf, post } from "../api.js";
 import { field, problemCard, select, waiting } from "./controls.js";
 import { h, show } from "./dom.js";
-import { HeatMap, thumbnail } from "./map.js";
-import { plain, share } from "./numbers.js";
+import { HeatMap, mapLegend, thumbnail } from "./map.js";
+import { plain } from "./numbers.js";
 import { savingMap } from "./saving.js";
 import { TokenLine } from "./tokens.js";
 
@@ -24,7 +24,7 @@ export class Looking {
     this.choices = h("div", { class: "row" });
     this.lines = h("div", { class: "two-lines" });
     this.panels = h("div", { class: "panels" });
-    this.legend = h("p", { class: "legend" });
+    this.legend = h("div");
     this.notes = h("div", { class: "notes" });
     this.files = h("div");
     this.body = h("div", { class: "looking" }, h("div", { class: "looked" }, this.map.element, this.legend, this.files), this.panels);
@@ -55,18 +55,22 @@ export class Looking {
     }
   }
 
-  /* Show the role, the layer and the head that the URL names. */
-  turn() {
+  /* Show the role, the layer and the head that the URL names: first the map, then all heads beside it. */
+  async turn() {
     const { whole } = this, role = whole.roles.includes(this.where.role) ? this.where.role : whole.role;
-    if (this.look?.role !== role) {
+    const other = this.look?.role !== role;
+    if (other) {
       const found = { ...whole, role, ...whole.by_role[role] };
       this.look = role === "pool" && found.target.length === 1 ? { ...found, target: ["text"] } : found;
       this.map.choose = role === "cross" ? this.choose : null; // what is written is chosen by what it reads
-      this.onlook(this.look);
       this.drawRole();
     }
     this.drawChoices();
-    return this.fetchMap();
+    const { look } = this;
+    await this.fetchMap();
+    if (!other || this.look !== look) return;
+    this.onlook(look);
+    this.drawPanels();
   }
 
   drawChoices() {
@@ -82,7 +86,7 @@ export class Looking {
     this.target.draw(short ? look.target : []);
     show(this.lines, short && [h("div", {}, h("span", { class: "side" }, "reads"), this.source.element),
       look.target.length > 1 && h("div", {}, h("span", { class: "side" }, look.role === "cross" ? "writes" : "looks"), this.target.element)]);
-    this.drawPanels();
+    show(this.panels);
   }
 
   /* The layer and the head that are shown: those of the URL, else the mean of all; of a large map the first head. */
@@ -136,8 +140,7 @@ export class Looking {
       if (!map) return;
       this.map.label = this.title();
       this.map.draw(map, this.look.target, this.look.source);
-      show(this.legend, "weight 0 ", h("span", { class: "ramp" }), ` ${share(map.scale)}`, map.masked && [h("span", { class: "swatch" }), " masked"],
-        " · each row looks at the columns");
+      show(this.legend, mapLegend(map));
       show(this.files, savingMap(this.address(...this.place), ["attention", this.look.role, ...this.place].join("-")));
       this.markPanel();
     } catch (error) {
@@ -162,13 +165,16 @@ export class Looking {
     show(this.panels, h("h3", {}, "Every head"), look.layers.map(({ layer, heads }) => h("div", { class: "layer" },
       h("span", { class: "side" }, `layer ${layer}`), buttons.filter(button => button.dataset.head.startsWith(`${layer}.`)).slice(0, heads))));
     this.markPanel();
-    for (const button of buttons) {
-      if (this.look !== look || !button.isConnected) return undefined;
-      const [layer, head] = button.dataset.head.split(".");
-      const map = await this.mapAt(layer, head).catch(() => null);
-      if (map) button.append(thumbnail(map));
+    for (const { layer } of look.layers) {
+      if (this.look !== look) return undefined;
+      await Promise.all(buttons.filter(button => button.dataset.head.startsWith(`${layer}.`)).map(button => this.fillPanel(button)));
     }
     return undefined;
+  }
+
+  async fillPanel(button) {
+    const map = await this.mapAt(...button.dataset.head.split(".")).catch(() => null);
+    if (map) button.append(thumbnail(map));
   }
 
   markPanel() {
