@@ -445,6 +445,17 @@ def test_a_picture_is_dropped_in_and_each_word_lights_its_place(tab: Tab, client
     assert np.abs(np.delete(np.array(alpha), best) - np.delete(shade, best)).max() <= 2
 
 
+def test_a_picture_is_looked_at_head_by_head(tab: Tab, client: Client) -> None:
+    page = tab.open("see?model=answer", ".sheet-of button")
+    with page.expect_response("**/api/answer") as asked:
+        page.get_by_label("Head", exact=True).select_option("1.2")
+    assert asked.value.request.post_data_json["layer"] == 1 and asked.value.request.post_data_json["head"] == 2
+    expect(page.locator("main section .note").first).to_have_text(asked.value.json()["attention"]["title"])
+    assert tab.state["layer"] == "1" and tab.state["head"] == "2"
+    page.get_by_label("Head", exact=True).select_option("")
+    page.wait_for_url(re.compile(r"see\?model=answer$"))
+
+
 def test_a_walk_goes_on_by_arrow_keys(tab: Tab, client: Client) -> None:
     page = tab.open(f"walk?view=model&model=translate&text={TEXT}", ".steps button")
     walk = client.json("/api/walk", {"model": "translate", "text": TEXT})
@@ -466,6 +477,21 @@ def test_a_head_is_taken_away(tab: Tab, client: Client) -> None:
     change = {"kind": "remove", "role": "cross", "layer": 0, "head": 1}
     after = client.json("/api/translate", {"model": "translate-1", "text": TEXT, "changes": [change]})
     expect(page.locator(".side-map .text").nth(1)).to_have_text(after["text"] or "∅")
+
+
+def test_without_a_head_a_language_model_says_something_else(tab: Tab, client: Client) -> None:
+    models = client.json("/api/models")
+    for model in models["models"]:
+        model["abilities"] += (
+            ["heads"] if model["name"] == "generate" else []
+        )  # a bundle has no texts to measure heads on
+    tab.page.route("**/api/models", lambda route: route.fulfill(json=models))
+    page = tab.open(f"heads?model=generate&text={TEXT}&out=causal.0.1", ".side-map td[data-place]")
+    change = {"kind": "remove", "role": "causal", "layer": 0, "head": 1}
+    body = {"model": "generate", "prompt": TEXT, "max_length": 24, "sample": False, "beam": 1}
+    for place, more in enumerate(({}, {"changes": [change]})):
+        wanted = client.json("/api/generate", {**body, **more})["text"]
+        assert page.locator(".side-map .text").nth(place).text_content() == (wanted or "∅")
 
 
 def test_heads_are_named_by_a_job(tab: Tab) -> None:

@@ -146,7 +146,7 @@ function markdown(text) {
     if (/^#+ /.test(block)) return h("h3", {}, lines[0].replace(/^#+ /, ""));
     if (lines.every(line => /^[-*] /.test(line))) return h("ul", {}, lines.map(line => h("li", {}, line.slice(2))));
     if (lines[0].startsWith("|")) {
-      const cells = lines.filter(line => !/^\|[-| ]+\|$/.test(line)).map(line => line.split("|").slice(1, -1).map(cell => cell.trim()));
+      const cells = lines.filter(line => !/^\|[-| ]+\|$/.test(line)).map(line => line.split("|").slice(1, -1).map(cell => cell.trim().replace(/^\d+\.\d{6,}$/, long => String(Number(Number(long).toPrecision(5))))));
       return table(cells[0], cells.slice(1), cells[0].map(() => false), "Table");
     }
     if (/^( {4}|```)/.test(block)) return h("pre", { tabindex: "0" }, h("code", {}, block.replace(/^```\w*\n?|```$/gm, "").replace(/^ {4}/gm, "")));

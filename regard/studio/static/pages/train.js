@@ -11,6 +11,7 @@ import { go } from "../url.js";
 
 const POLL = 2000; // milliseconds, while a run is running and the page is seen
 const MOST = 6; // runs side by side
+const SAYS = ["translate", "generate", "classify"]; // what a run's model can be asked for samples
 
 export function open(main, query, studio) {
   const page = new Train(studio);
@@ -79,7 +80,7 @@ class Train {
     if (!this.runs.length) return;
     const chosen = this.chosen.map(id => this.details.get(id)).filter(Boolean);
     this.drawCurves(chosen);
-    this.drawOne(chosen[0]);
+    this.drawSamples(chosen);
     this.formation.update(chosen[0], this.query);
   }
 
@@ -125,20 +126,21 @@ class Train {
       wanted && chart(wanted, chosen.map((run, color) => ({ name: run.id, color, points: run.checks.map(row => [row.step, row[wanted]]) }))))));
   }
 
-  /* What the run's model writes now, for a few inputs; asked once for each state of the run. */
-  async drawOne(run) {
-    const state = JSON.stringify([run.id, run.checks.length]), model = this.studio.models.find(each => each.name === run.id);
-    if (state === this.oneState) return;
-    this.oneState = state;
-    const verb = ["translate", "generate", "classify"].find(ability => model?.abilities.includes(ability));
-    const inputs = verb ? model.examples.filter(each => typeof each === "string").slice(0, 5) : [];
-    const body = text => verb === "generate" ? { model: run.id, prompt: text, max_length: 24 } : { model: run.id, text };
-    const found = await Promise.all(inputs.map(text => post(`api/${verb}`, body(text)).catch(() => null)));
-    if (state !== this.oneState || this.closed) return;
-    const rows = inputs.flatMap((text, i) => found[i] ? [h("tr", {}, h("td", { dir: "auto" }, text), h("td", { dir: "auto" }, found[i].label ?? found[i].text))] : []);
-    show(this.one, rows.length > 0 && section("What it says now", scrolling("Samples", h("table", { class: "list" }, h("caption", { class: "unseen" }, "Samples"),
-      h("thead", {}, h("tr", {}, ["given", "said"].map(name => h("th", { scope: "col" }, name)))), h("tbody", {}, rows)))),
-    showCall({ path: `api/runs/${encodeURIComponent(run.id)}`, command: "regard runs" }));
+  /* What the models of the runs say now, for a few inputs of the first; asked once for each state of the runs. */
+  async drawSamples(runs) {
+    const state = JSON.stringify(runs.map(run => [run.id, run.checks.length]));
+    if (state === this.sampleState) return;
+    this.sampleState = state;
+    const models = runs.map(run => this.studio.models.find(each => each.name === run.id)), verb = SAYS.find(ability => models[0]?.abilities.includes(ability));
+    const able = models.filter(model => model?.abilities.includes(verb)), inputs = verb ? models[0].examples.filter(each => typeof each === "string").slice(0, 5) : [];
+    const body = (model, text) => verb === "generate" ? { model: model.name, prompt: text, max_length: 24 } : { model: model.name, text };
+    const said = (model, text) => post(`api/${verb}`, body(model, text)).then(found => found.label ?? found.text, () => "–");
+    const found = await Promise.all(inputs.map(text => Promise.all(able.map(model => said(model, text)))));
+    if (state !== this.sampleState || this.closed) return;
+    const rows = inputs.map((text, i) => h("tr", {}, [text, ...found[i]].map(each => h("td", { dir: "auto" }, each))));
+    show(this.one, rows.length > 0 && section(runs.length > 1 ? "What they say now" : "What it says now", scrolling("Samples", h("table", { class: "list samples-of" }, h("caption", { class: "unseen" }, "Samples"),
+      h("thead", {}, h("tr", {}, ["given", ...able.map(model => model.name)].map(name => h("th", { scope: "col" }, name)))), h("tbody", {}, rows)))),
+    showCall({ path: `api/runs/${encodeURIComponent(runs[0].id)}`, command: "regard runs" }));
   }
 }
 

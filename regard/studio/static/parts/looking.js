@@ -70,7 +70,7 @@ export class Looking {
     await this.fetchMap();
     if (!other || this.look !== look) return;
     this.onlook(look);
-    this.drawPanels();
+    this.fillPanels();
   }
 
   drawChoices() {
@@ -86,7 +86,7 @@ export class Looking {
     this.target.draw(short ? look.target : []);
     show(this.lines, short && [h("div", {}, h("span", { class: "side" }, "reads"), this.source.element),
       look.target.length > 1 && h("div", {}, h("span", { class: "side" }, look.role === "cross" ? "writes" : "looks"), this.target.element)]);
-    show(this.panels);
+    this.drawPanels();
   }
 
   /* The layer and the head that are shown: those of the URL, else the mean of all; of a large map the first head. */
@@ -156,25 +156,24 @@ export class Looking {
 
   /* --- All heads, small */
 
-  async drawPanels() {
+  /* Their places, empty: the map is as large as the room that they leave. */
+  drawPanels() {
     const { look } = this, many = look.layers.reduce((sum, layer) => sum + layer.heads, 0);
     if (many < 2 || many > MOST_PANELS || look.source.length * look.target.length > PANEL_CELLS) return show(this.panels);
-    const buttons = look.layers.flatMap(({ layer, heads }) => Array.from({ length: heads }, (_, head) =>
-      h("button", { type: "button", "data-head": `${layer}.${head}`, "aria-label": `layer ${layer}, head ${head}`, title: `layer ${layer}, head ${head}`,
-        onclick: () => this.go({ role: look.role, layer, head }) })));
-    show(this.panels, h("h3", {}, "Every head"), look.layers.map(({ layer, heads }) => h("div", { class: "layer" },
-      h("span", { class: "side" }, `layer ${layer}`), buttons.filter(button => button.dataset.head.startsWith(`${layer}.`)).slice(0, heads))));
-    this.markPanel();
-    for (const { layer } of look.layers) {
-      if (this.look !== look) return undefined;
-      await Promise.all(buttons.filter(button => button.dataset.head.startsWith(`${layer}.`)).map(button => this.fillPanel(button)));
-    }
-    return undefined;
+    return show(this.panels, h("h3", {}, "Every head"), look.layers.map(({ layer, heads }) => h("div", { class: "layer" }, h("span", { class: "side" }, `layer ${layer}`),
+      Array.from({ length: heads }, (_, head) => h("button", { type: "button", "data-head": `${layer}.${head}`, "aria-label": `layer ${layer}, head ${head}`, title: `layer ${layer}, head ${head}`,
+        onclick: () => this.go({ role: look.role, layer, head }) })))));
   }
 
-  async fillPanel(button) {
-    const map = await this.mapAt(...button.dataset.head.split(".")).catch(() => null);
-    if (map) button.append(thumbnail(map));
+  async fillPanels() {
+    const { look } = this;
+    for (const layer of this.panels.querySelectorAll(".layer")) {
+      if (this.look !== look) return;
+      await Promise.all(Array.from(layer.querySelectorAll("button"), async button => {
+        const map = await this.mapAt(...button.dataset.head.split(".")).catch(() => null);
+        if (map) show(button, thumbnail(map));
+      }));
+    }
   }
 
   markPanel() {
