@@ -13,6 +13,7 @@ import json
 import os
 import re
 import shutil
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 from served import Client, picture, save_bundles, serving, small
 from test_verify import make
 
+import regard
 from regard.bundle import save_bundle
 from regard.look.colors import INK, color
 from regard.look.walk.shades import ABOVE, ABOVE_DARK, BELOW, BELOW_DARK, WEIGHTS_DARK
@@ -558,7 +560,7 @@ def test_a_map_is_saved_as_picture_drawing_and_numbers(tab: Tab, client: Client)
     assert len(table) > len(labels)
 
 
-def test_texts_and_cards_are_saved(tab: Tab, client: Client) -> None:
+def test_texts_cards_and_models_are_saved(tab: Tab, client: Client, tmp_path: Path) -> None:
     page = tab.open(f"translate?model=translate&text={TEXT}&beam=2", ".saving")
     body = {"model": "translate", "text": TEXT, "beam": 2, "n_best": 2}
     wanted = client.json("/api/translate", body)
@@ -575,6 +577,9 @@ def test_texts_and_cards_are_saved(tab: Tab, client: Client) -> None:
     card = client.json("/api/models/translate")
     assert saved(page, "the card", "Markdown").decode() == card["card"]
     assert json.loads(saved(page, "the card", "JSON"))["parameters"] == card["parameters"]
+    with zipfile.ZipFile(io.BytesIO(saved(page, "the bundle", "ZIP"))) as archive:
+        archive.extractall(tmp_path)
+    assert regard.load(tmp_path / "translate").translate(TEXT, beam=2).text == wanted["text"]
 
 
 # --- The first page

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import tempfile
+import zipfile
+from collections.abc import Iterator
 from typing import Any
 
 from fastapi import APIRouter, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from regard.files import JSON
 from regard.predictor import Predictor
 from regard.studio.bodies import TokensBody
+from regard.studio.catalog import Entry
 from regard.studio.describe import detailed, layers, listed
 from regard.studio.drawn import MANY, SEEING, drawn_picture
 from regard.studio.refusals import Refusal, json_response
@@ -17,6 +21,7 @@ from regard.studio.service import service_of
 from regard.studio.work import Asked
 
 router = APIRouter(prefix="/api", tags=["models"])
+CHUNK = 2**20  # bytes of a file that are sent at once
 
 
 @router.get("/models")
@@ -46,6 +51,26 @@ async def model_layers(name: str, request: Request) -> Response:
     service = service_of(request)
     entry = service.catalog.entry(name)
     return json_response({"layers": await service.run(request, lambda _: layers(entry))})
+
+
+@router.get("/models/{name}/bundle")
+async def model_bundle(name: str, request: Request) -> Response:
+    """A model as a ZIP file: the folder that `regard.load` reads."""
+    service = service_of(request)
+    entry = service.catalog.entry(name)
+    headers = {"Content-Disposition": f'attachment; filename="{entry.name}.zip"'}
+    return StreamingResponse(_zipped(entry), headers=headers, media_type="application/zip")
+
+
+def _zipped(entry: Entry) -> Iterator[bytes]:
+    """The files of a bundle, as they are."""
+    with tempfile.TemporaryFile() as file:
+        with zipfile.ZipFile(file, "w") as archive:
+            for path in sorted(entry.folder.iterdir()):
+                if path.is_file():
+                    archive.write(path, f"{entry.name}/{path.name}")
+        file.seek(0)
+        yield from iter(lambda: file.read(CHUNK), b"")
 
 
 @router.get("/models/{name}/examples/{place}")

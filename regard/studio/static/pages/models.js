@@ -8,6 +8,7 @@ import { saving } from "../parts/saving.js";
 import { TokenLine } from "../parts/tokens.js";
 import { address, go } from "../url.js";
 
+const FORMS = ["hf", "ctranslate2", "onnx"]; // those of `regard export`; what a form cannot express is told there
 const PAGE_OF = { translate: "translate", generate: "generate", classify: "read", fill: "read", caption: "see", answer: "see", "classify-pictures": "see" };
 
 export function open(main, query, studio) {
@@ -70,7 +71,8 @@ class Models {
       model.card && section("Its card", h("div", { class: "model-card" }, markdown(model.card)),
         saving("the card", [["Markdown", `${model.name}.md`, () => model.card], ["JSON", `${model.name}.json`, () => JSON.stringify(model, null, 2)]])),
       section("Take it elsewhere", h("p", {}, "A bundle is a folder of safetensors and JSON. In and out of other libraries:"),
-        h("pre", { tabindex: "0", "aria-label": "Commands" }, h("code", {}, [command("regard", "export", place, "--to", "hf", "-o", "folder"), "regard import path/to/folder -o models/mine"].join("\n")))),
+        saving("the bundle", [["ZIP", `${model.name}.zip`, `api/models/${encodeURIComponent(model.name)}/bundle`]]),
+        h("pre", { tabindex: "0", "aria-label": "Commands" }, h("code", {}, [...FORMS.map(form => command("regard", "export", place, "--to", form, "-o", `${model.name}-${form}`)), "regard import path/to/folder -o models/mine"].join("\n")))),
       showCall({ path: `api/models/${encodeURIComponent(model.name)}`, command: command("regard", "summary", place), lines: ["import regard", "", `model = regard.load(${JSON.stringify(place)})`] }));
     this.drawLayers(model);
     this.play();

@@ -62,7 +62,7 @@ class Train {
       const found = await this.latest.run(async signal => {
         const { runs } = await get("api/runs", signal);
         this.runs = runs;
-        const stale = runs.filter(run => this.chosen.includes(run.id) && (run.state === "running" || !this.details.has(run.id)));
+        const stale = runs.filter(run => this.chosen.includes(run.id) && (run.state === "running" || this.details.get(run.id)?.state !== run.state)); // also once more at its end
         for (const run of stale) this.details.set(run.id, detailed(await get(`api/runs/${encodeURIComponent(run.id)}`, signal)));
         return true;
       });
@@ -131,7 +131,9 @@ class Train {
     const state = JSON.stringify(runs.map(run => [run.id, run.checks.length]));
     if (state === this.sampleState) return;
     this.sampleState = state;
-    const models = runs.map(run => this.studio.models.find(each => each.name === run.id)), verb = SAYS.find(ability => models[0]?.abilities.includes(ability));
+    const named = () => runs.map(run => this.studio.models.find(each => each.name === run.id));
+    if (named().includes(undefined)) await this.studio.refresh(); // a run that began after the page was opened
+    const models = named(), verb = SAYS.find(ability => models[0]?.abilities.includes(ability));
     const able = models.filter(model => model?.abilities.includes(verb)), inputs = verb ? models[0].examples.filter(each => typeof each === "string").slice(0, 5) : [];
     const body = (model, text) => verb === "generate" ? { model: model.name, prompt: text, max_length: 24 } : { model: model.name, text };
     const said = (model, text) => post(`api/${verb}`, body(model, text)).then(found => found.label ?? found.text, () => "–");
