@@ -55,6 +55,7 @@ def listed(entry: Entry, loaded: bool) -> dict[str, JSON]:
         "scores": _scores(entry),
         "languages": entry.languages,
         "labels": list(map(str, labels)) if isinstance(labels, list) else [],
+        "pairs": entry.config.get("pairs") is True,
         "shipped": entry.shipped,
         "path": entry.name if entry.shipped else str(entry.run or entry.folder),
         "loaded": loaded,

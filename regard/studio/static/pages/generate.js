@@ -82,17 +82,21 @@ class Generate {
   }
 
   drawBar() {
-    if (this.knobs.contains(document.activeElement) && this.model.name === this.barOf) return; // a knob is being turned
+    if (this.knobs.contains(document.activeElement) && this.model.name === this.barOf) { // a knob is being turned
+      this.random.firstChild.checked = this.settings.sample;
+      return;
+    }
     this.barOf = this.model.name;
-    const soon = (name, usual) => debounced(value => go({ [name]: value === usual ? null : value, branch: null, word: null }, { replace: true }), 300);
+    const soon = (name, usual, more = {}) => debounced(value => go({ [name]: value === usual ? null : value, ...FRESH, ...more }, { replace: true }), 300);
+    const draws = { sample: 1 }; // what only drawing heeds turns it on
     const { length, temperature, topP, sample, seed } = this.settings;
     const digits = value => value.toFixed(2);
     show(this.bar, modelSelect(this.able, this.model, name => go({ ...FRESH, model: name, prompt: null, role: null, layer: null, head: null })));
     show(this.knobs, slider({ label: "Tokens", min: 5, max: 200, step: 5, value: length, change: soon("length", DEFAULTS.length) }),
-      checkbox("draw at random", sample, on => go({ sample: on ? 1 : null })),
-      slider({ label: "Temperature", min: 0.1, max: 2, step: 0.05, value: temperature, tell: digits, change: soon("temperature", 1) }),
-      slider({ label: "Top-p", min: 0.05, max: 1, step: 0.05, value: topP, tell: digits, change: soon("top", 1) }),
-      slider({ label: "Seed", min: 1, max: 20, value: seed, change: soon("seed", 1) }));
+      this.random = checkbox("draw at random", sample, on => go({ sample: on ? 1 : null })),
+      slider({ label: "Temperature", min: 0.1, max: 2, step: 0.05, value: temperature, tell: digits, change: soon("temperature", 1, draws) }),
+      slider({ label: "Top-p", min: 0.05, max: 1, step: 0.05, value: topP, tell: digits, change: soon("top", 1, draws) }),
+      slider({ label: "Seed", min: 1, max: 20, value: seed, change: soon("seed", 1, draws) }));
   }
 
   request() {

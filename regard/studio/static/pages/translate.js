@@ -135,7 +135,7 @@ class Translate {
     const all = [this.result, ...this.result.alternatives ?? []];
     if (all.length < 2) return show(this.best);
     const chosen = Number(this.query.pick ?? 0);
-    return show(this.best, h("h3", {}, "What else it found"), h("ol", { class: "n-best" }, all.map((each, i) => h("li", {},
+    return show(this.best, h("h3", {}, "What else it found"), h("p", { class: "note" }, "By score: the log-probability of the whole, divided by the length penalty."), h("ol", { class: "n-best" }, all.map((each, i) => h("li", {},
       h("button", { type: "button", "aria-pressed": i === chosen, onclick: () => go({ pick: i || null, word: null }) },
         h("span", { dir: "auto" }, each.text || "∅"), h("span", { class: "value" }, number(each.score)))))));
   }

@@ -8,9 +8,9 @@ export function saving(what, files) {
     : h("button", { type: "button", class: "link", "aria-label": `Save ${what} as ${form}`, onclick: () => save(name, source()) }, form)));
 }
 
-/* Text and JSON of a result. */
+/* Text and JSON of a result; of a class, its name. */
 export function savingResult(what, name, result) {
-  return saving(what, [["text", `${name}.txt`, () => `${result.text ?? result.label}\n`], ["JSON", `${name}.json`, () => JSON.stringify(result, null, 2)]]);
+  return saving(what, [["text", `${name}.txt`, () => `${result.label ?? result.text}\n`], ["JSON", `${name}.json`, () => JSON.stringify(result, null, 2)]]);
 }
 
 function save(name, text) {
