@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -88,5 +89,8 @@ class PageFiles(StaticFiles):
 
 
 def _version() -> str:
-    """When a file of the page was last changed."""
-    return format(max(file.stat().st_mtime_ns for folder in (STATIC, FIGURES) for file in folder.rglob("*")), "x")
+    """What the files of the page hold, in a few letters; they are few and small."""
+    digest = hashlib.sha256()
+    for file in sorted(file for folder in (STATIC, FIGURES) for file in folder.rglob("*.*")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
