@@ -409,3 +409,5 @@ def test_who_comes_makes_nobody_hear_a_token_twice() -> None:
         assert isinstance(done, Finished)
         written = [token for event in events if isinstance(event, Written) for token in event.ids]
         assert tuple(written) == done.hypotheses[0].ids
+        likely = [each for event in events if isinstance(event, Written) for each in event.log_probabilities]
+        assert tuple(likely) == done.hypotheses[0].token_log_probabilities[: len(likely)]

@@ -226,6 +226,15 @@ def test_rows_sum_to_one_where_they_say_so_and_nothing_is_seen_that_is_not_allow
             assert torch.allclose(total, torch.ones_like(total), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", WITH)
+def test_one_head_is_seen_as_among_all(name: str) -> None:
+    for call in seen_of(name).calls:
+        for head in range(call.heads):
+            weights, allowed = call.of_head(head)
+            assert torch.allclose(weights, call.weights()[:, head], rtol=0, atol=1e-12)
+            assert torch.equal(allowed, call.allowed()[:, head])
+
+
 # --- Nothing is computed before it is asked for
 
 

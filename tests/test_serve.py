@@ -67,9 +67,9 @@ def test_the_list_has_every_model_by_a_name_that_is_no_path(client: Client, tiny
 
 def test_a_model_in_detail(client: Client, translator: Translator) -> None:
     found = client.json("/api/models/translate")
-    assert found["card"].startswith("# A transformer") and found["loaded"]
+    assert found["card"].startswith("# A transformer")
     assert found["tokenizer"]["sizes"]["source"] == translator.tokenizers.source.size
-    assert found["layers"]["parameters"] == found["parameters"]
+    assert client.json("/api/models/translate/layers")["layers"]["parameters"] == found["parameters"]
     assert client.json("/api/models/run")["training"]["seed"] == 1
 
 
@@ -137,6 +137,36 @@ def test_changes_are_those_of_python(client: Client, translator: Translator) -> 
     assert abs(found["log_probability"] - plain["log_probability"]) > 1e-3
     none = client.ask("/api/look", {"model": "translate", "text": TEXT, "changes": [{"kind": "remove", "layer": 9}]})
     assert none.status == 400 and "met no attention" in none.json["error"]["message"]
+
+
+def test_every_task_of_text_is_asked_with_changes(client: Client, folder: Path) -> None:
+    """The same as in Python inside `intervene`, and something else than without."""
+    change = [{"kind": "remove", "layer": 0}]
+    bodies: dict[str, dict[str, Any]] = {
+        "generate": {"prompt": TEXT, "max_length": 7, "sample": False, "beam": 1},
+        "fill": {"text": "two [MASK] sleep"},
+        "classify": {"text": TEXT},
+    }
+    for task, body in bodies.items():
+        predictor: Any = regard.load(folder / task)
+        with regard.intervene(predictor.model, regard.Remove(layer=0)):
+            arguments = [body.get("text", TEXT)]
+            own = getattr(predictor, task)(
+                *arguments, **{name: body[name] for name in body if name not in ("text", "prompt")}
+            )
+        found = client.json(f"/api/{task}", {"model": task, **body, "changes": change})
+        plain = client.json(f"/api/{task}", {"model": task, **body})
+        if task == "classify":
+            assert found["probability"] == pytest.approx(own.probability, abs=1e-5)
+            assert found["probability"] != pytest.approx(plain["probability"], abs=1e-6)
+        elif task == "fill":
+            assert found["gaps"][0][0]["probability"] == pytest.approx(own.gaps[0][0].probability, abs=1e-5)
+            assert found["gaps"] != plain["gaps"]
+        else:
+            assert found["token_log_probabilities"] == pytest.approx(own.token_log_probabilities, abs=1e-5)
+            assert found["token_log_probabilities"] != plain["token_log_probabilities"]
+    stream = {"model": "generate", **bodies["generate"], "changes": change, "stream": True}
+    assert client.ask("/api/generate", stream).status == 422
 
 
 def test_the_next_tokens_have_the_probabilities_of_the_search(client: Client) -> None:

@@ -69,6 +69,18 @@ def test_libretranslatepy(client: Client, folder: Path) -> None:
     assert refused.value.code == 400
 
 
+def test_stretches_of_a_long_text_vote_on_its_language(client: Client, folder: Path) -> None:
+    """Five words are two stretches, each read as it is and with capitals; their log-probabilities are averaged."""
+    classifier = regard.load(folder / "names", task="classify")
+    read = ["two dogs sleep and", "Two Dogs Sleep And", "dream", "Dream"]
+    votes = [classifier.classify(text).probabilities for text in read]
+    total = {label: math.exp(sum(math.log(each[label] + 1e-4) for each in votes) / 4) for label in votes[0]}
+    wanted = max(total, key=total.__getitem__)
+    found = client.json("/detect", {"q": "two dogs sleep, and dream!"})
+    assert found[0]["language"] == wanted
+    assert found[0]["confidence"] == pytest.approx(100 * total[wanted] / sum(total.values()), abs=0.06)
+
+
 def test_libretranslate_field_for_field(client: Client, folder: Path) -> None:
     own = Translator.load(folder / "translate")
     asked = {"q": [TEXT, "a man"], "source": "auto", "target": "de", "alternatives": 2, "format": "text", "api_key": ""}

@@ -142,6 +142,8 @@ def test_texts_of_many_callers_are_those_of_each_alone(kind: str, sizes: dict[st
         )
         assert_same(asdict(events[-1]), asdict(whole))
         assert "".join(each.text for each in events[:-1] if isinstance(each, TextPiece)) == whole.text
+        likely = [one for each in events[:-1] if isinstance(each, TextPiece) for one in each.token_log_probabilities]
+        assert likely == pytest.approx(whole.token_log_probabilities[: len(likely)], abs=1e-5)
         assert served.statistics().rows == 0
 
 

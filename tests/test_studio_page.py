@@ -6,22 +6,31 @@ numbers from numpy and from hand.
 
 from __future__ import annotations
 
+import csv
+import io
 import itertools
 import json
 import os
 import re
 import shutil
+import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 from served import Client, picture, save_bundles, serving, small
+from test_verify import BLOCKS, make
 
+import regard
+from regard.bundle import save_bundle
 from regard.look.colors import INK, color
 from regard.look.walk.shades import ABOVE, ABOVE_DARK, BELOW, BELOW_DARK, WEIGHTS_DARK
 from regard.studio.config import ServeConfig
@@ -31,6 +40,13 @@ CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.whic
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
          "--disable-sync", "--no-first-run")  # fmt: skip
 TEXT = "two dogs sleep"
+LARGE = {
+    "layers": 4,
+    "heads": 8,
+    "width": 128,
+    "feed_forward": 256,
+    "max_length": 1100,
+}  # a language model of 1,024 tokens and more
 PAGES = {
     "translate": f"translate?model=translate&text={TEXT}&word=0&beam=2",
     "generate": f"generate?model=generate&prompt={TEXT}&length=5&sample=1&top=0.5",
@@ -66,6 +82,11 @@ def client(tmp_path_factory: pytest.TempPathFactory, tiny_run: RunResult) -> Ite
     """The real server, with a model of random weights for each task and one run."""
     folder = tmp_path_factory.mktemp("studio")
     bundles = save_bundles(folder / "bundles")
+    save_bundle(folder / "bundles" / "large", make("generate", "gpt2", {"kind": "byte"}, **LARGE))
+    pairs = make("classify", "bert", {"kind": "wordpiece"}, **BLOCKS)
+    of_pairs = replace(pairs, config=pairs.config.model_copy(update={"pairs": True}))
+    save_bundle(folder / "bundles" / "pairs", of_pairs)
+    bundles |= {name: folder / "bundles" / name for name in ("large", "pairs")}
     shutil.copytree(tiny_run.folder, folder / "runs" / "translate" / "1")
     with serving(ServeConfig(models=tuple(bundles.values()), runs=folder / "runs", shipped=False, page=True)) as found:
         yield found
@@ -227,6 +248,27 @@ def test_sampling_draws_from_what_temperature_and_top_p_leave(tab: Tab) -> None:
     assert np.allclose([row["drawn"] for row in found], np.where(kept, powers, 0) / powers[kept].sum())
 
 
+def test_heads_that_fire_are_told_by_their_pattern(tab: Tab) -> None:
+    """Maps made by hand over a text that is said twice: back to what followed, to the token before, to the first, evenly."""
+    page, length = tab.open("walk", ".matrix td"), 12
+    labels = [str(place % 6) for place in range(length)]
+    seen = np.tril(np.ones((length, length)))
+    maps = {name: np.zeros((length, length)) for name in ("induction", "previous token", "first token")}
+    for row in range(length):
+        maps["induction"][row, row - 5 if row > 5 else row] = 1  # behind the same token, six before
+        maps["previous token"][row, max(0, row - 1)] = 1
+        maps["first token"][row, 0] = 1
+    maps["nothing"] = seen / seen.sum(axis=1, keepdims=True)
+    for name, weights in maps.items():
+        bytes_ = np.where(seen > 0, np.rint(254 * weights), 255).astype(int).ravel().tolist()
+        found = page.evaluate(
+            """async ([bytes, labels]) => (await import('./static/parts/patterns.js')).firing(
+              { bytes, rows: labels.length, columns: labels.length, masked: true, top: 254, peak: 1 }, labels)""",
+            [bytes_, labels],
+        )
+        assert [each["name"] for each in found] == ([] if name == "nothing" else [name])
+
+
 # --- Maps: pixels against numbers
 
 
@@ -243,9 +285,9 @@ def test_the_ramps_are_those_of_the_figures(tab: Tab) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_cells_of_a_map_have_the_colours_of_their_weights(browser: Browser, client: Client, scheme: str) -> None:
     tab = Tab(browser, client, scheme)
-    page = tab.open(f"translate?model=translate&text={TEXT}", ".heat td[data-place]")
-    with page.expect_response(re.compile(r"api/look/.+/1/0")) as asked:
-        page.get_by_role("button", name="layer 1, head 0").click()
+    with tab.page.expect_response(re.compile(r"api/look/.+/1/0")) as asked:  # all heads are shown, small
+        page = tab.open(f"translate?model=translate&text={TEXT}", ".heat td[data-place]")
+    page.get_by_role("button", name="layer 1, head 0").click()
     address = asked.value.url
     page.wait_for_selector(".panels [aria-pressed=true]")
     rows = page.locator("table.map tbody tr").count()
@@ -264,42 +306,62 @@ def test_cells_of_a_map_have_the_colours_of_their_weights(browser: Browser, clie
     tab.context.close()
 
 
-def test_a_large_map_is_drawn_cell_by_cell_in_less_than_a_second(tab: Tab) -> None:
-    """1,024 x 1,024, causal: from the answer of the server to pixels, which are compared with the bytes."""
-    size, random = 1024, np.random.default_rng(7)
-    weights = random.integers(0, 255, (size, size), dtype=np.uint8)
-    weights[np.triu_indices(size, 1)] = 255
-    labels = [f"t{place}" for place in range(size)]
-    look = {
-        "id": "large", "role": "causal", "roles": ["causal"], "source": labels, "target": labels, "notes": [],
-        "difference": 0.0, "layers": [{"path": "a", "layer": 0, "heads": 1}],
-    }  # fmt: skip
-    headers = {"X-Rows": str(size), "X-Columns": str(size), "X-Peak": "0.5", "X-Masked": "255"}
-    tab.page.route("**/api/look", lambda route: route.fulfill(json=look))
-    tab.page.route("**/api/look/large/**", lambda route: route.fulfill(body=weights.tobytes(), headers=headers))
-    page = tab.open(f"generate?model=generate&prompt={TEXT}&length=5", ".cells canvas")
-    pixels = page.locator(".cells canvas").evaluate(
-        "canvas => Array.from(canvas.getContext('2d').getImageData(0, 0, 1024, 16).data)"
+OPENED = """async ([selector, value, label]) => {
+  performance.clearResourceTimings();
+  const find = () => document.querySelector(".cells"), before = find(), control = document.querySelector(selector);
+  if (value) {
+    control.value = value;
+    control.dispatchEvent(new Event("change"));
+  } else control.click();
+  while (find() === before || !find()?.getAttribute("aria-label").includes(label)) await new Promise(requestAnimationFrame);
+  const asked = performance.getEntriesByType("resource").filter(each => each.name.includes("/api/look"));
+  return [performance.now() - asked[0].startTime, asked.reduce((sum, each) => sum + each.transferSize, 0)];
+}"""  # from the wish for a map to its pixels: milliseconds, and bytes that came for it
+HEADS = "select:has(option[value='3.7'])"
+
+
+def test_a_map_of_1024_tokens_opens_in_less_than_a_second_and_two_megabytes(tab: Tab, client: Client) -> None:
+    """A language model of 32 heads: a new text (a pass over it, then its first head), and then other heads of it.
+
+    Other programs of the machine take their time, too: one of four must be in time.
+    """
+    page = tab.open("generate?model=large&length=5&prompt=a", ".heat td[data-place]")  # now the model is loaded
+    first, others = [], []
+    for start in range(4):
+        page.get_by_label("Beginning").fill(
+            ("def attend(q, k, v):\n    return softmax(q @ k.T) @ v\n" * 20)[start:][:1023]
+        )
+        first.append(page.evaluate(OPENED, ["button.main", "", "layer 0, head 0, 102"]))
+        if first[-1][0] < 1000:
+            break
+        page.wait_for_load_state("networkidle")
+    for head in ("0.1", "2.2", "3.7"):
+        others.append(page.evaluate(OPENED, [HEADS, head, "layer {}, head {}, 102".format(*head.split("."))]))
+    print(f"1,024 tokens, ms and bytes: a new text {min(first)}, another head {min(others)}")
+    assert min(first)[0] < 1000 and min(others)[0] < 1000, (first, others)
+    assert all(1024**2 < size < 2_000_000 for _, size in first + others)
+    check_pixels(page, client)
+
+
+def check_pixels(page: Page, client: Client) -> None:
+    """The last rows of a large causal map against the bytes of the server; then its cells by keyboard."""
+    address = page.evaluate(
+        "performance.getEntriesByType('resource').findLast(each => /\\/3\\/7/.test(each.name)).name"
     )
-    found = np.array(pixels, dtype=np.uint8).reshape(16, size, 4)
+    answer = client.ask(address.removeprefix(client.address))
+    size = int(answer.headers["x-rows"])
+    weights = np.frombuffer(answer.body, np.uint8).reshape(size, size)
+    pixels = page.locator(".cells canvas").evaluate(
+        "(canvas, size) => Array.from(canvas.getContext('2d').getImageData(0, size - 16, size, 16).data)", size
+    )
     top = int(weights[1:][weights[1:] < 255].max())  # the first query sees only itself
     palette = np.array([[*color(INK, byte / top), 255] for byte in range(255)] + [[0, 0, 0, 0]], dtype=np.uint8)
-    assert np.abs(found.astype(int) - palette[weights[:16]].astype(int)).max() <= 1  # the canvas rounds, too
-    drawn = page.evaluate(
-        """async () => {
-          const [{ paint }, { mapOf }] = [await import('./static/parts/map.js'), await import('./static/api.js')];
-          const canvas = Object.assign(document.createElement('canvas'), { width: 1024, height: 1024 });
-          const start = performance.now();
-          paint(canvas, await mapOf('api/look/large/mean/mean'));
-          return performance.now() - start;
-        }"""
-    )
-    assert drawn < 1000
-    cells = page.locator(".cells")
-    cells.focus()
+    found = np.array(pixels, dtype=np.uint8).reshape(16, size, 4)
+    assert np.abs(found.astype(int) - palette[weights[-16:]].astype(int)).max() <= 1  # the canvas rounds, too
+    page.locator(".cells").focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("End")
-    expect(page.locator(".told-line").last).to_have_text("t1 looked at t1023 masked")
+    expect(page.locator(".told-line").last).to_contain_text("masked")
 
 
 # --- Each page, as it is used
@@ -348,13 +410,31 @@ def test_the_beam_opens_step_by_step(tab: Tab, client: Client) -> None:
     assert tab.state["step"] == "1"
 
 
+STREAMED = """window.streamed = [];
+new MutationObserver(() => {
+  if (document.querySelector("button.main")?.textContent !== "Stop") return;
+  const tokens = [...document.querySelectorAll(".tokens .token")];
+  if (tokens.length) window.streamed.push(tokens.map(each => each.getAttribute("aria-label")));
+}).observe(document, { childList: true, subtree: true })"""  # what is on the page while a text is being written
+
+
 def test_generate_streams_branches_and_shows_what_is_cut(tab: Tab) -> None:
+    tab.page.add_init_script(STREAMED)
     page = tab.open(f"generate?model=generate&prompt={TEXT}&length=5&sample=1&top=0.5", ".bars.cut li")
     page.wait_for_selector(".heat td[data-place]")
     tokens = page.locator(".tokens").first.locator(".token")
     assert 1 <= tokens.count() <= 5
+    streamed = [label for labels in page.evaluate("() => window.streamed") for label in labels]
+    assert streamed and all(re.search(r", probability (<|>)?[01]\.\d\d$", label) for label in streamed)
     kept, gone = page.locator(".bars.cut li:not(.gone)"), page.locator(".bars.cut li.gone")
     assert kept.count() + gone.count() == 12
+    page.get_by_label("draw at random").uncheck()
+    expect(page.locator(".bars.cut li:not(.gone)")).to_have_count(1)
+    page.get_by_label("Temperature").focus()
+    page.keyboard.press("ArrowRight")  # who turns at how tokens are drawn wants them drawn
+    page.wait_for_url(re.compile("temperature=1.05&sample=1|sample=1.*temperature=1.05|temperature=1.05.*sample=1"))
+    expect(page.get_by_label("draw at random")).to_be_checked()
+    page.wait_for_selector(".bars.cut li:not(.gone) >> nth=1")
     other = page.locator(".bars.cut button").nth(1)
     name = other.locator(".name").inner_text()
     other.click()
@@ -370,8 +450,15 @@ def test_reading_colours_words_and_fills_gaps(tab: Tab, client: Client) -> None:
     expect(page.locator(".said-class, .text").first).to_have_text(found["label"])
     words = [word for word in found["words"] if word["weight"] is not None]
     assert page.locator(".word").all_inner_texts() == [word["text"].strip() or word["text"] for word in words]
+    page.get_by_label("Model").select_option("pairs")
+    page.get_by_label("Text", exact=True).fill("two dogs")
+    page.get_by_label("Second text").fill("a man")
+    page.wait_for_url(re.compile("second=a"))
+    pair = client.json("/api/classify", {"model": "pairs", "text": "two dogs", "second": "a man"})
+    expect(page.locator(".bars .value").first).to_have_text(f"{pair['probability']:.0%}")
+    expect(page.locator("table.map tbody th").nth(4)).to_have_text("a")
     page.get_by_label("Model").select_option("fill")
-    page.get_by_label("Text").fill("two [MASK] sleep")
+    page.get_by_label("Text", exact=True).fill("two [MASK] sleep")
     page.wait_for_selector(".bars button")
     page.locator(".bars button").first.click()
     assert "[MASK]" not in tab.state["text"]
@@ -400,6 +487,17 @@ def test_a_picture_is_dropped_in_and_each_word_lights_its_place(tab: Tab, client
     assert np.abs(np.delete(np.array(alpha), best) - np.delete(shade, best)).max() <= 2
 
 
+def test_a_picture_is_looked_at_head_by_head(tab: Tab, client: Client) -> None:
+    page = tab.open("see?model=answer", ".sheet-of button")
+    with page.expect_response("**/api/answer") as asked:
+        page.get_by_label("Head", exact=True).select_option("1.2")
+    assert asked.value.request.post_data_json["layer"] == 1 and asked.value.request.post_data_json["head"] == 2
+    expect(page.locator("main section .note").first).to_have_text(asked.value.json()["attention"]["title"])
+    assert tab.state["layer"] == "1" and tab.state["head"] == "2"
+    page.get_by_label("Head", exact=True).select_option("")
+    page.wait_for_url(re.compile(r"see\?model=answer$"))
+
+
 def test_a_walk_goes_on_by_arrow_keys(tab: Tab, client: Client) -> None:
     page = tab.open(f"walk?view=model&model=translate&text={TEXT}", ".steps button")
     walk = client.json("/api/walk", {"model": "translate", "text": TEXT})
@@ -421,6 +519,21 @@ def test_a_head_is_taken_away(tab: Tab, client: Client) -> None:
     change = {"kind": "remove", "role": "cross", "layer": 0, "head": 1}
     after = client.json("/api/translate", {"model": "translate-1", "text": TEXT, "changes": [change]})
     expect(page.locator(".side-map .text").nth(1)).to_have_text(after["text"] or "∅")
+
+
+def test_without_a_head_a_language_model_says_something_else(tab: Tab, client: Client) -> None:
+    models = client.json("/api/models")
+    for model in models["models"]:
+        model["abilities"] += (
+            ["heads"] if model["name"] == "generate" else []
+        )  # a bundle has no texts to measure heads on
+    tab.page.route("**/api/models", lambda route: route.fulfill(json=models))
+    page = tab.open(f"heads?model=generate&text={TEXT}&out=causal.0.1", ".side-map td[data-place]")
+    change = {"kind": "remove", "role": "causal", "layer": 0, "head": 1}
+    body = {"model": "generate", "prompt": TEXT, "max_length": 24, "sample": False, "beam": 1}
+    for place, more in enumerate(({}, {"changes": [change]})):
+        wanted = client.json("/api/generate", {**body, **more})["text"]
+        assert page.locator(".side-map .text").nth(place).text_content() == (wanted or "∅")
 
 
 def test_heads_are_named_by_a_job(tab: Tab) -> None:
@@ -457,10 +570,120 @@ def test_a_tokenizer_is_played_with(tab: Tab, client: Client) -> None:
     expect(page.locator(".told-call pre").first).to_contain_text(f"curl {client.address}/api/models/translate")
 
 
+# --- Files
+
+
+def saved(page: Page, what: str, form: str) -> bytes:
+    with page.expect_download() as found:
+        page.get_by_label(f"Save {what} as {form}").click()
+    assert found.value.suggested_filename.rpartition(".")[2] == SUFFIX.get(form, form.lower())
+    return found.value.path().read_bytes()
+
+
+SUFFIX = {"text": "txt", "Markdown": "md"}
+
+
+def test_a_map_is_saved_as_picture_drawing_and_numbers(tab: Tab, client: Client) -> None:
+    page = tab.open(f"translate?model=translate&text={TEXT}&layer=1&head=2", ".heat td[data-place]")
+    page.get_by_label("Save the map as PNG").wait_for()
+    labels = page.locator("table.map tbody th").all_inner_texts()
+    picture = Image.open(io.BytesIO(saved(page, "the map", "PNG")))
+    assert picture.format == "PNG" and min(picture.size) > 100
+    drawing = ElementTree.fromstring(saved(page, "the map", "SVG"))
+    assert drawing.tag == "{http://www.w3.org/2000/svg}svg"
+    found = json.loads(saved(page, "the map", "JSON"))
+    assert [label.strip() for label in found["rows"]] == labels
+    address = page.get_by_label("Save the map as JSON").get_attribute("href") or ""
+    rows = [client.json(f"/{address.replace('form=json', f'row={row}')}")["weights"] for row in range(len(labels))]
+    assert [[None if each is None else pytest.approx(each) for each in row] for row in rows] == found["weights"]
+    table = list(csv.reader(io.StringIO(saved(page, "the map", "CSV").decode())))
+    assert len(table) > len(labels)
+
+
+def test_texts_cards_and_models_are_saved(tab: Tab, client: Client, tmp_path: Path) -> None:
+    page = tab.open(f"translate?model=translate&text={TEXT}&beam=2", ".saving")
+    body = {"model": "translate", "text": TEXT, "beam": 2, "n_best": 2}
+    wanted = client.json("/api/translate", body)
+    assert saved(page, "the translation", "text").decode() == wanted["text"] + "\n"
+    found = json.loads(saved(page, "the translation", "JSON"))
+    assert found["ids"] == wanted["ids"] and found["score"] == pytest.approx(wanted["score"], abs=1e-5)
+    page = tab.open(f"generate?model=generate&prompt={TEXT}&length=5", ".saving")
+    text = json.loads(saved(page, "the text", "JSON"))["text"]
+    assert text.startswith(TEXT) and saved(page, "the text", "text").decode() == text + "\n"
+    page = tab.open(f"read?model=classify&text={TEXT}", ".saving")
+    found = json.loads(saved(page, "the result", "JSON"))
+    assert saved(page, "the result", "text").decode() == found["label"] + "\n"
+    assert found["label"] == client.json("/api/classify", {"model": "classify", "text": TEXT})["label"]
+    page = tab.open("models?model=translate", ".saving")
+    card = client.json("/api/models/translate")
+    assert saved(page, "the card", "Markdown").decode() == card["card"]
+    assert json.loads(saved(page, "the card", "JSON"))["parameters"] == card["parameters"]
+    with zipfile.ZipFile(io.BytesIO(saved(page, "the bundle", "ZIP"))) as archive:
+        archive.extractall(tmp_path)
+    assert regard.load(tmp_path / "translate").translate(TEXT, beam=2).text == wanted["text"]
+
+
+# --- The first page
+
+
+USABLE = """new MutationObserver((_, self) => {
+  if (!document.querySelector("main textarea")) return;
+  window.usable = performance.now();
+  self.disconnect();
+}).observe(document, { childList: true, subtree: true })"""  # milliseconds since the address was entered
+
+
+def usable(tab: Tab) -> float:
+    tab.page.wait_for_function("() => window.usable")
+    tab.page.wait_for_load_state("networkidle")
+    return float(tab.page.evaluate("window.usable"))
+
+
+def test_the_first_page_can_be_used_within_half_a_second(browser: Browser, client: Client) -> None:
+    """Cold is a browser that was never here, warm one that was. One of four must be in time, as other programs run."""
+    cold, warm = [1000.0], [1000.0]
+    while len(cold) < 5 and (min(cold) > 500 or min(warm) > 500):
+        tab = Tab(browser, client)
+        tab.page.add_init_script(USABLE)
+        tab.page.goto(client.address)
+        cold.append(usable(tab))
+        begun = len(client.log)
+        tab.page.reload()
+        warm.append(usable(tab))
+        asked = [str(line["path"]) for line in client.log[begun:]]
+        assert asked.count("/api/models") == 1 and not any(path.endswith(".js") for path in asked)
+        assert tab.wrong == []
+        tab.context.close()
+    print(f"first page, ms: cold {min(cold):.0f}, warm {min(warm):.0f}")
+    assert min(cold) < 500 and min(warm) < 500, (cold, warm)
+
+
+def test_what_the_first_page_needs_is_asked_for_at_once(client: Client) -> None:
+    """The modules behind app.js and the first page, found by following imports, are all named in the HTML."""
+    html = client.ask("/").body.decode()
+    at = re.findall(r'src="(static/at-[0-9a-f]+/)app.js"', html)[0]
+    found, left = set[str](), ["app.js", "pages/translate.js"]
+    while left:
+        module = left.pop()
+        found.add(module)
+        answer = client.ask(f"/{at}{module}")
+        assert "immutable" in answer.headers["cache-control"]
+        for name in re.findall(r'^import .* from "(.*)";', answer.body.decode(), flags=re.MULTILINE):
+            path = os.path.normpath(os.path.join(os.path.dirname(module), name))
+            left += [path] if path not in found else []
+    assert set(re.findall(f'modulepreload" href="{at}(.*?)"', html)) == found - {"app.js"}
+    plain = client.ask("/static/app.js")
+    assert plain.headers["cache-control"] == "no-cache"
+    assert client.ask("/static/app.js", If_None_Match=plain.headers["etag"]).status == 304
+
+
 # --- All pages
 
 
-SERIOUS = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"], "resultTypes": ["violations"]}
+SERIOUS = {
+    "light": {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"], "resultTypes": ["violations"]},
+    "dark": {"runOnly": {"type": "rule", "values": ["color-contrast"]}, "resultTypes": ["violations"]},  # else the same
+}
 UNSEEN = """() => Array.from(document.querySelectorAll("a, button, input, select, textarea, summary, [tabindex='0']"))
   .filter(each => each.checkVisibility() && !each.disabled && each.type !== "file")
   .filter(each => { each.focus(); return getComputedStyle(each).outlineStyle === "none"; }).map(each => each.outerHTML)"""
@@ -473,7 +696,7 @@ def test_every_page_is_accessible_and_stays_in_its_width(browser: Browser, clien
     for name, state in PAGES.items():
         page = tab.open(state, SHOWN[name])
         page.wait_for_load_state("networkidle")
-        for each in axe.run(page, options=SERIOUS).response["violations"]:
+        for each in axe.run(page, options=SERIOUS[scheme]).response["violations"]:
             if each["impact"] in ("serious", "critical"):
                 found.append((name, each["id"], each["nodes"][0]["html"][:200]))
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, name

@@ -36,7 +36,7 @@ class Shipped:
 SMALL = "--set model.layers=4 --set model.width=128 --set model.heads=4 --set model.feed_forward=344"
 BUNDLES = {
     "dates": Shipped(
-        "translate --preset demo --set tokens.kind=character --budget 3m",
+        "translate --preset demo --set tokens.kind=character --languages dates,iso-8601 --budget 3m",
         "builtin/dates/test",
         "exact",
         "Reads dates in eighteen languages and writes them as ISO 8601: 3 mai 2004 becomes 2004-05-03.",

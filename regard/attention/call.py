@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from regard.attention.attend import attention_weights, for_each_head
 from regard.attention.channel import InputRow
-from regard.attention.masks import Mask
+from regard.attention.masks import Dense, Mask
 from regard.errors import UsageError, nearest
 
 
@@ -162,6 +162,21 @@ class AttentionCall:
         """Where each query could look: what the mask permits, and of that what a kernel sees. Booleans (B, H, T, S)."""
         visible = self.visible() if self.visible is not None else None
         return self.permitted() if visible is None else self.permitted() & visible
+
+    @torch.no_grad()
+    def of_head(self, head: int) -> tuple[Tensor, Tensor]:
+        """Where one head looked, and where it could: (B, T, S) both. No other head is computed, if none is needed for it."""
+
+        def part(x: Tensor) -> Tensor:
+            return x if x.dim() < 3 or x.size(-3) == 1 else x.narrow(-3, head * x.size(-3) // self.heads, 1)
+
+        allowed = part(self.allowed())[:, 0]
+        if self.reported is not None or self.stands_for is not None:
+            return part(self.weights())[:, 0], allowed
+        bias = None if self.bias is None else part(self.bias)
+        mask = None if self.mask is None else Dense(part(self.permitted()))
+        weights = attention_weights(part(self.q), part(self.k), mask=mask, bias=bias, scale=self.scale)
+        return weights[:, 0], allowed
 
     @torch.no_grad()
     def rebuilt(self) -> Tensor:

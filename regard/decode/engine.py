@@ -322,9 +322,11 @@ class Engine:
         books.found.clear()
         if running.move is None:
             return
-        for row, number in enumerate(books.live.sources.tolist()):
+        live = books.live
+        for row, number in enumerate(live.sources.tolist()):
             if parts[number].ticket.request.telling:
-                parts[number].ticket.write(int(running.move.ids[row, 0]))
+                newest = float(live.log_probs[row, 0, live.lengths[row] - 1])
+                parts[number].ticket.write(int(running.move.ids[row, 0]), newest)
 
     def _finish(self, part: Part, found: list[Hypothesis]) -> None:
         """The result of a part; of the last of a request, its result."""

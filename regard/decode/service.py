@@ -74,17 +74,21 @@ class Service:
 
     def written(
         self, request: Request, check: Callable[[], None] | None = None
-    ) -> Generator[list[int], None, list[Hypothesis]]:
-        """All ids of one sequence after each event; at the end what was found. Closed, it computes no more."""
+    ) -> Generator[tuple[list[int], list[float]], None, list[Hypothesis]]:
+        """All ids of one sequence after each event, with their log-probabilities; at the end what was found.
+
+        Closed, it computes no more.
+        """
         ticket = self.engine.submit(replace(request, caller=self._caller(), seconds=self.seconds, telling=True))
         ids: list[int] = []
+        log_probabilities: list[float] = []
         try:
             for event in ticket:
                 if check is not None:
                     check()
                 if isinstance(event, Written):
-                    ids = [*ids, *event.ids]
-                    yield ids
+                    ids, log_probabilities = [*ids, *event.ids], [*log_probabilities, *event.log_probabilities]
+                    yield ids, log_probabilities
                 elif isinstance(event, Finished):
                     return event.hypotheses
         finally:

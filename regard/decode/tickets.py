@@ -53,9 +53,10 @@ class Started:
 
 @dataclass(frozen=True)
 class Written:
-    """Tokens that were written since the last event."""
+    """Tokens that were written since the last event, and how likely each was (NaN where nobody asked)."""
 
     ids: tuple[int, ...]
+    log_probabilities: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class Ticket:
     leave: Callable[[Ticket], None]  # tells the engine that nobody waits any more
     begun: float = field(default_factory=time.monotonic)
     _started: bool = False
-    _ids: list[int] = field(default_factory=list)
+    _tokens: list[tuple[int, float]] = field(default_factory=list)  # ids with their log-probabilities
     _found: list[Hypothesis] | None = None
     _error: Exception | None = None
     _news: Condition = field(default_factory=Condition)
@@ -101,15 +102,15 @@ class Ticket:
         started, told = False, 0
         while True:
             with self._news:
-                while not (self.over or self._started > started or len(self._ids) > told):
+                while not (self.over or self._started > started or len(self._tokens) > told):
                     self._news.wait()
-                ids, begins, started = tuple(self._ids[told:]), self._started > started, self._started
+                tokens, begins, started = self._tokens[told:], self._started > started, self._started
                 found, error = self._found, self._error
-            told += len(ids)
+            told += len(tokens)
             if begins:
                 yield Started()
-            if ids:
-                yield Written(ids)
+            if tokens:
+                yield Written(*zip(*tokens, strict=True))
             if error is not None:
                 raise error
             if found is not None:
@@ -136,9 +137,9 @@ class Ticket:
             self._started = True
             self._news.notify_all()
 
-    def write(self, token: int) -> None:
+    def write(self, token: int, log_probability: float) -> None:
         with self._news:
-            self._ids.append(token)
+            self._tokens.append((token, log_probability))
             self._news.notify_all()
 
     def finish(self, found: list[Hypothesis]) -> bool:

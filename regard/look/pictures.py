@@ -90,6 +90,7 @@ class PictureMap(Shown):
     panels: tuple[Panel, ...]
     title: str = ""
     caption: str = ""
+    heads: tuple[int, ...] = ()  # of each layer, where one can be chosen
     colored: bool = False  # whether the picture keeps its colours below the weights, where they are asked about
 
     def __repr__(self) -> str:
@@ -184,7 +185,7 @@ class PictureMap(Shown):
         ]
         return {
             "title": self.title, "caption": self.caption, "height": height, "width": width,
-            "grid": list(self.grid), "boxes": boxes, "panels": panels,
+            "grid": list(self.grid), "heads": list(self.heads), "boxes": boxes, "panels": panels,
         }  # fmt: skip
 
     def csv(self) -> str:

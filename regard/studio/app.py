@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import FileResponse, Response
+from starlette.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from regard import __version__, look
@@ -23,6 +24,7 @@ from regard.studio.service import Service
 
 STATIC = Path(__file__).parent / "static"
 FIGURES = Path(look.__file__).parent / "static"  # one theme for the figures and the page
+AT = "at-"  # before the version, in the address of the page's files
 ROUTERS = (models, texts, pictures, looking, runs, libretranslate, openai, huggingface, state)
 REFUSED = {400: "what was asked is wrong", 404: "there is no such thing", 413: "too much", 422: "a field is wrong",
            503: "too many requests wait", 504: "there was no answer in time"}  # fmt: skip
@@ -65,7 +67,30 @@ def _add_page(app: FastAPI) -> None:
 
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
-        return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
+        text = (STATIC / "index.html").read_text(encoding="utf-8")
+        return HTMLResponse(text.replace("static/", f"static/{AT}{_version()}/"), headers={"Cache-Control": "no-cache"})
 
-    app.mount("/static/figures", StaticFiles(directory=FIGURES), name="figures")
-    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    for place, kept in ((f"/static/{AT}{{version}}", "private, max-age=31536000, immutable"), ("/static", "no-cache")):
+        app.mount(f"{place}/figures", PageFiles(FIGURES, kept))
+        app.mount(place, PageFiles(STATIC, kept))
+
+
+class PageFiles(StaticFiles):
+    """Files of the page. Below a name that changes when one of them does, a browser asks for each once."""
+
+    def __init__(self, folder: Path, kept: str) -> None:
+        super().__init__(directory=folder)
+        self.kept = kept
+
+    def file_response(self, *given: Any, **named: Any) -> Response:
+        response = super().file_response(*given, **named)
+        response.headers["Cache-Control"] = self.kept
+        return response
+
+
+def _version() -> str:
+    """What the files of the page hold, in a few letters; they are few and small."""
+    digest = hashlib.sha256()
+    for file in sorted(file for folder in (STATIC, FIGURES) for file in folder.rglob("*.*")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]

@@ -132,6 +132,7 @@ class GenerateBody(Body):
     n_best: int | None = Field(None, ge=1)
     alternatives: int = Field(0, ge=0, le=50, description="Likely tokens told beside each that was written.")
     attention: bool = False
+    changes: Changes = Field([], description="Not of a stream.")
     stream: bool = False
 
     def options(self) -> Tables:
@@ -154,6 +155,7 @@ class TextsBody(Body):
 
 class FillBody(TextsBody):
     top: int = Field(5, ge=1, le=100)
+    changes: Changes = []
 
 
 class VectorsBody(TextsBody):
@@ -163,6 +165,7 @@ class VectorsBody(TextsBody):
 class ClassifyBody(TextsBody):
     second: str | None = Field(None, description="The other text, where labels are of pairs.")
     words: bool = Field(False, description="Also tell how much each word of a single text counted.")
+    changes: Changes = []
 
 
 class PictureBody(Body):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any, cast
 
 from regard.brief import in_short
+from regard.bundle import BundleConfig, read_config
 from regard.config import Tables
 from regard.data.builtin.dates import date_pairs
 from regard.errors import RegardError
@@ -13,7 +15,7 @@ from regard.files import JSON, read_json
 from regard.inspect.probes import FOLDER, TEXTS
 from regard.models.summary import summary
 from regard.runs import read_run
-from regard.studio.catalog import Entry, Loaded
+from regard.studio.catalog import Entry
 from regard.studio.drawn import SEEING, drawn_examples
 from regard.tasks.table import TASKS
 from regard.tasks.trained import load_model
@@ -53,6 +55,7 @@ def listed(entry: Entry, loaded: bool) -> dict[str, JSON]:
         "scores": _scores(entry),
         "languages": entry.languages,
         "labels": list(map(str, labels)) if isinstance(labels, list) else [],
+        "pairs": entry.config.get("pairs") is True,
         "shipped": entry.shipped,
         "path": entry.name if entry.shipped else str(entry.run or entry.folder),
         "loaded": loaded,
@@ -61,16 +64,15 @@ def listed(entry: Entry, loaded: bool) -> dict[str, JSON]:
     }
 
 
-def detailed(loaded: Loaded) -> dict[str, JSON]:
-    """A model with its card, its tokenizers, its layers and how it was trained."""
-    entry, predictor = loaded.entry, loaded.predictor
+def detailed(entry: Entry, loaded: bool) -> dict[str, JSON]:
+    """A model with its card, its tokenizers and how it was trained; nothing is loaded for it."""
+    config = read_config(entry.folder)
     return {
-        **listed(entry, True),
+        **listed(entry, loaded),
         "card": _card(entry),
-        "tokenizer": _tokenizers(loaded),
-        "layers": _layers(str(entry.folder), entry.changed),
+        "tokenizer": _tokenizers(config),
         "training": _training(entry),
-        "made": None if predictor.config.made is None else predictor.config.made.model_dump(mode="json"),
+        "made": None if config.made is None else config.made.model_dump(mode="json"),
     }
 
 
@@ -84,8 +86,13 @@ def title(entry: Entry) -> str:
 
 def parameters(entry: Entry) -> int | None:
     """Counted from the header of the weights."""
+    return _parameters(str(entry.folder), entry.changed)
+
+
+@lru_cache(maxsize=1024)
+def _parameters(folder: str, changed: float) -> int | None:
     try:
-        return sum(tensor.numel() for tensor in map_tensors(entry.folder / "model.safetensors").values())
+        return sum(tensor.numel() for tensor in map_tensors(Path(folder) / "model.safetensors").values())
     except (RegardError, OSError):
         return None
 
@@ -104,10 +111,15 @@ def examples(entry: Entry) -> list[JSON]:
         return drawn_examples(entry.name, entry.task)
     builtin = any(str(name).startswith("builtin/") for name in _data(entry).get("train", ())) or entry.shipped
     if builtin and entry.task == "translate":
-        return [pair.source for pair in date_pairs("test", MOST_EXAMPLES, seed=7)]
+        return [*_dates()]
     if builtin and entry.task in SENTENCES:
         return [*SENTENCES[entry.task]]
     return [*_probed(entry)]
+
+
+@cache
+def _dates() -> tuple[str, ...]:
+    return tuple(pair.source for pair in date_pairs("test", MOST_EXAMPLES, seed=7))
 
 
 def _probed(entry: Entry) -> list[str]:
@@ -157,13 +169,17 @@ def _card(entry: Entry) -> str:
         return ""
 
 
-def _tokenizers(loaded: Loaded) -> JSON:
-    bundle = loaded.predictor.bundle
-    if bundle.pair is None or bundle.config.tokens is None:
+def _tokenizers(config: BundleConfig) -> JSON:
+    if config.tokens is None or not config.vocabulary:
         return None
-    sides: dict[str, JSON] = {"source": bundle.pair.source.size, "target": bundle.pair.target.size}
-    joint = bundle.pair.source is bundle.pair.target
-    return {"kind": bundle.config.tokens.kind, "joint": joint, "sizes": sides}
+    source, target = config.vocabulary[0], config.vocabulary[-1]
+    joint = len(config.vocabulary) == 1 or config.tokens.joint
+    return {"kind": config.tokens.kind, "joint": joint, "sizes": {"source": source, "target": target}}
+
+
+def layers(entry: Entry) -> JSON:
+    """The data of `regard summary`; null where a model has none."""
+    return _layers(str(entry.folder), entry.changed)
 
 
 @lru_cache(maxsize=32)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from regard.attention import AttentionCall, Seen
 from regard.errors import UsageError
 from regard.files import JSON
 from regard.look.layers import check_choice
-from regard.look.recorded import masked_weights
+from regard.look.map import AttentionMap
 from regard.look.sentence import NAMES
 from regard.studio.refusals import Refusal
 from regard.tokens.tokenizer import as_read
@@ -52,28 +53,30 @@ class Look:
     roles: dict[str, Layers]
     size: int  # bytes that are kept
 
-    def heads(self, role: str, layer: int) -> np.ndarray:
-        """All heads of one layer: (H, T, S), NaN where a query must not look."""
+    def heads(self, role: str, layer: int, wanted: Iterable[int]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Where each of these heads looked, and where it could: (T, S) both."""
         raise NotImplementedError
 
     def map(self, role: str | None, layer: Place, head: Place) -> np.ndarray:
-        """One head, the mean of a layer's heads, or of all layers: (T, S)."""
+        """One head, the mean of a layer's heads, or of all layers: (T, S), NaN where a query must not look."""
         role = self.role_of(role)
         sizes = list(self.roles[role].heads)
         if layer is not None or head is not None:
             check_choice(layer, head, sizes)
-        if layer is not None:
-            found = self.heads(role, layer)
-            return _mean(found) if head is None else found[head]
-        total: np.ndarray | None = None
-        masked: np.ndarray | None = None
-        for number in range(len(sizes)):  # one layer at a time: all of them may be many gigabytes
-            found = self.heads(role, number)
-            gone, part = np.isnan(found).all(axis=0), np.nan_to_num(found).sum(axis=0)
-            total = part if total is None else total + part
-            masked = gone if masked is None else masked & gone
-        assert total is not None and masked is not None
-        return np.where(masked, np.nan, total / sum(sizes))
+        layers = range(len(sizes)) if layer is None else (layer,)
+        wanted = {each: range(sizes[each]) if head is None else (head,) for each in layers}
+        found = chain.from_iterable(self.heads(role, each, heads) for each, heads in wanted.items())
+        total, allowed = next(found)
+        for weights, visible in found:  # one head at a time: all of them may be many gigabytes
+            total, allowed = total + weights, allowed | visible
+        return np.where(allowed, total / sum(map(len, wanted.values())), np.nan)
+
+    def figure(self, role: str | None, layer: Place, head: Place) -> AttentionMap:
+        """The same map with its labels and a title, as it is saved."""
+        role = self.role_of(role)
+        layers, name = self.roles[role], NAMES[role]
+        place = "mean of all heads" if layer is None else f"layer {layer}, {'mean' if head is None else f'head {head}'}"
+        return AttentionMap(self.map(role, layer, head), layers.source, layers.target, f"{name}, {place}")
 
     def role_of(self, role: str | None) -> str:
         if role is None:
@@ -90,7 +93,7 @@ class SeenLook(Look):
     seen: Seen
     first: str  # the role that a person wants to see first
     notes: tuple[str, ...] = ()
-    difference: float = 0.0
+    difference: float | None = None  # of outputs rebuilt from the weights; None: nobody has asked yet
     id: str = field(default_factory=lambda: secrets.token_urlsafe(9))
 
     def __post_init__(self) -> None:
@@ -102,14 +105,25 @@ class SeenLook(Look):
         }
         self.roles = {role: self._layers(found) for role, found in self.calls.items()}
         self.size = sum(_bytes_of(call) for call in calls)
+        self.cells = max((len(each.source) * len(each.target) for each in self.roles.values()), default=0)
 
     def _layers(self, calls: Sequence[AttentionCall]) -> Layers:
         rows, columns = (as_read(labels) for labels in self.seen.labelled(calls[0]))
         return Layers(columns, rows, tuple(call.heads for call in calls), tuple(call.path for call in calls))
 
-    def heads(self, role: str, layer: int) -> np.ndarray:
-        with torch.inference_mode():
-            return masked_weights(self.calls[role][layer])
+    def heads(self, role: str, layer: int, wanted: Iterable[int]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        call = self.calls[role][layer]
+        if callable(call.reported):
+            call = replace(call, reported=call.weights())  # once for all heads
+        for head in wanted:
+            weights, allowed = (each[0].cpu() for each in call.of_head(head))
+            yield weights.masked_fill(~allowed, 0.0).float().numpy(), allowed.numpy()
+
+    def check(self) -> float:
+        """The largest difference between outputs that are rebuilt from the weights and the model's own."""
+        if self.difference is None:
+            self.difference = self.seen.check()
+        return self.difference
 
 
 @dataclass(eq=False)
@@ -123,8 +137,9 @@ class KeptLook(Look):
     def __post_init__(self) -> None:
         self.size = sum(each.nbytes for layers in self.maps.values() for each in layers)
 
-    def heads(self, role: str, layer: int) -> np.ndarray:
-        return self.maps[role][layer]
+    def heads(self, role: str, layer: int, wanted: Iterable[int]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for found in (self.maps[role][layer][head] for head in wanted):
+            yield np.nan_to_num(found), ~np.isnan(found)
 
 
 class Looks:
@@ -132,15 +147,15 @@ class Looks:
 
     def __init__(self, most: int = KEPT_BYTES) -> None:
         self.most, self.lock = most, threading.Lock()
-        self.looks: OrderedDict[str, Look] = OrderedDict()
+        self.looks: OrderedDict[str, SeenLook] = OrderedDict()
 
-    def keep(self, look: Look) -> None:
+    def keep(self, look: SeenLook) -> None:
         with self.lock:
             self.looks[look.id] = look
             while len(self.looks) > 1 and sum(each.size for each in self.looks.values()) > self.most:
                 self.looks.popitem(last=False)
 
-    def find(self, name: str) -> Look:
+    def find(self, name: str) -> SeenLook:
         with self.lock:
             look = self.looks.get(name)
             if look is None:
@@ -164,8 +179,3 @@ def as_bytes(weights: np.ndarray) -> tuple[bytes, float, bool]:
 def _bytes_of(call: AttentionCall) -> int:
     kept = [call.q, call.k, call.v, call.out, call.bias, call.reported]
     return sum(each.numel() * each.element_size() for each in kept if isinstance(each, torch.Tensor))
-
-
-def _mean(heads: np.ndarray) -> np.ndarray:
-    masked = np.isnan(heads)
-    return np.where(masked.all(axis=0), np.nan, np.where(masked, 0.0, heads).mean(axis=0))

@@ -6,7 +6,7 @@ model that nobody named the languages of goes from "source" to "target".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from html import escape
 from html.parser import HTMLParser
 from typing import Any, Literal
@@ -22,6 +22,7 @@ from regard.data.builtin.names import LANGUAGES
 from regard.files import JSON
 from regard.studio.bodies import checked, described_body, fields_of
 from regard.studio.catalog import Entry
+from regard.studio.detecting import language_shares
 from regard.studio.guard import shows_token
 from regard.studio.refusals import Refusal, json_response
 from regard.studio.service import Service, service_of
@@ -113,7 +114,7 @@ async def _model(
         if len(sources) == 1:
             source, sure = sources.pop(), 0.0  # the only one there is: nothing was detected
         else:
-            best = (await _detected(service, request, " ".join(texts)))[0]
+            best = (await _detected(service, request, " ".join(texts), sources))[0]
             source, sure = str(best["language"]), float(str(best["confidence"]))
     entry = next((each for each in fitting if each.languages == (source, body.target)), None)
     if entry is None:
@@ -149,8 +150,13 @@ async def detect(request: Request) -> Response:
     return json_response(await _detected(service, request, body.q))
 
 
-async def _detected(service: Service, request: Request, text: str) -> list[dict[str, JSON]]:
-    """Languages with their confidence from 0 to 100; a classifier whose labels are languages tells them."""
+async def _detected(
+    service: Service, request: Request, text: str, among: Collection[str] = LANGUAGES
+) -> list[dict[str, JSON]]:
+    """Languages with their confidence from 0 to 100; a classifier whose labels are languages tells them.
+
+    `among` are those that it can be; where the classifier knows none of them, it can be any.
+    """
     entries = await service.run(request, lambda _: service.catalog.of_task("classify"))
     able = [each for each in entries if set(each.config.get("labels") or ()) >= set(LANGUAGES)]
     if not able:
@@ -160,8 +166,10 @@ async def _detected(service: Service, request: Request, text: str) -> list[dict[
         )  # fmt: skip
 
     def compute(classifier: TextClassifier, asked: Asked) -> list[dict[str, JSON]]:
-        found = classifier.classify(text, cancel=asked.cancelled)
-        likely = [(label, share) for label, share in found.probabilities.items() if share >= 0.01]
+        shares = language_shares(classifier, text, asked.cancelled)
+        possible = {label: share for label, share in shares.items() if label in among} or shares
+        total = sum(possible.values())
+        likely = [(label, share / total) for label, share in possible.items() if share >= 0.01 * total]
         return [{"confidence": round(100 * share, 1), "language": label} for label, share in likely]
 
     return await service.ask(request, able[0].name, TextClassifier, "classify", compute)
@@ -193,11 +201,11 @@ async def settings(request: Request) -> Response:
 
 
 def language_name(code: str) -> str:
-    """The English name of a language; of one that nobody knows, its code."""
+    """The English name of a language; of what is none, its code as a name: Dates, ISO 8601."""
     try:
         return Locale.parse(code.replace("-", "_")).get_display_name("en") or code
     except (UnknownLocaleError, ValueError, TypeError):
-        return code.capitalize()
+        return code.capitalize() if code.isalpha() else code.upper().replace("-", " ")
 
 
 class _Lines:

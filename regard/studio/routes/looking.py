@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from typing import Literal
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from regard.attention import Change, intervene
 from regard.errors import RegardError, UsageError
 from regard.files import JSON
 from regard.inspect.heads import heads_of
 from regard.inspect.texts import Material
 from regard.inspect.walk import walk as walk_through
+from regard.look.map import AttentionMap
+from regard.look.shown import as_file
 from regard.predictor import Cancel, Predictor, Progress, Reading
 from regard.studio.bodies import HeadsBody, LookBody, WalkBody
 from regard.studio.catalog import Loaded
 from regard.studio.looks import MASKED, Look, SeenLook, as_bytes
 from regard.studio.refusals import Refusal, json_response
-from regard.studio.routes.texts import check_ids
+from regard.studio.routes.texts import changed, check_ids
 from regard.studio.service import Service, service_of
 from regard.studio.visit import visit_of
 from regard.studio.work import Asked
@@ -27,6 +27,11 @@ from regard.tasks.material import material_of
 from regard.tasks.translate.predictor import Translator
 
 router = APIRouter(prefix="/api", tags=["looking"])
+CHECKED_CELLS = (
+    256 * 256
+)  # of a map; the check of a larger one takes longer than all else, and waits until it is asked for
+Form = Literal["png", "svg", "json", "csv"]
+FORMS = {"png": "image/png", "svg": "image/svg+xml", "json": "application/json", "csv": "text/csv"}
 BUILT_IN = {"translate": "builtin/dates/test", "classify": "builtin/names/test", "generate": "builtin/python"}
 
 
@@ -37,7 +42,7 @@ async def look(body: LookBody, request: Request) -> Response:
     service.check_texts([body.text, body.second])
 
     def compute(predictor: Predictor, _: Asked) -> dict[str, JSON]:
-        with changed(predictor, [each.change() for each in body.changes]):
+        with changed(predictor, body.changes):
             found = _look(service, predictor, body)
         service.looks.keep(found)
         role = found.role_of(body.role)
@@ -48,20 +53,10 @@ async def look(body: LookBody, request: Request) -> Response:
             **found.roles[role].data(),
             "by_role": {name: layers.data() for name, layers in found.roles.items()},
             "notes": list(found.notes),
-            "difference": found.difference,
+            "difference": found.check() if found.cells <= CHECKED_CELLS else None,
         }
 
     return json_response(await service.ask(request, body.model, Predictor, "look", compute))
-
-
-@contextmanager
-def changed(predictor: Predictor, changes: list[Change]) -> Iterator[None]:
-    """Inside this block the model is changed; without changes nothing is."""
-    if not changes:
-        yield
-        return
-    with intervene(predictor.model, *changes):
-        yield
 
 
 def _look(service: Service, predictor: Predictor, body: LookBody) -> SeenLook:
@@ -74,7 +69,7 @@ def _look(service: Service, predictor: Predictor, body: LookBody) -> SeenLook:
     seen = reading.look()
     if not seen.calls:
         raise UsageError("this model has no attention to look at", seen.nothing())
-    return SeenLook(seen, reading.role, reading.notes, seen.check())
+    return SeenLook(seen, reading.role, reading.notes)
 
 
 def _written(predictor: Predictor, body: LookBody) -> Reading:
@@ -85,19 +80,38 @@ def _written(predictor: Predictor, body: LookBody) -> Reading:
     return predictor.read_ids(predictor.tokenizers.source.encode(body.text), body.written)
 
 
-@router.get("/look/{look_id}/{layer}/{head}")
-async def look_map(
-    look_id: str, layer: str, head: str, request: Request, row: int | None = None, role: str | None = None
-) -> Response:
-    """One map: bytes row by row, the last for the peak; with `row`, the exact weights of that row as JSON."""
+@router.get("/look/{look_id}/difference")
+async def look_difference(look_id: str, request: Request) -> Response:
+    """The largest difference between outputs rebuilt from the weights and the model's own."""
     service = service_of(request)
     found = service.looks.find(look_id)
-    return await service.run(request, lambda _: map_response(found, role, layer, head, row))
+    return json_response({"difference": await service.run(request, lambda _: found.check())})
 
 
-def map_response(look: Look, role: str | None, layer: str, head: str, row: int | None) -> Response:
+@router.get("/look/{look_id}/{layer}/{head}")
+async def look_map(
+    look_id: str,
+    layer: str,
+    head: str,
+    request: Request,
+    row: int | None = None,
+    role: str | None = None,
+    form: Form | None = None,
+) -> Response:
+    """One map: bytes row by row, the last for the peak; with `row`, the exact weights of that row as JSON; or a file."""
+    service = service_of(request)
+    found = service.looks.find(look_id)
+    return await service.run(request, lambda _: map_response(found, role, layer, head, row, form))
+
+
+def map_response(
+    look: Look, role: str | None, layer: str, head: str, row: int | None, form: Form | None = None
+) -> Response:
     """One map of a look as it goes out; a layer or a head is a number from 0, or `mean`."""
-    weights = look.map(role, _place(layer, "layer"), _place(head, "head"))
+    place = _place(layer, "layer"), _place(head, "head")
+    if form is not None:
+        return _file(look.figure(role, *place), form, f"attention-{look.role_of(role)}-{layer}-{head}.{form}")
+    weights = look.map(role, *place)
     if row is not None:
         if not 0 <= row < len(weights):
             raise Refusal(404, f"there is no row {row}", f"there are {len(weights)}, from 0")
@@ -106,6 +120,13 @@ def map_response(look: Look, role: str | None, layer: str, head: str, row: int |
     headers = {"X-Rows": str(weights.shape[0]), "X-Columns": str(weights.shape[1]), "X-Peak": repr(peak)}
     headers |= {"X-Masked": str(MASKED)} if masked else {}
     return Response(data, headers={**headers, "Cache-Control": "private, max-age=3600"}, media_type=BYTES)
+
+
+def _file(shown: AttentionMap, form: Form, name: str) -> Response:
+    """A map as a file to keep, as `regard look -o` writes it."""
+    texts = {"json": shown.json, "csv": shown.csv}
+    data = texts[form]() if form in texts else as_file(shown.figure(), f".{form}")
+    return Response(data, headers={"Content-Disposition": f'attachment; filename="{name}"'}, media_type=FORMS[form])
 
 
 BYTES = "application/octet-stream"

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import tempfile
+import zipfile
+from collections.abc import Iterator
 from typing import Any
 
 from fastapi import APIRouter, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from regard.files import JSON
 from regard.predictor import Predictor
 from regard.studio.bodies import TokensBody
-from regard.studio.describe import detailed, listed
+from regard.studio.catalog import Entry
+from regard.studio.describe import detailed, layers, listed
 from regard.studio.drawn import MANY, SEEING, drawn_picture
 from regard.studio.refusals import Refusal, json_response
 from regard.studio.service import service_of
-from regard.studio.visit import visit_of
 from regard.studio.work import Asked
 
 router = APIRouter(prefix="/api", tags=["models"])
+CHUNK = 2**20  # bytes of a file that are sent at once
 
 
 @router.get("/models")
@@ -34,9 +38,39 @@ async def models(request: Request) -> Response:
 
 @router.get("/models/{name}")
 async def model(name: str, request: Request) -> Response:
-    """One model with its card, tokenizers, layers and training."""
+    """One model with its card, tokenizers and training; it is not loaded for that."""
     service = service_of(request)
-    return json_response(await service.run(request, lambda _: detailed(service.load(visit_of(request), name))))
+    entry = service.catalog.entry(name)
+    loaded = name in service.catalog.loaded_names()
+    return json_response(await service.run(request, lambda _: detailed(entry, loaded)))
+
+
+@router.get("/models/{name}/layers")
+async def model_layers(name: str, request: Request) -> Response:
+    """The parts of a model with their shapes, parameters and operations, as `regard summary` has them."""
+    service = service_of(request)
+    entry = service.catalog.entry(name)
+    return json_response({"layers": await service.run(request, lambda _: layers(entry))})
+
+
+@router.get("/models/{name}/bundle")
+async def model_bundle(name: str, request: Request) -> Response:
+    """A model as a ZIP file: the folder that `regard.load` reads."""
+    service = service_of(request)
+    entry = service.catalog.entry(name)
+    headers = {"Content-Disposition": f'attachment; filename="{entry.name}.zip"'}
+    return StreamingResponse(_zipped(entry), headers=headers, media_type="application/zip")
+
+
+def _zipped(entry: Entry) -> Iterator[bytes]:
+    """The files of a bundle, as they are."""
+    with tempfile.TemporaryFile() as file:
+        with zipfile.ZipFile(file, "w") as archive:
+            for path in sorted(entry.folder.iterdir()):
+                if path.is_file():
+                    archive.write(path, f"{entry.name}/{path.name}")
+        file.seek(0)
+        yield from iter(lambda: file.read(CHUNK), b"")
 
 
 @router.get("/models/{name}/examples/{place}")

@@ -19,7 +19,7 @@ from regard.runs import Run, all_runs, read_run
 from regard.studio.catalog import DEPTH
 from regard.studio.looks import KeptLook, Layers
 from regard.studio.refusals import Refusal, json_response
-from regard.studio.routes.looking import map_response
+from regard.studio.routes.looking import Form, map_response
 from regard.studio.service import Service, service_of
 from regard.studio.work import Asked
 from regard.training.history import CLOCK, LOG, summarise
@@ -134,13 +134,14 @@ async def probe_map(
     request: Request,
     row: int | None = None,
     role: str | None = None,
+    form: Form | None = None,
 ) -> Response:
     """One map of one probe at one step, as /api/look gives maps."""
     service = service_of(request)
 
     def compute(_: Asked) -> Response:
         kept = _kept(Probes.of(_run(service, name).folder), text, step)
-        return map_response(kept, role, layer, head, row)
+        return map_response(kept, role, layer, head, row, form)
 
     return await service.run(request, compute)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing, nullcontext
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -17,7 +17,16 @@ from regard.decode.ranking import Hypothesis
 from regard.files import JSON, finite
 from regard.inspect.writing import beam_tree, likeliest_next, tokens_written
 from regard.predictor import Predictor, check_cancel
-from regard.studio.bodies import BeamBody, ClassifyBody, FillBody, GenerateBody, NextBody, TranslateBody, VectorsBody
+from regard.studio.bodies import (
+    AnyChange,
+    BeamBody,
+    ClassifyBody,
+    FillBody,
+    GenerateBody,
+    NextBody,
+    TranslateBody,
+    VectorsBody,
+)
 from regard.studio.refusals import Refusal, as_refusal, json_response
 from regard.studio.service import Service, service_of
 from regard.studio.visit import visit_of
@@ -52,14 +61,18 @@ async def _translate_alone(service: Service, request: Request, body: TranslateBo
     service.check_options(body.options())
 
     def compute(translator: Translator, asked: Asked) -> dict[str, JSON]:
-        changes = [each.change() for each in body.changes]
         options: Tables = {**body.options(), "prefix": body.prefix, "attention": body.attention}
-        with intervene(translator.model, *changes):
+        with changed(translator, body.changes):
             found = translator.translate(body.text, cancel=asked.cancelled, **options)
         visit_of(request).written += len(found.ids)
         return translation_data(found)
 
     return await service.ask(request, body.model, Translator, "translate", compute)
+
+
+def changed(predictor: Predictor, changes: Sequence[AnyChange]) -> AbstractContextManager[None]:
+    """Inside this block the model is changed; without changes nothing is."""
+    return intervene(predictor.model, *(each.change() for each in changes)) if changes else nullcontext()
 
 
 def translation_data(found: Translation) -> dict[str, JSON]:
@@ -139,9 +152,11 @@ async def beam(body: BeamBody, request: Request) -> Response:
 async def generate(body: GenerateBody, request: Request) -> Response:
     """Go on with a text; with `stream`, as Server-Sent Events: pieces as they become certain, then the whole."""
     service = service_of(request)
+    if body.stream and body.changes:
+        raise Refusal(422, "a stream is of the model as it is", "leave out stream, or changes", param="changes")
     if body.stream:
         return await _streamed(service, request, body)
-    if not body.attention and not body.alternatives:
+    if not body.attention and not body.alternatives and not body.changes:
         found = await service.generate(request, body.model, [body.prompt], body.stop, body.options())
         return json_response(generated_data(found[0]))
     service.check_texts([body.prompt])
@@ -149,8 +164,9 @@ async def generate(body: GenerateBody, request: Request) -> Response:
 
     def compute(generator: Generator, asked: Asked) -> dict[str, JSON]:
         options: Tables = {**body.options(), "attention": body.attention, "stop": body.stop}
-        found = generator.generate(body.prompt, cancel=asked.cancelled, **options)
-        return _with_steps(generator, found, body.alternatives)
+        with changed(generator, body.changes):
+            found = generator.generate(body.prompt, cancel=asked.cancelled, **options)
+            return _with_steps(generator, found, body.alternatives)
 
     return json_response(await service.ask(request, body.model, Generator, "generate", compute))
 
@@ -224,7 +240,8 @@ async def fill(body: FillBody, request: Request) -> Response:
     service.check_texts(texts)
 
     def compute(filler: Filler, asked: Asked) -> list[JSON]:
-        return [filler.fill(text, body.top, asked.cancelled).data() for text in texts]
+        with changed(filler, body.changes):
+            return [filler.fill(text, body.top, asked.cancelled).data() for text in texts]
 
     found = await service.ask(request, body.model, Filler, "fill", compute)
     return json_response(found[0] if body.text is not None else found)
@@ -253,10 +270,11 @@ async def classify(body: ClassifyBody, request: Request) -> Response:
 
     def compute(classifier: TextClassifier, asked: Asked) -> list[JSON]:
         seconds = None if body.second is None else [body.second]
-        found: list[JSON] = [each.data() for each in classifier.classify(texts, seconds, cancel=asked.cancelled)]
-        if body.words:
-            assert isinstance(found[0], dict)
-            found[0]["words"] = _words(classifier, texts[0], body.second)
+        with changed(classifier, body.changes):
+            found: list[JSON] = [each.data() for each in classifier.classify(texts, seconds, cancel=asked.cancelled)]
+            if body.words:
+                assert isinstance(found[0], dict)
+                found[0]["words"] = _words(classifier, texts[0], body.second)
         return found
 
     found = await service.ask(request, body.model, TextClassifier, "classify", compute)

@@ -60,8 +60,13 @@ function scaleOf({ rows, columns, peak, top, masked, bytes }) {
   if (!masked) return peak || 1;
   let most = 0;
   for (let row = 0; row < rows; row += 1) {
-    const seen = bytes.subarray(row * columns, (row + 1) * columns).filter(byte => byte < 255);
-    if (seen.length > 1) most = seen.reduce((a, b) => Math.max(a, b), most);
+    let seen = 0, greatest = 0;
+    for (let i = row * columns; i < (row + 1) * columns; i += 1) {
+      if (bytes[i] === 255) continue;
+      seen += 1;
+      if (bytes[i] > greatest) greatest = bytes[i];
+    }
+    if (seen > 1 && greatest > most) most = greatest;
   }
   return most ? most / top * peak : peak || 1;
 }

@@ -24,7 +24,7 @@ const ANYTHING = {
 
 const main = document.getElementById("page");
 const nav = document.getElementById("nav");
-const studio = { models: [], trouble: null };
+const studio = { models: [], trouble: null, refresh: loadModels };
 let open = { name: null, page: null, turn: 0 };
 
 async function loadModels() {

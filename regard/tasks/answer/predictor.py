@@ -117,7 +117,8 @@ class QuestionAnswerer(Predictor):
         """A contact sheet: each word of the question with where it looked."""
         seen = see(picture, self.format)
         found = self.answer(picture, question)
-        weights, how = chosen_heads(self.weights(seen, question), layer, head)  # (S, P)
+        layers = self.weights(seen, question)
+        weights, how = chosen_heads(layers, layer, head)  # (S, P)
         words = self._words(question)
         grid = self.model.encoder.grid
         return PictureMap(
@@ -127,6 +128,7 @@ class QuestionAnswerer(Predictor):
             panels=word_panels(words, weights, grid),
             title=how,
             caption=f"{question} {found.answer} ({found.probability:.0%})",
+            heads=tuple(map(len, layers)),
             colored=True,
         )
 

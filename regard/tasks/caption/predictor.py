@@ -169,8 +169,9 @@ class Captioner(Predictor):
         grid = cast("PictureEncoder", self.model.encoder).grid
         panels = word_panels(caption.tokens, weights, grid)
         return PictureMap(
-            picture=seen.original, boxes=seen.place, grid=grid, panels=panels, title=how, caption=caption.text
-        )
+            picture=seen.original, boxes=seen.place, grid=grid, panels=panels, title=how, caption=caption.text,
+            heads=tuple(map(len, layers)),
+        )  # fmt: skip
 
     def _caption(self, name: str, hypotheses: list[Hypothesis]) -> Caption:
         each = [self._one(name, hypothesis) for hypothesis in hypotheses]

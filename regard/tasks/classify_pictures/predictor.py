@@ -123,7 +123,16 @@ class PictureLabeller(Predictor):
             panels=panels,
             title=self.config.model.kind,
             caption=f"{found.label} {found.probability:.0%}",
+            heads=self._heads(calls),
         )
+
+    def _heads(self, seen: Seen) -> tuple[int, ...]:
+        """The heads of each layer of a ViT; elsewhere there are none to choose from."""
+        encoder = self.model.encoder
+        if not isinstance(encoder, LooksFromClassToken):
+            return ()
+        layers, _, heads = encoder.class_attention(seen).shape[:3]
+        return (heads,) * layers
 
     def _panels(self, seen: Seen, layer: int | None, head: int | None) -> tuple[tuple[Panel, ...], tuple[int, int]]:
         encoder, grid = self.model.encoder, self.model.encoder.grid

@@ -20,9 +20,11 @@ class TextPiece(Result):
 
     text: str
     tokens: int  # written so far
+    token_log_probabilities: tuple[float, ...] = ()  # of those that are new since the piece before
 
     def data(self) -> dict[str, JSON]:
-        return {"text": self.text, "token_count": self.tokens}
+        new: list[JSON] = [*self.token_log_probabilities]
+        return {"text": self.text, "token_count": self.tokens, "token_log_probabilities": new}
 
 
 def added(tokenizer: TextTokenizer, prompt: Sequence[int], new: Sequence[int]) -> str:
@@ -50,17 +52,20 @@ class Pieces:
 
     def __init__(self, tokenizer: TextTokenizer, prompt: list[int], stop: Sequence[str]) -> None:
         self.tokenizer, self.prompt, self.stop = tokenizer, prompt, stop
-        self.given = 0  # characters that were handed out
+        self.given, self.told = 0, 0  # characters that were handed out, and tokens
 
-    def certain(self, ids: list[int]) -> TextPiece | None:
+    def certain(self, ids: list[int], log_probabilities: Sequence[float]) -> TextPiece | None:
         """The text that the newest of all new ids made certain."""
         text = added(self.tokenizer, self.prompt, ids)
         certain = len(text)
         for each in self.stop:
             certain = min([certain, *(len(text) - n for n in range(1, len(each)) if text.endswith(each[:n]))])
-        return self.rest(text[:certain], len(ids))
+        return self.rest(text[:certain], log_probabilities)
 
-    def rest(self, text: str, tokens: int) -> TextPiece | None:
-        """The part of a text that is certain and was not yet handed out."""
+    def rest(self, text: str, log_probabilities: Sequence[float]) -> TextPiece | None:
+        """The part of a text that is certain and was not yet handed out, with the tokens since the part before."""
         piece, self.given = text[self.given :], max(self.given, len(text))
-        return TextPiece(piece, tokens) if piece else None
+        if not piece:
+            return None
+        new, self.told = tuple(log_probabilities[self.told :]), len(log_probabilities)
+        return TextPiece(piece, self.told, new)

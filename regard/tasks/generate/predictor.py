@@ -209,16 +209,16 @@ class Generator(LanguagePredictor, Serves):
             try:
                 while True:
                     try:
-                        written = next(writing)
+                        written, log_probabilities = next(writing)
                     except StopIteration as done:
                         hypotheses = done.value
                         break
-                    if piece := pieces.certain(written):
+                    if piece := pieces.certain(written, log_probabilities):
                         yield piece
             finally:
                 writing.close()
             found = self._generated(prompt, ids, hypotheses, stop, attention)
-            if piece := pieces.rest(found.text, len(found.tokens)):
+            if piece := pieces.rest(found.text, found.token_log_probabilities[: len(found.tokens)]):
                 yield piece
             yield found
 
@@ -226,8 +226,8 @@ class Generator(LanguagePredictor, Serves):
 
     def _written(
         self, ids: list[int], place: int, decode: DecodeConfig, stop: Sequence[str], cancel: Cancel | None
-    ) -> Writing[list[int], None, list[Hypothesis]]:
-        """All ids that were added to one prompt, after each of them; at the end what was found."""
+    ) -> Writing[tuple[list[int], list[float]], None, list[Hypothesis]]:
+        """All ids that were added to one prompt and their log-probabilities, after each of them; at the end what was found."""
         if self.service is not None:
             check = None if cancel is None else partial(check_cancel, cancel)
             return (yield from self.service.written(self._request(ids, place, decode, stop), check))
@@ -240,7 +240,7 @@ class Generator(LanguagePredictor, Serves):
                 except StopIteration as done:
                     found: list[Hypothesis] = done.value[0]
                     return found
-            yield live.ids[0, 0].tolist()
+            yield live.ids[0, 0].tolist(), live.log_probs[0, 0].tolist()
 
     def _begun(self, prompt: str) -> list[int]:
         return [self.tokenizer.specials.begin, *self.tokenizer.encode(prompt)]

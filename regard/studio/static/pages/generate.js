@@ -7,6 +7,7 @@ import { debounced, h, say, show } from "../parts/dom.js";
 import { Looking } from "../parts/looking.js";
 import { percent, visible } from "../parts/numbers.js";
 import { firing } from "../parts/patterns.js";
+import { savingResult } from "../parts/saving.js";
 import { TokenLine } from "../parts/tokens.js";
 import { go } from "../url.js";
 
@@ -45,7 +46,7 @@ class Generate {
     const look = section("Where it looked", this.firing, this.looking.element);
     this.knobs = h("div", { class: "row knobs" });
     const start = h("div", { class: "card box" }, field("Beginning", this.box), this.tries, this.knobs, h("div", { class: "row end" }, this.button));
-    const out = section("What it wrote", this.context = h("p", { class: "context", dir: "auto" }), this.line.element, this.state);
+    const out = section("What it wrote", this.context = h("p", { class: "context", dir: "auto" }), this.line.element, this.state, this.files = h("div"));
     this.element = h("div", {}, this.bar, h("div", { class: "pair" }, start, this.choicePlace), out, this.call, look);
   }
 
@@ -81,17 +82,21 @@ class Generate {
   }
 
   drawBar() {
-    if (this.knobs.contains(document.activeElement) && this.model.name === this.barOf) return; // a knob is being turned
+    if (this.knobs.contains(document.activeElement) && this.model.name === this.barOf) { // a knob is being turned
+      this.random.firstChild.checked = this.settings.sample;
+      return;
+    }
     this.barOf = this.model.name;
-    const soon = (name, usual) => debounced(value => go({ [name]: value === usual ? null : value, branch: null, word: null }, { replace: true }), 300);
+    const soon = (name, usual, more = {}) => debounced(value => go({ [name]: value === usual ? null : value, ...FRESH, ...more }, { replace: true }), 300);
+    const draws = { sample: 1 }; // what only drawing heeds turns it on
     const { length, temperature, topP, sample, seed } = this.settings;
     const digits = value => value.toFixed(2);
     show(this.bar, modelSelect(this.able, this.model, name => go({ ...FRESH, model: name, prompt: null, role: null, layer: null, head: null })));
     show(this.knobs, slider({ label: "Tokens", min: 5, max: 200, step: 5, value: length, change: soon("length", DEFAULTS.length) }),
-      checkbox("draw at random", sample, on => go({ sample: on ? 1 : null })),
-      slider({ label: "Temperature", min: 0.1, max: 2, step: 0.05, value: temperature, tell: digits, change: soon("temperature", 1) }),
-      slider({ label: "Top-p", min: 0.05, max: 1, step: 0.05, value: topP, tell: digits, change: soon("top", 1) }),
-      slider({ label: "Seed", min: 1, max: 20, value: seed, change: soon("seed", 1) }));
+      this.random = checkbox("draw at random", sample, on => go({ sample: on ? 1 : null })),
+      slider({ label: "Temperature", min: 0.1, max: 2, step: 0.05, value: temperature, tell: digits, change: soon("temperature", 1, draws) }),
+      slider({ label: "Top-p", min: 0.05, max: 1, step: 0.05, value: topP, tell: digits, change: soon("top", 1, draws) }),
+      slider({ label: "Seed", min: 1, max: 20, value: seed, change: soon("seed", 1, draws) }));
   }
 
   request() {
@@ -113,6 +118,7 @@ class Generate {
     this.button.textContent = "Stop";
     this.drawCall(request);
     show(this.state, waiting("Writing"));
+    show(this.files);
     this.line.draw([]);
     try {
       const whole = await this.latest.run(async signal => {
@@ -132,9 +138,9 @@ class Generate {
     }
   }
 
-  /* Pieces come as they become certain; what each token was worth comes with the whole. */
-  heard({ text }) {
-    this.tokens.push({ label: text });
+  /* Pieces come as they become certain; one of several tokens has their probability together, until the whole tells each. */
+  heard({ text, token_log_probabilities: each }) {
+    this.tokens.push({ label: text, probability: Math.exp(each.reduce((sum, one) => sum + one, 0)) });
     this.drawLine();
   }
 
@@ -151,8 +157,8 @@ class Generate {
     this.drawLine();
     say(`Written: ${this.text}`);
     this.ended(result?.finished ? "The model ended here by itself." : "");
+    if (result) show(this.files, savingResult("the text", "text", { ...result, text: this.begun + result.text }));
     this.drawChosen();
-    
   }
 
   ended(words = "") {
@@ -180,9 +186,12 @@ class Generate {
     const place = Number(this.query.word ?? 0);
     const before = this.tokens.slice(0, place).map(token => token.id);
     if (before.some(id => id === undefined)) return show(this.choicePlace);
+    const request = { model: this.model.name, prompt: this.begun, prefix: before, count: 1000 }, asked = JSON.stringify(request);
     try {
-      const found = await this.next.run(signal => post("api/next", { model: this.model.name, prompt: this.begun, prefix: before, count: 1000 }, signal));
-      return found && show(this.choicePlace, this.cut(found, place));
+      const found = asked === this.likely?.asked ? this.likely.found : await this.next.run(signal => post("api/next", request, signal));
+      if (!found) return undefined;
+      this.likely = { asked, found };
+      return show(this.choicePlace, this.cut(found, place));
     } catch (error) {
       return show(this.choicePlace, problemCard(error));
     }

@@ -8,6 +8,11 @@ import { HeatMap, thumbnail } from "../parts/map.js";
 import { number, plain } from "../parts/numbers.js";
 import { go } from "../url.js";
 
+const TOGETHER = 4; // maps that are asked for at once
+const ASKED = { // what is asked of a model with all heads, and without one
+  translate: text => ({ text }), generate: text => ({ prompt: text, max_length: 24, sample: false, beam: 1 }),
+  classify: text => ({ text }), fill: text => text.includes("[MASK]") ? { text } : null,
+};
 const PAUSE = 700; // milliseconds between questions about a job
 
 export function open(main, query, studio) {
@@ -45,10 +50,7 @@ class Heads {
     }
     if (document.activeElement !== this.box) this.box.value = this.text;
     show(this.tries, examples(model.examples, text => { this.box.value = text; go({ text }); }));
-    show(this.call, showCall({
-      path: "api/heads", body: { model: model.name }, command: command("regard", "heads", model.path ?? model.name),
-      lines: ["import regard", "", `model = regard.load(${python(model.path ?? model.name)})`, "with regard.intervene(model.model, regard.Remove(role=\"cross\", layer=0, head=0)):", "    ..."],
-    }));
+    this.drawCall();
     this.drawJob();
     return this.look();
   }
@@ -57,6 +59,16 @@ class Heads {
     this.closed = true;
     this.latest.stop();
     this.looks.stop();
+  }
+
+  /* How the heads are measured; or, where one is taken away, what the model says without it. */
+  drawCall() {
+    const { model, text, query } = this, place = model.path ?? model.name, load = ["import regard", "", `model = regard.load(${python(place)})`];
+    const verb = Object.keys(ASKED).find(each => model.abilities.includes(each)), body = ASKED[verb]?.(text), change = query.out && taken(query.out);
+    if (!change || !body) return show(this.call, showCall({ path: "api/heads", body: { model: model.name }, command: command("regard", "heads", place), lines: [...load, "report = regard.heads_of(model, data)  # texts, pairs of texts, or texts with labels"] }));
+    const { role, layer, head } = change;
+    return show(this.call, showCall({ path: `api/${verb}`, body: { model: model.name, ...body, changes: [change] },
+      lines: [...load, `with regard.intervene(model, regard.Remove(${python(role)}, ${layer}, head=${head})):`, `    out = model.${verb}(${python(text)})`] }));
   }
 
   /* --- Every head's map on the text, as a grid */
@@ -104,10 +116,11 @@ class Heads {
 
   async fillGrid(buttons) {
     const { seen } = this;
-    for (const [button, look, layer, head] of buttons) {
-      if (this.seen !== seen || !button.isConnected) return;
-      const map = await mapOf(`api/look/${encodeURIComponent(look.id)}/${layer}/${head}?role=${look.role}`).catch(() => null);
-      if (map) show(button.querySelector(".picture"), thumbnail(map));
+    for (let from = 0; from < buttons.length && this.seen === seen; from += TOGETHER) {
+      await Promise.all(buttons.slice(from, from + TOGETHER).map(async ([button, look, layer, head]) => {
+        const map = await mapOf(`api/look/${encodeURIComponent(look.id)}/${layer}/${head}?role=${look.role}`).catch(() => null);
+        if (map) show(button.querySelector(".picture"), thumbnail(map));
+      }));
     }
   }
 
@@ -158,7 +171,8 @@ class Heads {
   async takeAway() {
     const { query, model, text } = this;
     if (!query.out) return show(this.without, h("p", { class: "note" }, "Choose a head above to take it away."));
-    const [role, layer, head] = query.out.split("."), change = { kind: "remove", role, layer: Number(layer), head: Number(head) };
+    const late = setTimeout(() => show(this.without, waiting("Asking without it")), 300);
+    const change = taken(query.out), { role, layer, head } = change;
     try {
       const found = await this.latest.run(async signal => {
         const before = await this.output(signal), after = await this.output(signal, [change]);
@@ -168,19 +182,22 @@ class Heads {
       return found && this.drawWithout(role, layer, head, found);
     } catch (error) {
       return show(this.without, problemCard(error));
+    } finally {
+      clearTimeout(late);
     }
   }
 
-  /* What the model writes, where it writes. */
+  /* What the model says of the text; null where there is nothing to say, as where no gap is to be filled. */
   async output(signal, changes) {
-    const { model, text } = this;
-    if (!model.abilities.includes("translate")) return { text: null };
-    return post("api/translate", { model: model.name, text, changes }, signal);
+    const { model, text } = this, verb = Object.keys(ASKED).find(each => model.abilities.includes(each)), body = ASKED[verb]?.(text);
+    if (!body) return { text: null };
+    const found = await post(`api/${verb}`, { model: model.name, ...body, changes }, signal);
+    return { text: found.label ?? found.text, ids: verb === "translate" ? found.ids : undefined };
   }
 
   async drawWithout(role, layer, head, { before, after, look }) {
     const old = this.seen.find(each => each.role === role);
-    const known = this.reports.get(this.model.name)?.heads.find(each => each.role === role && each.layer === Number(layer) && each.head === Number(head));
+    const known = this.reports.get(this.model.name)?.heads.find(each => each.role === role && each.layer === layer && each.head === head);
     const maps = await Promise.all([old, look].map(each => each && mapOf(`api/look/${encodeURIComponent(each.id)}/mean/mean?role=${role}`).catch(() => null)));
     const apart = maps[0] && maps[1] && maps[0].bytes.length === maps[1].bytes.length ? furthest(...maps) : null;
     const places = [], figure = (i, words, text) => {
@@ -189,12 +206,18 @@ class Heads {
       return h("figure", { class: "side-map" }, h("figcaption", {}, words), text !== null && h("p", { class: "text", dir: "auto" }, text || "∅"), maps[i] && place.element);
     };
     show(this.without, section(`Without ${role}, layer ${layer}, head ${head}`, before.text !== null &&
-      h("p", {}, before.text === after.text ? "It writes the same without this head." : "It writes something else without this head."),
+      h("p", {}, before.text === after.text ? "It says the same without this head." : "It says something else without this head."),
     h("div", { class: "pair" }, figure(0, "With all heads; mean of all", before.text), figure(1, "Without it; mean of all", after.text)),
     apart !== null && h("p", { class: "note" }, `The mean map changes by at most ${number(apart)}.`),
     known?.removed && h("p", {}, `On validation data the loss is ${number(known.removed.value)} nats higher without it.`)));
     for (const draw of places) draw(); // maps are as large as the room that they now have
   }
+}
+
+/* A head of the URL, as in cross.1.0, as a change of the model. */
+function taken(out) {
+  const [role, layer, head] = out.split(".");
+  return { kind: "remove", role, layer: Number(layer), head: Number(head) };
 }
 
 /* The greatest difference between two maps of the same shape. */

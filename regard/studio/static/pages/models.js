@@ -4,9 +4,11 @@ import { showCall, command } from "../parts/call.js";
 import { field, heading, problemCard, section, select, waiting } from "../parts/controls.js";
 import { debounced, h, scrolling, show } from "../parts/dom.js";
 import { number, short } from "../parts/numbers.js";
+import { saving } from "../parts/saving.js";
 import { TokenLine } from "../parts/tokens.js";
 import { address, go } from "../url.js";
 
+const FORMS = ["hf", "ctranslate2", "onnx"]; // those of `regard export`; what a form cannot express is told there
 const PAGE_OF = { translate: "translate", generate: "generate", classify: "read", fill: "read", caption: "see", answer: "see", "classify-pictures": "see" };
 
 export function open(main, query, studio) {
@@ -45,7 +47,7 @@ class Models {
       h("p", { class: "note" }, [model.task, model.title, model.shipped ? "comes with Regard" : null].filter(Boolean).join(" · ")),
       scores.length > 0 && h("dl", { class: "scores" }, scores.map(([name, value]) => h("div", {}, h("dt", {}, name.replaceAll("_", " ")), h("dd", {}, number(value, 2))))),
       h("p", { class: "row" }, page && h("a", { href: address(page, { model: model.name }), "aria-label": `Use ${model.name}` }, "Use it"),
-        h("button", { type: "button", class: "link", "aria-pressed": chosen, "aria-label": `Look into ${model.name}`, onclick: () => go({ model: model.name, side: null, text: null }) }, "Look into it")));
+        h("button", { type: "button", class: "link", "aria-pressed": chosen, "aria-label": `Look into ${model.name}`, onclick: () => { go({ model: model.name, side: null, text: null }); this.one.scrollIntoView({ block: "nearest" }); } }, "Look into it")));
   }
 
   async open(model) {
@@ -65,12 +67,21 @@ class Models {
     this.model = model;
     const place = model.path ?? model.name;
     this.playing = model.tokenizer ? this.playground(model) : null;
-    show(this.one, this.playing && section("Its tokens", this.playing), model.layers && section("Its layers", layersOf(model.layers)),
-      model.card && section("Its card", h("div", { class: "model-card" }, markdown(model.card))),
+    show(this.one, this.playing && section("Its tokens", this.playing), this.layers = h("div"),
+      model.card && section("Its card", h("div", { class: "model-card" }, markdown(model.card)),
+        saving("the card", [["Markdown", `${model.name}.md`, () => model.card], ["JSON", `${model.name}.json`, () => JSON.stringify(model, null, 2)]])),
       section("Take it elsewhere", h("p", {}, "A bundle is a folder of safetensors and JSON. In and out of other libraries:"),
-        h("pre", { tabindex: "0", "aria-label": "Commands" }, h("code", {}, [command("regard", "export", place, "--to", "hf", "-o", "folder"), "regard import path/to/folder -o models/mine"].join("\n")))),
+        saving("the bundle", [["ZIP", `${model.name}.zip`, `api/models/${encodeURIComponent(model.name)}/bundle`]]),
+        h("pre", { tabindex: "0", "aria-label": "Commands" }, h("code", {}, [...FORMS.map(form => command("regard", "export", place, "--to", form, "-o", `${model.name}-${form}`)), "regard import path/to/folder -o models/mine"].join("\n")))),
       showCall({ path: `api/models/${encodeURIComponent(model.name)}`, command: command("regard", "summary", place), lines: ["import regard", "", `model = regard.load(${JSON.stringify(place)})`] }));
+    this.drawLayers(model);
     this.play();
+  }
+
+  /* The layers are counted by running the model once: they come when they come. */
+  async drawLayers(model) {
+    const { layers: place } = this, found = await get(`api/models/${encodeURIComponent(model.name)}/layers`).catch(() => ({ layers: null }));
+    if (found.layers) show(place, section("Its layers", layersOf(found.layers)));
   }
 
   /* --- The tokenizer */
@@ -125,6 +136,11 @@ function table(names, rows, right, label) {
     h("thead", {}, h("tr", {}, names.map((name, i) => name ? cell("th", name, i) : h("td")))), h("tbody", {}, rows.map(row => h("tr", {}, row.map((text, i) => cell("td", text, i)))))));
 }
 
+/* Text with what stands between backticks as code. */
+function coded(text) {
+  return text.split("`").map((piece, i) => i % 2 ? h("code", {}, piece) : piece);
+}
+
 /* Headings, lists, tables, code and paragraphs of a card; everything else stays as it was written. */
 function markdown(text) {
   return text.split(/\n{2,}/).filter(block => block.trim()).map(block => {
@@ -132,10 +148,10 @@ function markdown(text) {
     if (/^#+ /.test(block)) return h("h3", {}, lines[0].replace(/^#+ /, ""));
     if (lines.every(line => /^[-*] /.test(line))) return h("ul", {}, lines.map(line => h("li", {}, line.slice(2))));
     if (lines[0].startsWith("|")) {
-      const cells = lines.filter(line => !/^\|[-| ]+\|$/.test(line)).map(line => line.split("|").slice(1, -1).map(cell => cell.trim()));
+      const cells = lines.filter(line => !/^\|[-| ]+\|$/.test(line)).map(line => line.split("|").slice(1, -1).map(cell => cell.trim().replace(/^\d+\.\d{6,}$/, long => String(Number(Number(long).toPrecision(5))))));
       return table(cells[0], cells.slice(1), cells[0].map(() => false), "Table");
     }
     if (/^( {4}|```)/.test(block)) return h("pre", { tabindex: "0" }, h("code", {}, block.replace(/^```\w*\n?|```$/gm, "").replace(/^ {4}/gm, "")));
-    return h("p", {}, lines.join(" "));
+    return h("p", {}, coded(lines.join(" ")));
   });
 }

@@ -5,6 +5,7 @@ import { command, pythonLines, showCall } from "../parts/call.js";
 import { choice, examples, field, heading, modelSelect, noModel, problemCard, section, waiting } from "../parts/controls.js";
 import { debounced, h, say, show } from "../parts/dom.js";
 import { Looking } from "../parts/looking.js";
+import { savingResult } from "../parts/saving.js";
 import { weighedWords } from "../parts/tokens.js";
 import { go } from "../url.js";
 
@@ -28,6 +29,8 @@ class Read {
   constructor(studio, able) {
     Object.assign(this, { studio, able, latest: new Latest() });
     this.box = h("textarea", { rows: 4, dir: "auto", spellcheck: "false", oninput: debounced(() => go({ text: this.box.value }, { replace: true }), 500) });
+    this.other = h("textarea", { rows: 3, dir: "auto", spellcheck: "false", oninput: debounced(() => go({ second: this.other.value }, { replace: true }), 500) });
+    this.pair = field("Second text", this.other);
     this.bar = h("div", { class: "row" });
     this.tries = h("div");
     this.tools = h("div", { class: "row" });
@@ -35,15 +38,17 @@ class Read {
     this.call = h("div");
     this.looking = new Looking({ go });
     this.look = section("Where it looked", this.looking.element);
-    this.element = h("div", {}, this.bar, h("div", { class: "pair" }, h("div", { class: "card box" }, field("Text", this.box), this.tools, this.tries), h("div", { class: "card box" }, this.out)), this.call, this.look);
+    this.element = h("div", {}, this.bar, h("div", { class: "pair" }, h("div", { class: "card box" }, field("Text", this.box), this.pair, this.tools, this.tries), h("div", { class: "card box" }, this.out)), this.call, this.look);
   }
 
   update(query) {
     const { model } = choice(this.studio, ABILITIES, query), ability = ABILITIES.find(each => model.abilities.includes(each));
-    Object.assign(this, { query, model, ability, text: query.text ?? model.examples[0] ?? "" });
+    Object.assign(this, { query, model, ability, text: query.text ?? model.examples[0] ?? "", second: model.pairs ? query.second ?? "" : undefined });
+    this.pair.hidden = !model.pairs;
+    if (document.activeElement !== this.other) this.other.value = this.second ?? "";
     if (this.modelName !== model.name) {
       this.modelName = model.name;
-      show(this.bar, modelSelect(this.able, model, name => go({ model: name, text: null, role: null, layer: null, head: null })));
+      show(this.bar, modelSelect(this.able, model, name => go({ model: name, text: null, second: null, role: null, layer: null, head: null })));
     }
     if (document.activeElement !== this.box) this.box.value = this.text;
     show(this.tries, examples(model.examples, text => { this.box.value = text; go({ text }); }));
@@ -63,7 +68,7 @@ class Read {
   }
 
   async ask() {
-    const { model, ability, text } = this, body = { model: model.name, text, ...ability === "classify" && { words: true } }, asked = JSON.stringify([ability, body]);
+    const { model, ability, text, second } = this, body = { model: model.name, text, second, ...ability === "classify" && { words: true } }, asked = JSON.stringify([ability, body]);
     if (!text.trim()) return show(this.out, h("p", { class: "note" }, "Write something on the left, or take an example."));
     if (ability === "fill" && !text.includes(GAP)) return show(this.out, h("p", { class: "note" }, `Put ${GAP} where a word is missing.`));
     if (asked === this.asked) return this.draw();
@@ -85,10 +90,10 @@ class Read {
   }
 
   draw() {
-    const { model, ability, text } = this;
+    const { model, ability, text, second } = this;
     show(this.out, ability === "classify" ? this.classified() : this.filled());
-    show(this.call, showCall({ path: `api/${ability}`, body: this.body, lines: pythonLines(model, ability, [text]), command: command("regard", ability, text, "-m", model.path ?? model.name) }));
-    if (model.abilities.includes("look")) this.looking.update({ model: model.name, text }, this.query);
+    show(this.call, savingResult("the result", ability, this.result), showCall({ path: `api/${ability}`, body: this.body, lines: pythonLines(model, ability, second === undefined ? [text] : [text, second]), command: command("regard", ability, text, "-m", model.path ?? model.name, ...second ? ["--second", second] : []) }));
+    if (model.abilities.includes("look")) this.looking.update({ model: model.name, text, second }, this.query);
   }
 
   classified() {

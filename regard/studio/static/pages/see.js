@@ -2,9 +2,10 @@
 import { Latest, post } from "../api.js";
 import { bars } from "../parts/bars.js";
 import { command, pythonLines, showCall } from "../parts/call.js";
-import { choice, field, heading, modelSelect, noModel, problemCard, section, waiting } from "../parts/controls.js";
+import { choice, field, heading, modelSelect, noModel, problemCard, section, select, waiting } from "../parts/controls.js";
 import { debounced, h, say, show } from "../parts/dom.js";
 import { Overlay, encoded, sheet } from "../parts/picture.js";
+import { savingResult } from "../parts/saving.js";
 import { TokenLine } from "../parts/tokens.js";
 import { go } from "../url.js";
 
@@ -51,7 +52,7 @@ class See {
     Object.assign(this, { query, model, ability });
     if (this.modelName !== model.name) {
       this.modelName = model.name;
-      show(this.bar, modelSelect(this.able, model, name => { go({ model: name, example: null, question: null, panel: null }); }));
+      show(this.bar, modelSelect(this.able, model, name => { go({ model: name, example: null, question: null, panel: null, layer: null, head: null }); }));
       this.drawSamples();
     }
     const example = model.examples[Number(query.example ?? 0)] ?? model.examples[0];
@@ -95,17 +96,22 @@ class See {
 
   async ask() {
     if (!this.address) return show(this.said, h("p", { class: "note" }, "Drop a picture on the left."));
-    const key = JSON.stringify([this.model.name, this.own ? "own" : this.address, this.words]);
+    const { layer, head } = this.query, key = JSON.stringify([this.model.name, this.own ? "own" : this.address, this.words, layer, head]);
     if (key === this.latestKey) return this.draw();
     this.latestKey = key;
-    this.overlay = new Overlay(this.address, "The picture");
-    show(this.view, this.overlay.element);
-    show(this.rest);
+    if (this.shown !== this.address) {
+      this.shown = this.address;
+      this.overlay = new Overlay(this.address, "The picture");
+      show(this.view, this.overlay.element);
+      show(this.rest);
+    }
     const late = setTimeout(() => show(this.said, waiting("Looking")), 250);
     try {
       const found = await this.latest.run(async signal => {
         const body = { model: this.model.name, picture: await this.picture(), attention: true };
         if (this.ability === "answer") body.question = this.words;
+        if (layer !== undefined) body.layer = Number(layer);
+        if (head !== undefined) body.head = Number(head);
         return { body, result: await post(`api/${this.ability}`, body, signal) };
       });
       if (!found) return undefined;
@@ -123,13 +129,28 @@ class See {
   /* --- The result, and the panel that lies on the picture */
 
   draw() {
-    const { result, query } = this, attention = result.attention;
+    const { result, query } = this, { attention } = this;
     this.chosen = query.panel === undefined ? null : Number(query.panel);
     this.lay(null);
     show(this.said, h("h2", { class: "small" }, `This model ${DOES[this.ability]}`), h("p", { class: "text", dir: "auto" }, result.text ?? result.label),
       this.ability === "caption" ? this.wordLine(attention) : bars(result.labels.slice(0, 8), { plain: true, label: "What it thought of" }));
-    show(this.rest, attention?.panels.length > 1 && section("Where it looked", attention.title !== "attention" && h("p", { class: "note" }, attention.title), sheet(this.address, attention, this.chosen, i => this.choose(i))));
+    show(this.rest, attention && section("Where it looked", this.headChoice(attention), attention.title !== "attention" && h("p", { class: "note" }, attention.title), sheet(this.address, attention, this.chosen, i => this.choose(i))));
     this.drawCall();
+  }
+
+  /* Where the model looked on the picture; a network that mixes all places, or weighs channels, looked nowhere. */
+  get attention() {
+    return this.result?.attention?.panels ? this.result.attention : null;
+  }
+
+  headChoice({ heads }) {
+    if (heads.reduce((sum, each) => sum + each, 0) < 2) return null;
+    const options = [["", "mean of all"], ...heads.flatMap((many, layer) => Array.from({ length: many }, (_, head) => [`${layer}.${head}`, `layer ${layer}, head ${head}`]))];
+    const { layer, head } = this.query, chosen = layer === undefined ? "" : `${layer}.${head}`;
+    return field("Head", select(options, chosen, value => {
+      const [layer, head] = value ? value.split(".") : [null, null];
+      go({ layer, head });
+    }));
   }
 
   choose(i) {
@@ -138,7 +159,7 @@ class See {
 
   /* Lay the weights of a panel on the picture: the one that is pointed at, else the chosen one. */
   lay(i) {
-    const attention = this.result?.attention;
+    const { attention } = this;
     this.overlay.draw(attention, attention?.panels[i ?? this.chosen]);
   }
 
@@ -150,7 +171,7 @@ class See {
   drawCall() {
     const { model, ability, words } = this, verb = ability === "classify-pictures" ? "classify" : ability;
     const more = ability === "answer" ? [words] : [];
-    show(this.call, showCall({
+    show(this.call, savingResult("the result", ability, this.result), showCall({
       path: `api/${ability}`, body: this.body,
       lines: pythonLines(model, verb, ["picture.png", ...more], { attention: true }),
       command: command("regard", verb, "picture.png", ...more, "-m", model.path ?? model.name),

@@ -4,12 +4,14 @@ import { chart } from "../parts/chart.js";
 import { showCall } from "../parts/call.js";
 import { field, heading, player, problemCard, section, select, slider } from "../parts/controls.js";
 import { h, scrolling, show } from "../parts/dom.js";
-import { HeatMap } from "../parts/map.js";
+import { HeatMap, mapLegend } from "../parts/map.js";
 import { duration, number, plain } from "../parts/numbers.js";
+import { savingMap } from "../parts/saving.js";
 import { go } from "../url.js";
 
 const POLL = 2000; // milliseconds, while a run is running and the page is seen
 const MOST = 6; // runs side by side
+const SAYS = ["translate", "generate", "classify"]; // what a run's model can be asked for samples
 
 export function open(main, query, studio) {
   const page = new Train(studio);
@@ -60,7 +62,7 @@ class Train {
       const found = await this.latest.run(async signal => {
         const { runs } = await get("api/runs", signal);
         this.runs = runs;
-        const stale = runs.filter(run => this.chosen.includes(run.id) && (run.state === "running" || !this.details.has(run.id)));
+        const stale = runs.filter(run => this.chosen.includes(run.id) && (run.state === "running" || this.details.get(run.id)?.state !== run.state)); // also once more at its end
         for (const run of stale) this.details.set(run.id, detailed(await get(`api/runs/${encodeURIComponent(run.id)}`, signal)));
         return true;
       });
@@ -78,7 +80,7 @@ class Train {
     if (!this.runs.length) return;
     const chosen = this.chosen.map(id => this.details.get(id)).filter(Boolean);
     this.drawCurves(chosen);
-    this.drawOne(chosen[0]);
+    this.drawSamples(chosen);
     this.formation.update(chosen[0], this.query);
   }
 
@@ -95,7 +97,7 @@ class Train {
       const next = chosen.includes(id) ? chosen.filter(each => each !== id) : [...chosen, id];
       go({ runs: next.join("~") || null, probe: null, at: null });
     };
-    const row = run => h("tr", {}, h("td", {}, this.tick(run, chosen, toggle)), h("th", { scope: "row" }, run.folder), h("td", {}, run.task),
+    const row = run => h("tr", {}, h("td", {}, this.tick(run, chosen, toggle)), h("th", { scope: "row", title: run.folder }, run.id), h("td", {}, run.task),
       h("td", {}, h("span", { class: `state ${run.state}`, title: run.reason || null }, run.state)), h("td", { class: "n" }, number(run.steps)),
       h("td", { class: "n" }, run.best === null ? "–" : `${number(run.best, 2)} ${run.metric}`), h("td", { class: "n" }, run.seconds ? duration(run.seconds) : "–"));
     show(this.list, section("Runs", scrolling("Runs", h("table", { class: "list" }, h("caption", { class: "unseen" }, "Runs"),
@@ -106,7 +108,7 @@ class Train {
 
   tick(run, chosen, toggle) {
     const place = chosen.indexOf(run.id);
-    const control = h("input", { type: "checkbox", "data-run": run.id, "aria-label": `Show ${run.folder}`, class: place >= 0 ? `c${place}` : null, onchange: () => toggle(run.id) });
+    const control = h("input", { type: "checkbox", "data-run": run.id, "aria-label": `Show ${run.id}`, class: place >= 0 ? `c${place}` : null, onchange: () => toggle(run.id) });
     control.checked = place >= 0;
     return control;
   }
@@ -124,20 +126,23 @@ class Train {
       wanted && chart(wanted, chosen.map((run, color) => ({ name: run.id, color, points: run.checks.map(row => [row.step, row[wanted]]) }))))));
   }
 
-  /* What the run's model writes now, for a few inputs; asked once for each state of the run. */
-  async drawOne(run) {
-    const state = JSON.stringify([run.id, run.checks.length]), model = this.studio.models.find(each => each.name === run.id);
-    if (state === this.oneState) return;
-    this.oneState = state;
-    const verb = ["translate", "generate", "classify"].find(ability => model?.abilities.includes(ability));
-    const inputs = verb ? model.examples.filter(each => typeof each === "string").slice(0, 5) : [];
-    const body = text => verb === "generate" ? { model: run.id, prompt: text, max_length: 24 } : { model: run.id, text };
-    const found = await Promise.all(inputs.map(text => post(`api/${verb}`, body(text)).catch(() => null)));
-    if (state !== this.oneState || this.closed) return;
-    const rows = inputs.flatMap((text, i) => found[i] ? [h("tr", {}, h("td", { dir: "auto" }, text), h("td", { dir: "auto" }, found[i].label ?? found[i].text))] : []);
-    show(this.one, rows.length > 0 && section("What it says now", scrolling("Samples", h("table", { class: "list" }, h("caption", { class: "unseen" }, "Samples"),
-      h("thead", {}, h("tr", {}, ["given", "said"].map(name => h("th", { scope: "col" }, name)))), h("tbody", {}, rows)))),
-    showCall({ path: `api/runs/${encodeURIComponent(run.id)}`, command: "regard runs" }));
+  /* What the models of the runs say now, for a few inputs of the first; asked once for each state of the runs. */
+  async drawSamples(runs) {
+    const state = JSON.stringify(runs.map(run => [run.id, run.checks.length]));
+    if (state === this.sampleState) return;
+    this.sampleState = state;
+    const named = () => runs.map(run => this.studio.models.find(each => each.name === run.id));
+    if (named().includes(undefined)) await this.studio.refresh(); // a run that began after the page was opened
+    const models = named(), verb = SAYS.find(ability => models[0]?.abilities.includes(ability));
+    const able = models.filter(model => model?.abilities.includes(verb)), inputs = verb ? models[0].examples.filter(each => typeof each === "string").slice(0, 5) : [];
+    const body = (model, text) => verb === "generate" ? { model: model.name, prompt: text, max_length: 24 } : { model: model.name, text };
+    const said = (model, text) => post(`api/${verb}`, body(model, text)).then(found => found.label ?? found.text, () => "–");
+    const found = await Promise.all(inputs.map(text => Promise.all(able.map(model => said(model, text)))));
+    if (state !== this.sampleState || this.closed) return;
+    const rows = inputs.map((text, i) => h("tr", {}, [text, ...found[i]].map(each => h("td", { dir: "auto" }, each))));
+    show(this.one, rows.length > 0 && section(runs.length > 1 ? "What they say now" : "What it says now", scrolling("Samples", h("table", { class: "list samples-of" }, h("caption", { class: "unseen" }, "Samples"),
+      h("thead", {}, h("tr", {}, ["given", ...able.map(model => model.name)].map(name => h("th", { scope: "col" }, name)))), h("tbody", {}, rows)))),
+    showCall({ path: `api/runs/${encodeURIComponent(runs[0].id)}`, command: "regard runs" }));
   }
 }
 
@@ -148,7 +153,7 @@ class Formation {
     this.cache = new Map();
     this.map = new HeatMap({ label: "Attention of a probe", tell: (row, column) => ["", plain(this.probe.target[row]), " looked at ", plain(this.probe.source[column])] });
     this.bar = h("div", { class: "row" });
-    this.body = section("How its attention formed", h("p", { class: "note" }, "The same text at every validation: from even to where it looks now."), this.bar, this.map.element);
+    this.body = section("How its attention formed", h("p", { class: "note" }, "The same text at every validation: from even to where it looks now."), this.bar, this.map.element, this.legend = h("div"), this.files = h("div"));
     this.element = h("div", {}, this.body);
     this.body.hidden = true;
   }
@@ -199,5 +204,7 @@ class Formation {
     if (!known) return;
     this.cache.set(address, known);
     this.map.draw(known, probe.target, probe.source);
+    show(this.legend, mapLegend(known));
+    show(this.files, savingMap(address, ["attention", probe.role, `step-${step}`].join("-")));
   }
 }

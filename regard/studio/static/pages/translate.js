@@ -6,6 +6,7 @@ import { choice, examples, field, heading, modelSelect, noModel, problemCard, se
 import { debounced, h, say, show } from "../parts/dom.js";
 import { Looking } from "../parts/looking.js";
 import { number, visible } from "../parts/numbers.js";
+import { savingResult } from "../parts/saving.js";
 import { TokenLine } from "../parts/tokens.js";
 import { tree } from "../parts/tree.js";
 import { go, numbers, pairs, written } from "../url.js";
@@ -134,7 +135,7 @@ class Translate {
     const all = [this.result, ...this.result.alternatives ?? []];
     if (all.length < 2) return show(this.best);
     const chosen = Number(this.query.pick ?? 0);
-    return show(this.best, h("h3", {}, "What else it found"), h("ol", { class: "n-best" }, all.map((each, i) => h("li", {},
+    return show(this.best, h("h3", {}, "What else it found"), h("p", { class: "note" }, "By score: the log-probability of the whole, divided by the length penalty."), h("ol", { class: "n-best" }, all.map((each, i) => h("li", {},
       h("button", { type: "button", "aria-pressed": i === chosen, onclick: () => go({ pick: i || null, word: null }) },
         h("span", { dir: "auto" }, each.text || "∅"), h("span", { class: "value" }, number(each.score)))))));
   }
@@ -142,7 +143,7 @@ class Translate {
   drawCall() {
     const { model, text, width, query } = this, request = this.request();
     const special = query.prefix || query.pins; // what only the API can say in one call
-    show(this.call, showCall({
+    show(this.call, savingResult("the translation", "translation", this.result), showCall({
       path: "api/translate", body: request,
       lines: special ? null : pythonLines(model, "translate", [text], { beam: width === BEAM ? undefined : width, n_best: request.n_best > 1 ? request.n_best : undefined }),
       command: special ? null : command("regard", "translate", "-m", model.path ?? model.name, text, "--beam", String(width), "--n-best", String(request.n_best)),
@@ -196,8 +197,7 @@ class Translate {
 
   pin(row, key) {
     if (this.looking.look.role !== "cross") return;
-    const { layer, head } = this.query, others = pairs(this.query.pins).filter(pin => pin[0] !== row);
-    const place = layer === undefined ? [] : head === undefined ? [Number(layer)] : [Number(layer), Number(head)];
+    const others = pairs(this.query.pins).filter(pin => pin[0] !== row), place = this.looking.place.filter(each => each !== "mean");
     go({ pins: written([...others, [row, key, ...place]]), pick: null });
   }
 

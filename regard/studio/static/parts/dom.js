@@ -39,10 +39,10 @@ function nameOf(element) {
   return `${element.tagName} ${element.getAttribute("aria-label") ?? element.labels?.[0]?.firstChild.textContent ?? element.textContent}`;
 }
 
-/* A box whose content may be wider than the screen. Where it is, the box is a stop of Tab, so that arrows can move it. */
+/* A box whose content may be larger than its room. Where it is, the box is a stop of Tab, so that arrows can move it. */
 export function scrolling(label, ...children) {
   const box = h("div", { class: "scroll", role: "group", "aria-label": label }, ...children);
-  requestAnimationFrame(() => { if (box.scrollWidth > box.clientWidth) box.tabIndex = 0; });
+  requestAnimationFrame(() => { if (box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight) box.tabIndex = 0; });
   return box;
 }
 

@@ -1,14 +1,16 @@
 /* "Where it looked": a text's attention with a choice of role, layer and head, the map, and both token lines shaded by it. */
-import { Latest, mapOf, post } from "../api.js";
+import { Latest, get, mapOf, post } from "../api.js";
 import { field, problemCard, select, waiting } from "./controls.js";
 import { h, show } from "./dom.js";
-import { HeatMap, thumbnail } from "./map.js";
-import { plain, share } from "./numbers.js";
+import { HeatMap, mapLegend, thumbnail } from "./map.js";
+import { plain } from "./numbers.js";
+import { savingMap } from "./saving.js";
 import { TokenLine } from "./tokens.js";
 
 export const NAMES = { cross: "cross-attention", self: "self-attention", causal: "causal self-attention", pool: "pooling" };
 const MOST_LINE = 300; // tokens; a longer line of buttons is no line any more
 const MOST_PANELS = 36, PANEL_CELLS = 64 * 64; // thumbnails of heads
+const LARGE = 400 * 400; // cells; of a larger map one head is shown first: the mean of all takes the server longer
 
 export class Looking {
   /* `go(changes)` puts role, layer and head into the URL; `choose(row, column)` hears a chosen cell of cross-attention. */
@@ -22,31 +24,29 @@ export class Looking {
     this.choices = h("div", { class: "row" });
     this.lines = h("div", { class: "two-lines" });
     this.panels = h("div", { class: "panels" });
-    this.legend = h("p", { class: "legend" });
+    this.legend = h("div");
     this.notes = h("div", { class: "notes" });
-    this.body = h("div", { class: "looking" }, h("div", { class: "looked" }, this.map.element, this.legend), this.panels);
+    this.files = h("div");
+    this.body = h("div", { class: "looking" }, h("div", { class: "looked" }, this.map.element, this.legend, this.files), this.panels);
     this.element = h("div", {}, this.choices, this.lines, this.body, this.notes);
     this.asked = "";
   }
 
   /* Look at what `request` says ({model, text, second?, changes?}); null shows nothing. `where` has role, layer and head. */
   async update(request, where) {
-    const asked = JSON.stringify([request, where.role ?? ""]);
+    const asked = JSON.stringify(request);
     this.where = where;
-    if (asked === this.asked) return this.fetchMap();
-    this.asked = asked;
+    if (asked === this.asked) return this.whole && this.turn();
+    Object.assign(this, { asked, whole: null });
     if (!request) return undefined;
     const late = setTimeout(() => show(this.choices, waiting("Looking")), 300);
     try {
-      const look = await this.latest.run(signal => post("api/look", { ...request, role: where.role || undefined }, signal));
+      const whole = await this.latest.run(signal => post("api/look", request, signal));
       clearTimeout(late);
-      if (!look) return undefined;
-      this.maps = new Map();
-      this.look = look.role === "pool" && look.target.length === 1 ? { ...look, target: ["text"] } : look;
-      this.map.choose = look.role === "cross" ? this.choose : null; // what is written is chosen by what it reads
-      this.onlook(look);
-      this.drawn();
-      return await this.fetchMap();
+      if (!whole) return undefined;
+      Object.assign(this, { whole, look: null, maps: new Map() });
+      await this.turn();
+      return await this.drawNotes();
     } catch (error) {
       this.asked = "";
       return show(this.choices, problemCard(error));
@@ -55,24 +55,63 @@ export class Looking {
     }
   }
 
-  drawn() {
-    const { look } = this, many = look.layers.reduce((sum, layer) => sum + layer.heads, 0);
-    const roles = look.roles.map(role => [role, NAMES[role] ?? role]);
+  /* Show the role, the layer and the head that the URL names: first the map, then all heads beside it. */
+  async turn() {
+    const { whole } = this, role = whole.roles.includes(this.where.role) ? this.where.role : whole.role;
+    const other = this.look?.role !== role;
+    if (other) {
+      const found = { ...whole, role, ...whole.by_role[role] };
+      this.look = role === "pool" && found.target.length === 1 ? { ...found, target: ["text"] } : found;
+      this.map.choose = role === "cross" ? this.choose : null; // what is written is chosen by what it reads
+      this.drawRole();
+    }
+    this.drawChoices();
+    const { look } = this;
+    await this.fetchMap();
+    if (!other || this.look !== look) return;
+    this.onlook(look);
+    this.fillPanels();
+  }
+
+  drawChoices() {
+    const { look } = this, roles = look.roles.map(role => [role, NAMES[role] ?? role]), heads = this.headOptions();
     show(this.choices,
       roles.length > 1 && field("Attention", select(roles, look.role, role => this.go({ role, layer: null, head: null }))),
-      many > 1 && field("Head", select(this.headOptions(), `${this.where.layer ?? "mean"}.${this.where.head ?? "mean"}`, value => {
-        const [layer, head] = value.split(".");
-        this.go({ role: look.role, layer: layer === "mean" ? null : layer, head: head === "mean" ? null : head });
-      })));
-    const short = look.source.length <= MOST_LINE && look.target.length <= MOST_LINE;
+      heads.length > 2 && field("Head", select(heads, this.place.join("."), value => this.go({ role: look.role, ...this.named(...value.split(".")) }))));
+  }
+
+  drawRole() {
+    const { look } = this, short = look.source.length <= MOST_LINE && look.target.length <= MOST_LINE;
     this.source.draw(short ? look.source : []);
     this.target.draw(short ? look.target : []);
     show(this.lines, short && [h("div", {}, h("span", { class: "side" }, "reads"), this.source.element),
       look.target.length > 1 && h("div", {}, h("span", { class: "side" }, look.role === "cross" ? "writes" : "looks"), this.target.element)]);
-    const wrong = look.difference > 1e-3, by = look.difference ? `differ from the model's own by at most ${look.difference.toExponential(1)}` : "are the model's own, bit by bit";
-    show(this.notes, look.notes?.map(note => h("p", { class: "note" }, note)), look.difference !== undefined && look.difference !== null &&
-      h("p", { class: wrong ? "problem" : "note" }, `Outputs rebuilt from these weights ${by}.`));
-    this.drawPanels(many);
+    this.drawPanels();
+  }
+
+  /* The layer and the head that are shown: those of the URL, else the mean of all; of a large map the first head. */
+  get place() {
+    const { layer, head } = this.where;
+    return layer === undefined ? this.usual : [layer, head ?? "mean"];
+  }
+
+  get usual() {
+    return this.look.source.length * this.look.target.length > LARGE ? ["0", "0"] : ["mean", "mean"];
+  }
+
+  /* A layer and a head as the URL names them; what is shown anyway is not named. */
+  named(layer, head) {
+    return `${layer}.${head}` === this.usual.join(".") ? { layer: null, head: null } : { layer, head: head === "mean" ? null : head };
+  }
+
+  /* What there is to say of the pass. Whether the weights are true is asked for where it was not told yet. */
+  async drawNotes() {
+    const { whole } = this, notes = whole.notes.map(note => h("p", { class: "note" }, note));
+    show(this.notes, notes);
+    const difference = whole.difference ?? (await get(`api/look/${encodeURIComponent(whole.id)}/difference`).catch(() => ({}))).difference;
+    if (this.whole !== whole || difference === undefined) return;
+    const by = difference ? `differ from the model's own by at most ${difference.toExponential(1)}` : "are the model's own, bit by bit";
+    show(this.notes, notes, h("p", { class: difference > 1e-3 ? "problem" : "note" }, `Outputs rebuilt from these weights ${by}.`));
   }
 
   headOptions() {
@@ -85,7 +124,7 @@ export class Looking {
   }
 
   address(layer, head) {
-    return `api/look/${encodeURIComponent(this.look.id)}/${layer ?? "mean"}/${head ?? "mean"}?role=${this.look.role}`;
+    return `api/look/${encodeURIComponent(this.look.id)}/${layer}/${head}?role=${this.look.role}`;
   }
 
   /* One map, asked for once however many want it. */
@@ -96,14 +135,13 @@ export class Looking {
   }
 
   async fetchMap() {
-    const { layer, head } = this.where;
     try {
-      const map = await this.fetching.run(() => this.mapAt(layer, head));
+      const map = await this.fetching.run(() => this.mapAt(...this.place));
       if (!map) return;
       this.map.label = this.title();
       this.map.draw(map, this.look.target, this.look.source);
-      show(this.legend, "weight 0 ", h("span", { class: "ramp" }), ` ${share(map.scale)}`, map.masked && [h("span", { class: "swatch" }), " masked"],
-        " · each row looks at the columns");
+      show(this.legend, mapLegend(map));
+      show(this.files, savingMap(this.address(...this.place), ["attention", this.look.role, ...this.place].join("-")));
       this.markPanel();
     } catch (error) {
       show(this.legend, problemCard(error));
@@ -111,34 +149,36 @@ export class Looking {
   }
 
   title() {
-    const { layer, head } = this.where;
-    const place = layer === undefined ? "mean of all heads" : head === undefined ? `layer ${layer}, mean of its heads` : `layer ${layer}, head ${head}`;
+    const [layer, head] = this.place;
+    const place = layer === "mean" ? "mean of all heads" : head === "mean" ? `layer ${layer}, mean of its heads` : `layer ${layer}, head ${head}`;
     return `${NAMES[this.look.role] ?? this.look.role}, ${place}`;
   }
 
   /* --- All heads, small */
 
-  async drawPanels(many) {
-    const { look } = this;
+  /* Their places, empty: the map is as large as the room that they leave. */
+  drawPanels() {
+    const { look } = this, many = look.layers.reduce((sum, layer) => sum + layer.heads, 0);
     if (many < 2 || many > MOST_PANELS || look.source.length * look.target.length > PANEL_CELLS) return show(this.panels);
-    const buttons = look.layers.flatMap(({ layer, heads }) => Array.from({ length: heads }, (_, head) =>
-      h("button", { type: "button", "data-head": `${layer}.${head}`, "aria-label": `layer ${layer}, head ${head}`, title: `layer ${layer}, head ${head}`,
-        onclick: () => this.go({ role: look.role, layer, head }) })));
-    show(this.panels, h("h3", {}, "Every head"), look.layers.map(({ layer, heads }) => h("div", { class: "layer" },
-      h("span", { class: "side" }, `layer ${layer}`), buttons.filter(button => button.dataset.head.startsWith(`${layer}.`)).slice(0, heads))));
-    this.markPanel();
-    for (const button of buttons) {
-      if (this.look !== look || !button.isConnected) return undefined;
-      const [layer, head] = button.dataset.head.split(".");
-      const map = await this.mapAt(layer, head).catch(() => null);
-      if (map) button.append(thumbnail(map));
+    return show(this.panels, h("h3", {}, "Every head"), look.layers.map(({ layer, heads }) => h("div", { class: "layer" }, h("span", { class: "side" }, `layer ${layer}`),
+      Array.from({ length: heads }, (_, head) => h("button", { type: "button", "data-head": `${layer}.${head}`, "aria-label": `layer ${layer}, head ${head}`, title: `layer ${layer}, head ${head}`,
+        onclick: () => this.go({ role: look.role, layer, head }) })))));
+  }
+
+  async fillPanels() {
+    const { look } = this;
+    for (const layer of this.panels.querySelectorAll(".layer")) {
+      if (this.look !== look) return;
+      await Promise.all(Array.from(layer.querySelectorAll("button"), async button => {
+        const map = await this.mapAt(...button.dataset.head.split(".")).catch(() => null);
+        if (map) show(button, thumbnail(map));
+      }));
     }
-    return undefined;
   }
 
   markPanel() {
     for (const button of this.panels.querySelectorAll("button")) {
-      button.setAttribute("aria-pressed", button.dataset.head === `${this.where.layer}.${this.where.head}`);
+      button.setAttribute("aria-pressed", button.dataset.head === this.place.join("."));
     }
   }
 

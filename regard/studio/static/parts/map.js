@@ -109,7 +109,7 @@ export class HeatMap {
     const cell = h("td", {
       "data-place": `${row} ${column}`, class: weight === null ? "masked" : null, "aria-label": numbers && weight !== null ? null : said,
       tabindex: row === this.cursor[0] && column === this.cursor[1] ? "0" : "-1",
-    }, numbers && weight !== null ? said.replace(/^0(?=\.)/, "") : "");
+    }, numbers && weight !== null ? said.replace("0.", ".") : "");
     if (weight === null) unshade(cell);
     else shade(cell, weight / this.map.scale);
     this.cells.push(cell);
@@ -184,6 +184,11 @@ export function paint(canvas, map, kind = "weight") {
   if (map.masked) palette[255] = 0;
   for (let i = 0; i < pixels.length; i += 1) pixels[i] = palette[map.bytes[i]]; // a million cells in a few milliseconds
   context.putImageData(image, 0, 0);
+}
+
+/* What the colours of a map mean. */
+export function mapLegend(map) {
+  return h("p", { class: "legend" }, "weight 0 ", h("span", { class: "ramp" }), ` ${share(map.scale)}`, map.masked && [h("span", { class: "swatch" }), " masked"], " · each row looks at the columns");
 }
 
 /* A small picture of a map, without words. */

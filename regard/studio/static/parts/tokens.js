@@ -1,7 +1,7 @@
 /* Tokens as a line of text whose pieces can be pointed at, chosen, and shaded. */
 import { shade, unshade } from "./colors.js";
 import { h } from "./dom.js";
-import { share, visible } from "./numbers.js";
+import { percent, share, visible } from "./numbers.js";
 
 /* A line of tokens as buttons, walked through with the arrow keys (one stop of Tab for the whole line).
    `choose(i)` hears clicks and Enter, `point(i)` where the pointer or the focus is, null when it has left. */
@@ -15,7 +15,7 @@ export class TokenLine {
     this.buttons = [];
   }
 
-  /* `tokens` are labels, or objects with a label, an optional probability (a bar below) and `special`. */
+  /* `tokens` are labels, or objects with a label, an optional probability (below it, as a bar and a number) and `special`. */
   draw(tokens, chosen = null) {
     this.buttons = tokens.map((token, i) => this.button(typeof token === "string" ? { label: token } : token, i, chosen));
     const stop = this.buttons[chosen ?? 0];
@@ -31,7 +31,7 @@ export class TokenLine {
       type: "button", tabindex: "-1", class: `token${special ? " special" : ""}${mark ? " marked" : ""}`, "aria-pressed": i === chosen,
       "aria-label": known ? `${visible(label)}, probability ${share(probability)}` : null, title: mark || null,
       onclick: () => this.choose(i), onpointerenter: () => this.point(i), onfocus: () => this.point(i),
-    }, h("span", { class: "piece" }, visible(label)), known && bar(probability));
+    }, h("span", { class: "piece" }, visible(label)), known && [bar(probability), h("span", { class: "chance", "aria-hidden": "true" }, percent(probability))]);
   }
 
   /* Shade every token by a weight between 0 and 1; null takes the shades away. */
