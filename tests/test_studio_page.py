@@ -760,7 +760,7 @@ def test_a_service_with_a_token_asks_for_it(browser: Browser, tmp_path: Path) ->
     token, bundles = "a token that nobody guesses", save_bundles(tmp_path / "bundles")
     with serving(small(tmp_path, (bundles["translate"], bundles["caption"]), page=True, token=token)) as guarded:
         tab = Tab(browser, guarded)
-        page = tab.open(f"translate?model=translate&text={TEXT}", "form.token")
+        page = tab.open(f"translate?model=translate&text={TEXT}", "form.guarded")
         for tried in ("something else entirely", token):
             page.get_by_label("Token").fill(tried)
             page.keyboard.press("Enter")

@@ -78,7 +78,7 @@ async function opened({ page, query }) {
 /* A service beyond this machine wants the token that it was started with. */
 function askToken() {
   const box = h("input", { type: "password", autocomplete: "off", required: true }), wrong = h("div");
-  return h("form", { class: "card box token", onsubmit: async event => {
+  return h("form", { class: "card box guarded", onsubmit: async event => {
     event.preventDefault();
     useToken(box.value);
     await loadModels();
