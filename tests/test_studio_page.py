@@ -756,6 +756,25 @@ def test_without_models_every_page_says_what_to_do(browser: Browser, tmp_path: P
         tab.context.close()
 
 
+def test_a_service_with_a_token_asks_for_it(browser: Browser, tmp_path: Path) -> None:
+    token, bundles = "a token that nobody guesses", save_bundles(tmp_path / "bundles")
+    with serving(small(tmp_path, (bundles["translate"], bundles["caption"]), page=True, token=token)) as guarded:
+        tab = Tab(browser, guarded)
+        page = tab.open(f"translate?model=translate&text={TEXT}", "form.guarded")
+        for tried in ("something else entirely", token):
+            page.get_by_label("Token").fill(tried)
+            page.keyboard.press("Enter")
+            page.wait_for_selector(".problem" if tried != token else ".heat td[data-place]")
+        assert len(json.loads(saved(page, "the map", "JSON"))["rows"]) > 1
+        page = tab.open("see?model=caption", ".sheet-of button")
+        assert (
+            page.locator(".view img").evaluate("async image => { await image.decode(); return image.naturalWidth; }")
+            > 0
+        )
+        assert all("401" in each for each in tab.wrong)  # the browser tells of what was refused before the token
+        tab.context.close()
+
+
 def test_errors_are_told_in_words(tab: Tab) -> None:
     page = tab.open("nowhere", "h1")
     expect(page.locator("h1")).to_have_text("There is no such page")

@@ -1,10 +1,19 @@
 /* The studio's own HTTP API (docs/http.md), with errors that a person can read. */
 
 export class Problem extends Error {
-  constructor(message, hint = "") {
+  constructor(message, hint = "", status = 0) {
     super(message);
-    this.hint = hint;
+    Object.assign(this, { hint, status });
   }
+}
+
+/* The token of a service that is not only for this machine; it is forgotten with the tab. */
+const token = () => sessionStorage.getItem("token");
+export const useToken = text => sessionStorage.setItem("token", text);
+
+/* An address for what a browser fetches by itself, pictures and downloads: it cannot send a header. */
+export function signed(path) {
+  return token() ? `${path}${path.includes("?") ? "&" : "?"}${new URLSearchParams({ api_key: token() })}` : path;
 }
 
 const STOPPED = "The server does not answer.";
@@ -13,7 +22,7 @@ const START = "Start it again with: regard studio";
 async function sent(path, options) {
   let response;
   try {
-    response = await fetch(path, options);
+    response = await fetch(path, token() ? { ...options, headers: { ...options.headers, Authorization: `Bearer ${token()}` } } : options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Problem(STOPPED, START);
@@ -27,7 +36,7 @@ async function problemOf(response) {
   const said = body.error ?? {};
   const wait = response.headers.get("Retry-After");
   const hint = said.hint || (wait ? `Try again in ${wait} s.` : "");
-  return new Problem(said.message || `The server answered ${response.status} ${response.statusText}.`, hint);
+  return new Problem(said.message || `The server answered ${response.status} ${response.statusText}.`, hint, response.status);
 }
 
 export async function get(path, signal) {

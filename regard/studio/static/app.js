@@ -1,8 +1,8 @@
 /* The studio's shell: the list of pages, the models there are, and which page is open. */
-import { get } from "./api.js";
+import { get, useToken } from "./api.js";
 import { h, say, show } from "./parts/dom.js";
-import { heading, problemCard, waiting } from "./parts/controls.js";
-import { address, follow } from "./url.js";
+import { field, heading, problemCard, waiting } from "./parts/controls.js";
+import { address, follow, parse } from "./url.js";
 
 /* Each page is a module with `open(main, query, studio)`, which returns `update(query)` and, where something runs on, `close()`.
    A page is fetched when it is first opened. */
@@ -61,6 +61,7 @@ async function opened({ page, query }) {
   drawNav(name);
   document.title = `${PAGES[name]?.title ?? "Not found"} · Regard`;
   show(main);
+  if (studio.trouble?.status === 401) return show(main, askToken());
   if (!PAGES[name]) return show(main, heading("There is no such page", `“${name}” is not one of ${Object.keys(PAGES).join(", ")}.`));
   const late = setTimeout(() => show(main, waiting("Opening")), 300);
   const module = await import(`./pages/${name}.js`);
@@ -72,6 +73,22 @@ async function opened({ page, query }) {
     say(PAGES[name].title);
   }
   open.page = module.open(main, query, studio);
+}
+
+/* A service beyond this machine wants the token that it was started with. */
+function askToken() {
+  const box = h("input", { type: "password", autocomplete: "off", required: true }), wrong = h("div");
+  return h("form", { class: "card box guarded", onsubmit: async event => {
+    event.preventDefault();
+    useToken(box.value);
+    await loadModels();
+    if (studio.trouble) show(wrong, problemCard(studio.trouble));
+    else {
+      open.name = null;
+      opened(parse(location.hash));
+    }
+  } }, heading("This studio asks for its token", "It is in the file that --token-file named, or in the variable REGARD_TOKEN, where the studio was started."),
+  field("Token", box), wrong, h("div", { class: "row end" }, h("button", { class: "main" }, "Enter")));
 }
 
 addEventListener("unhandledrejection", event => {

@@ -70,8 +70,8 @@ class Models {
     show(this.one, this.playing && section("Its tokens", this.playing), this.layers = h("div"),
       model.card && section("Its card", h("div", { class: "model-card" }, markdown(model.card)),
         saving("the card", [["Markdown", `${model.name}.md`, () => model.card], ["JSON", `${model.name}.json`, () => JSON.stringify(model, null, 2)]])),
-      section("Take it elsewhere", h("p", {}, "A bundle is a folder of safetensors and JSON. In and out of other libraries:"),
-        saving("the bundle", [["ZIP", `${model.name}.zip`, `api/models/${encodeURIComponent(model.name)}/bundle`]]),
+      section("Take it elsewhere", h("p", {}, "A bundle is a folder of safetensors and JSON, which regard.load reads."),
+        saving("the bundle", [["ZIP", `${model.name}.zip`, `api/models/${encodeURIComponent(model.name)}/bundle`]]), h("p", {}, "Out to other libraries, and in from them:"),
         h("pre", { tabindex: "0", "aria-label": "Commands" }, h("code", {}, [...FORMS.map(form => command("regard", "export", place, "--to", form, "-o", `${model.name}-${form}`)), "regard import path/to/folder -o models/mine"].join("\n")))),
       showCall({ path: `api/models/${encodeURIComponent(model.name)}`, command: command("regard", "summary", place), lines: ["import regard", "", `model = regard.load(${JSON.stringify(place)})`] }));
     this.drawLayers(model);

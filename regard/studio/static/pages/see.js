@@ -1,5 +1,5 @@
 /* See: captions, answers and classes of a picture, with where each word looked. Drop a picture in, or take a drawn one. */
-import { Latest, post } from "../api.js";
+import { Latest, post, signed } from "../api.js";
 import { bars } from "../parts/bars.js";
 import { command, pythonLines, showCall } from "../parts/call.js";
 import { choice, field, heading, modelSelect, noModel, problemCard, section, select, waiting } from "../parts/controls.js";
@@ -60,7 +60,7 @@ class See {
     this.asking.hidden = ability !== "answer";
     this.words = query.question ?? example?.question ?? "";
     if (document.activeElement !== this.question) this.question.value = this.words;
-    this.address = this.own ? `data:image/png;base64,${this.own}` : example?.picture?.replace(/^\//, "");
+    this.address = this.own ? `data:image/png;base64,${this.own}` : (example && signed(example.picture.replace(/^\//, "")));
     for (const [i, button] of Array.from(this.samples.children).entries()) button.setAttribute("aria-pressed", !this.own && String(i) === (query.example ?? "0"));
     return this.ask();
   }
@@ -71,7 +71,7 @@ class See {
 
   drawSamples() {
     show(this.samples, this.model.examples.map((example, i) => h("button", { type: "button", "aria-label": `Picture ${i + 1}`, onclick: () => go({ example: i || null, panel: null, question: null }) },
-      h("img", { src: example.picture.replace(/^\//, ""), alt: "" }))));
+      h("img", { src: signed(example.picture.replace(/^\//, "")), alt: "" }))));
   }
 
   /* A person's own picture stays in this tab: it is in no URL. */

@@ -27,7 +27,7 @@ export function chart(title, lines) {
   const now = svg("path", { class: "now" });
   const drawing = svg("svg", { viewBox: `0 0 ${wide} ${HIGH}`, role: "img", "aria-label": `${title}: ${known.map(line => `${line.name} ${number(line.points.at(-1)[1])} at step ${line.points.at(-1)[0]}`).join("; ")}` },
     ticks(low, high).map(value => [svg("path", { class: "axis", d: `M${LEFT} ${y(value)}H${wide - RIGHT}` }), svg("text", { x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, number(value, 2))]),
-    svg("text", { x: LEFT - 6, y: HIGH - 8, "text-anchor": "end" }, "step"),
+    svg("text", { x: LEFT - 14, y: HIGH - 8, "text-anchor": "end" }, "step"),
     ticks(left, right, 5).map(value => svg("text", { x: x(value), y: HIGH - 8, "text-anchor": "middle" }, value >= 1000 ? `${value / 1000}k` : String(value))),
     known.map(line => svg("path", { class: `curve c${line.color % 6}${line.dashed ? " dashed" : ""}`, d: path(line.points) })), now);
   const told = h("p", { class: "legend" });

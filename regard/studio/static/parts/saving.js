@@ -1,10 +1,11 @@
 /* Results as files. What the server draws is a link to it; what is on the page is written from there. */
+import { signed } from "../api.js";
 import { h } from "./dom.js";
 
 /* "Save as": a row of links. `files` are [[form, name, source]], where a source is an address or a function that gives text. */
 export function saving(what, files) {
   return h("p", { class: "saving" }, h("span", { class: "note" }, `Save ${what} as`), files.map(([form, name, source]) => typeof source === "string"
-    ? h("a", { href: source, download: name, "aria-label": `Save ${what} as ${form}` }, form)
+    ? h("a", { href: signed(source), download: name, "aria-label": `Save ${what} as ${form}` }, form)
     : h("button", { type: "button", class: "link", "aria-label": `Save ${what} as ${form}`, onclick: () => save(name, source()) }, form)));
 }
 
