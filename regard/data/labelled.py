@@ -138,15 +138,21 @@ def _gather(
     hashes = {"different": different, "unseen": np.unique(np.concatenate([*unseen, held_out.NONE]))}
     for name, values in ({"held": np.flatnonzero(held), "back": back} | hashes).items():
         build.column(name, "<u8").append(values)
-    about: State = {
+    labels = _labels(list(numbers), rows.labels.values()[learned], valid.labels.values(), valid_names)
+    about = {
         "notes": notes_as_json(notes),
-        "counts": f"{rows.count:,} texts",
+        "labels": labels,
+        "names": list(numbers),
         "made_of": ", ".join(config.train),
     }
-    about["labels"] = _labels(list(numbers), rows.labels.values()[learned], valid.labels.values(), valid_names)
-    about["characters"] = int(rows.characters.values()[learned].sum(dtype=np.int64))
-    about |= {"paired": rows.paired, "trees": rows.trees, "valid_paired": valid.paired, "valid_trees": valid.trees}
-    return about | {"names": list(numbers)}
+    return about | _described(rows, valid, learned)
+
+
+def _described(rows: GatheredLabelled, valid: GatheredLabelled, learned: np.ndarray) -> State:
+    """How many texts there are, how long those to learn from, and whether they have second texts and trees."""
+    characters = int(rows.characters.values()[learned].sum(dtype=np.int64))
+    shape = {"paired": rows.paired, "trees": rows.trees, "valid_paired": valid.paired, "valid_trees": valid.trees}
+    return {"counts": f"{rows.count:,} texts", "characters": characters, **shape}
 
 
 def _overlap(asked: np.ndarray, rows: GatheredLabelled, learned: np.ndarray, which: str) -> list[str]:

@@ -67,7 +67,8 @@ class Chooser:
         """
         facts = {**facts, "seconds": self.seconds_left()}
         if config.start is not None and config.task in TASKS[config.task].starts_from:
-            return self._taken(config, [lowered(each) for each in self._found(config, fine_tuned(rules), facts)])
+            mixes = bool(getattr(config.data, "old", ()) and getattr(config.data, "mix", 0.0))
+            return self._taken(config, [lowered(each) for each in self._found(config, fine_tuned(rules, mixes), facts)])
         config = self._kind(config, chosen(rules, facts, config.model.kind, self.asked))
         rest = [rule for rule in rules if rule.setting != KIND]
         return self._taken(config, self._found(config, rest, facts))

@@ -76,9 +76,16 @@ RATE = 0.2  # of the rate of a fresh run, where a run goes on from a model of it
 KEPT = ("tokens.", "model.", "decode.")  # what such a model brings
 
 
-def fine_tuned(rules: Sequence[Rule]) -> tuple[Rule, ...]:
-    """The rules of a run that goes on from a model of its own task: all but those of what the model brings."""
-    return tuple(rule for rule in rules if not rule.setting.startswith(KEPT))
+BLENDED = Rule("train.blend", "auto", "so much of the old weights that old data's perplexity rises by 5% at most")
+
+
+def fine_tuned(rules: Sequence[Rule], mixes: bool) -> tuple[Rule, ...]:
+    """The rules of a run that goes on from a model of its own task: all but those of what the model brings.
+
+    If it `mixes` old data in, weights are blended so that little of the old is forgotten.
+    """
+    kept = tuple(rule for rule in rules if not rule.setting.startswith(KEPT))
+    return (*kept, BLENDED) if mixes else kept
 
 
 TIMED = (

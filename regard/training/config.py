@@ -66,7 +66,7 @@ class TrainConfig(StrictConfig):
     )
     blend: Share | Literal["auto"] = Field(
         0.0,
-        description="Fine-tuning: share of the old weights in the new ones at the end; auto: the best on validation data.",
+        description="Fine-tuning: share of the old weights in the new ones at the end; auto: as little as keeps the old.",
     )
     betas: tuple[float, float] = Field((0.9, 0.98), description="Adam's two decay rates.")
     epsilon: float = Field(1e-9, gt=0, description="Adam's epsilon.")

@@ -43,7 +43,7 @@ from regard.tasks.subject import (
 )
 from regard.tokens import PAD, TextTokenizer, TokenizerPair, as_arrays
 from regard.training.events import Choice, OnEvent, counting, silent
-from regard.training.finetune import Side
+from regard.training.finetune import NEW, OLD, Side
 from regard.training.state import Fingerprint
 from regard.training.validation import Validation, interval_error, share_error
 
@@ -89,12 +89,12 @@ def prepare_caption(config: RunConfig, setup: Setup) -> PreparedRun:
         "the captions": digest_of(*train.captions),
         "the validation data": [valid.store.sha256, digest_of(*valid.captions)],
     }
-    sides, learned = [Side("new", validate, partial(few_at_once, held.take, len(held)))], None
+    sides, learned = [Side(NEW, validate, partial(few_at_once, held.take, len(held)))], None
     if old is not None:
         learned = _batches(config, old[0], tokenizer, picture_format, model, config.train.seed, setup.emit)
         seen = _batches(config, old[1], tokenizer, picture_format, model, None, setup.emit)
         sides.append(
-            Side("old", _validation(seen, old[1], about, tokenizer, config), partial(few_at_once, seen.take, len(seen)))
+            Side(OLD, _validation(seen, old[1], about, tokenizer, config), partial(few_at_once, seen.take, len(seen)))
         )
         data["the old data"] = [old[0].store.sha256, digest_of(*old[0].captions), digest_of(*old[1].captions)]
     job = setup.job(

@@ -41,7 +41,7 @@ from regard.tasks.subject import (
 )
 from regard.tokens import TextTokenizer, TokenizerPair
 from regard.training.events import Working
-from regard.training.finetune import Side
+from regard.training.finetune import NEW, OLD, Side
 from regard.training.state import Fingerprint
 from regard.training.validation import Validation
 
@@ -81,14 +81,14 @@ def prepare_generate(config: RunConfig, setup: Setup) -> PreparedRun:
     validate = _validation(streams[1], context, rows, size, generator, config)
     batches = _windows(config, learned)
     most = config.validate_.tokens
-    sides = [Side("new", validate, partial(sampled_batches, streams[1], context, 1, most))]
+    sides = [Side(NEW, validate, partial(sampled_batches, streams[1], context, 1, most))]
     digests = [stream.sha256 for stream in learned]
     data: Fingerprint = {"the training data": digests if len(digests) > 1 else digests[0]}
     data["the validation data"] = streams[1].sha256
     if old is not None:
         data["the old data"] = [stream.sha256 for stream in known]
         looked = _validation(known[1], context, rows, int(old.valid.sizes.sum()), generator, config)
-        sides.append(Side("old", looked, partial(sampled_batches, known[1], context, 1, most)))
+        sides.append(Side(OLD, looked, partial(sampled_batches, known[1], context, 1, most)))
     job = setup.job(
         config,
         bundle,

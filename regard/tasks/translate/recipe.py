@@ -53,7 +53,7 @@ from regard.tasks.translate.evaluate import tokenizing
 from regard.tasks.translate.predictor import Translator
 from regard.tokens import PAD, TextTokenizer, TokenizerPair, as_arrays
 from regard.training.events import Working
-from regard.training.finetune import Side
+from regard.training.finetune import NEW, OLD, Side
 from regard.training.loop import Job
 from regard.training.state import Fingerprint
 from regard.training.validation import Validation, interval_error, share_error
@@ -104,11 +104,11 @@ def prepare_translate(config: RunConfig, setup: Setup) -> PreparedTranslation:
     validate = validation(about, tokenizers, valid, config)
     data: Fingerprint = {"the training data": learned.digest}
     data["the validation data"] = digest_of(*zip(*pairs.valid, strict=True))
-    sides = [Side("new", validate, partial(_few_at_once, valid, tokenizers))]
+    sides = [Side(NEW, validate, partial(_few_at_once, valid, tokenizers))]
     if known is not None:
         data["the old data"] = known.fingerprint
         seen = validation(about, tokenizers, known.valid, config)
-        sides.append(Side("old", seen, partial(_few_at_once, known.valid, tokenizers)))
+        sides.append(Side(OLD, seen, partial(_few_at_once, known.valid, tokenizers)))
     batches = learned.batches(config)
     job = setup.job(
         config,
