@@ -216,7 +216,7 @@ def generate(session: Session) -> list[Row]:
 def decode(session: Session) -> list[Row]:
     """CTranslate2's workers and threads are searched by the script, which prints what it chose."""
     tiny = ["--tiny"] if session.options.tiny else []
-    words = tiny or ["--rounds", str(session.options.rounds), "--without", "regard, by modules"]
+    words = tiny or ["--rounds", str(session.options.rounds), "--without", "regard, by modules", "regard, scored"]
     found, _ = session.script("decode_speed", *words, threads=session.options.threads)
     if found is None:
         return []

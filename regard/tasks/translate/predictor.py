@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from regard.interop.ctranslate2_engine import TranslationEngine
 
 NEVER = (PAD, BEGIN, UNKNOWN)  # ids that no translation has
+BATCH = 128  # sources decoded greedily together where nobody says: a tenth faster than 64; a beam gains nothing
 
 
 class TranslateOptions(DecodeOptions, total=False):
@@ -180,7 +181,10 @@ class Translator(PairPredictor, Serves):
 
     def options(self, over: Mapping[str, object]) -> DecodeConfig:
         """The bundle's own decoding options, laid over by the given ones."""
-        return check(DecodeConfig, {**self.config.decode.model_dump(), **over}, "decode")
+        asked = {**self.config.decode.model_dump(), **over}
+        if asked["beam"] == 1 and asked["batch_sentences"] == DecodeConfig().batch_sentences:  # nobody chose it
+            asked["batch_sentences"] = BATCH
+        return check(DecodeConfig, asked, "decode")
 
     def score(self, pairs: Sequence[tuple[str, str]], cancel: Cancel | None = None) -> list[PairScore]:
         """The log-probability of each given translation (teacher-forced)."""
