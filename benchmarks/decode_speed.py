@@ -21,10 +21,8 @@ import importlib.util
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -35,6 +33,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # where the folder of its parts lies
+
+from peers.apart import Apart, answer
 
 from regard.attention import MultiHead
 from regard.blocks import Block
@@ -270,66 +272,15 @@ MAKERS: dict[str, Callable[[Size, int], Contender]] = {
 }
 
 
-class Apart:
-    """A contender in a process of its own."""
-
-    def __init__(self, name: str, size: Size, threads: int) -> None:
-        about = json.dumps({"name": name, "size": asdict(size), "threads": threads})
-        command = [sys.executable, __file__, "--answer", about]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def __call__(self, sources: Ids, beam: int, *, one_by_one: bool = False) -> Answer:
-        assert self.process.stdin is not None and self.process.stdout is not None
-        print(json.dumps([sources, beam, one_by_one]), file=self.process.stdin, flush=True)
-        found, seconds = json.loads(self.process.stdout.readline())
-        return Answer(found, seconds)
-
-    def watched(self, sources: Ids, beam: int, *, one_by_one: bool = False) -> tuple[Answer, int]:
-        """The same, and the greatest memory in bytes meanwhile. Looking slows it down."""
-        greatest, done = 0, threading.Event()
-
-        def look() -> None:
-            nonlocal greatest
-            while not done.wait(0.02):
-                greatest = max(greatest, memory_of(self.process.pid))
-
-        watcher = threading.Thread(target=look)
-        watcher.start()
-        try:
-            return self(sources, beam, one_by_one=one_by_one), greatest
-        finally:
-            done.set()
-            watcher.join()
-
-    def end(self) -> None:
-        self.process.communicate()
+def asked_of(name: str, size: Size, threads: int) -> list[str]:
+    """The words after `python` that make a process of a contender."""
+    return [__file__, "--answer", json.dumps({"name": name, "size": asdict(size), "threads": threads})]
 
 
-@dataclass(frozen=True)
-class Answer:
-    found: Ids
-    seconds: float
-
-
-def memory_of(process: int) -> int:
-    """Bytes of a process and of those that it began; a page that n of them share counts 1 / n in each."""
-    place = Path("/proc") / str(process)
-    try:
-        own = next(line for line in (place / "smaps_rollup").read_text().splitlines() if line.startswith("Pss:"))
-        children = [each for task in (place / "task").iterdir() for each in (task / "children").read_text().split()]
-    except (OSError, StopIteration):  # it has just ended
-        return 0
-    return int(own.split()[1]) * 1024 + sum(memory_of(int(each)) for each in children)
-
-
-def answer(name: str, size: Size, threads: int) -> None:
-    """Be a contender: read sources, line by line, and write the best translations and how long they took."""
+def contender(name: str, size: Size, threads: int) -> Callable[[Ids, int, bool], Ids]:
+    """Translates sources with a beam, all together or one by one."""
     run = MAKERS[name](size, threads)
-    for line in sys.stdin:
-        sources, beam, one_by_one = json.loads(line)
-        begun = time.perf_counter()
-        found = [run([source], beam)[0] for source in sources] if one_by_one else run(sources, beam)
-        print(json.dumps([found, time.perf_counter() - begun]), flush=True)
+    return lambda sources, beam, alone: [run([one], beam)[0] for one in sources] if alone else run(sources, beam)
 
 
 def contenders(size: Size, threads: int, without: Sequence[str]) -> dict[str, Apart]:
@@ -337,7 +288,7 @@ def contenders(size: Size, threads: int, without: Sequence[str]) -> dict[str, Ap
     missing = [name for name in PEERS if importlib.util.find_spec(name) is None]
     for name in missing:
         print(f"{name} is not installed (pip install regard[{PEERS[name]}])")
-    return {name: Apart(name, size, threads) for name in MAKERS if name not in (*missing, *without)}
+    return {name: Apart(asked_of(name, size, threads)) for name in MAKERS if name not in (*missing, *without)}
 
 
 # --- Measuring
@@ -363,12 +314,12 @@ def measure(runs: dict[str, Apart], sources: Ids, beam: int, rounds: int, tokens
     for turn in range(rounds + 1):
         for name in runs if turn % 2 else reversed(runs):
             if turn:
-                measured[name].seconds.append(runs[name](sources, beam, one_by_one=one_by_one).seconds)
+                measured[name].seconds.append(runs[name](sources, beam, one_by_one)[1])
                 continue
-            answer, measured[name].memory = runs[name].watched(sources, beam, one_by_one=one_by_one)
-            if not all(len(each) == tokens for each in answer.found):
+            found, measured[name].memory = runs[name].watched(sources, beam, one_by_one)
+            if not all(len(each) == tokens for each in found):
                 raise ValueError(
-                    f"{name} wrote sequences of {sorted({len(each) for each in answer.found})} tokens, not {tokens}"
+                    f"{name} wrote sequences of {sorted({len(each) for each in found})} tokens, not {tokens}"
                 )
     return measured
 
@@ -405,7 +356,7 @@ def main(words: Sequence[str] | None = None) -> None:
     if asked.answer is None:
         compare(asked)
     else:
-        answer(asked.answer["name"], Size(**asked.answer["size"]), asked.answer["threads"])
+        answer(contender(asked.answer["name"], Size(**asked.answer["size"]), asked.answer["threads"]))
 
 
 def compare(asked: argparse.Namespace) -> None:

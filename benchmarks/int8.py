@@ -15,15 +15,17 @@ import importlib.util
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # where the folder of its parts lies
+
+from peers.apart import Apart, answer
 
 from regard.bundle import Bundle, load_bundle, save_bundle
 from regard.decode.config import Weights
@@ -73,30 +75,10 @@ def in_ctranslate2(bundle: Bundle, kind: str, threads: int) -> Contender:
     return run
 
 
-def answer(folder: Path, name: str, threads: int) -> None:
-    """Be a contender: read sources, line by line, and write translations and how long they took."""
+def contender(folder: Path, name: str, threads: int) -> Contender:
     torch.set_num_threads(threads)
     bundle, (who, kind) = load_bundle(folder), name.split()
-    run = regard(bundle, kind) if who == "regard" else in_ctranslate2(bundle, kind, threads)
-    for line in sys.stdin:
-        sources, beam = json.loads(line)
-        begun = time.perf_counter()
-        found = run(sources, beam)
-        print(json.dumps([found, time.perf_counter() - begun]), flush=True)
-
-
-class Apart:
-    """A contender in a process of its own."""
-
-    def __init__(self, folder: Path, name: str, threads: int) -> None:
-        words = [sys.executable, __file__, str(folder), "--threads", str(threads), "--answer", name]
-        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def __call__(self, sources: Ids, beam: int) -> tuple[Ids, float]:
-        assert self.process.stdin is not None and self.process.stdout is not None
-        print(json.dumps([sources, beam]), file=self.process.stdin, flush=True)
-        found, seconds = json.loads(self.process.stdout.readline())
-        return found, seconds
+    return regard(bundle, kind) if who == "regard" else in_ctranslate2(bundle, kind, threads)
 
 
 def compare(
@@ -107,7 +89,8 @@ def compare(
     there = importlib.util.find_spec("ctranslate2") is not None
     if not there:
         print("ctranslate2 is not installed (pip install regard[fast])")
-    runs = {name: Apart(folder, name, asked.threads) for name in CONTENDERS if there or "regard" in name}
+    words = [__file__, str(folder), "--threads", str(asked.threads), "--answer"]
+    runs = {name: Apart([*words, name]) for name in CONTENDERS if there or "regard" in name}
     try:
         for beam in asked.beams:
             outputs, seconds = _in_turns(runs, ids, beam, asked.rounds)
@@ -118,7 +101,7 @@ def compare(
                 print(_line(rows[-1], seconds["regard float32"], len(sources)), flush=True)
     finally:
         for run in runs.values():
-            run.process.communicate()
+            run.end()
     return rows
 
 
@@ -172,7 +155,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--answer", help=argparse.SUPPRESS)  # what this script asks of itself
     asked = parser.parse_args(words)
     if asked.answer is not None:
-        answer(asked.run, asked.answer, asked.threads)
+        answer(contender(asked.run, asked.answer, asked.threads))
     elif asked.tiny:
         asked.rounds, asked.beams = 1, [1]
         with tempfile.TemporaryDirectory() as place:

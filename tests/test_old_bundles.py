@@ -81,7 +81,7 @@ def flat(value: Any, place: str = "") -> dict[str, Any]:
     return {name: each for key, part in inner for name, each in flat(part, f"{place}/{key}").items()}
 
 
-def same(found: Any, before: Any) -> None:
+def assert_same(found: Any, before: Any) -> None:
     found, before = flat(found), flat(before)
     assert found.keys() == before.keys()
     for place, value in before.items():
@@ -97,7 +97,7 @@ def test_there_is_a_bundle_of_every_task() -> None:
 
 @pytest.mark.parametrize("name", BUNDLES)
 def test_an_old_bundle_answers_as_it_did(name: str) -> None:
-    same(answers_of(regard.load(OLD / name)), ANSWERS[name])
+    assert_same(answers_of(regard.load(OLD / name)), ANSWERS[name])
 
 
 @pytest.mark.parametrize("name", BUNDLES)
@@ -131,4 +131,4 @@ def test_an_old_run_that_was_stopped_goes_on_and_ends(
     assert log.startswith(before)  # what was learned before stands as it did
     rows = [json.loads(row) for row in log.splitlines()]
     losses = [row["loss"] for row in rows if row["kind"] == "train"]
-    same({"losses": losses, **answers_of(regard.load(folder))}, ANSWERS["stopped"])
+    assert_same({"losses": losses, **answers_of(regard.load(folder))}, ANSWERS["stopped"])

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -137,7 +138,14 @@ def test_what_watching_raises_ends_all(error: type[BaseException], slow: bool) -
 def test_whoever_takes_no_more_results_ends_all() -> None:
     results = side_by_side(GROUPS * 9, told, 3, nothing)
     next(results)
+    assert len(_helpers()) == 2  # they work on while a result is looked at
     results.close()  # type: ignore[attr-defined]
+    assert not _helpers()
+
+
+def _helpers() -> list[str]:
+    """The processes that this one began and that are not gone."""
+    return Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split()
 
 
 def test_hypotheses_pass_through_a_message_exactly() -> None:

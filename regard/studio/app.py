@@ -89,7 +89,7 @@ class PageFiles(StaticFiles):
 
 
 def _version() -> str:
-    """What the files of the page hold, in a few letters; they are few and small."""
+    """A few letters that stand for all files of the page; they are few and small."""
     digest = hashlib.sha256()
     for file in sorted(file for folder in (STATIC, FIGURES) for file in folder.rglob("*.*")):
         digest.update(file.read_bytes())

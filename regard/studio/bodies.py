@@ -278,7 +278,7 @@ def from_base64(text: object) -> bytes:
 
 
 def described_body(kind: type[BaseModel], *, form: bool = False, picture: str = "") -> dict[str, Any]:
-    """What a request that is read by hand may be, for the schema: JSON, a form, or a picture's bytes."""
+    """The schema of a request that is read by hand: JSON, a form, or a picture's bytes."""
     schema = _inlined(kind.model_json_schema(), kind.model_json_schema().get("$defs", {}))
     content: dict[str, Any] = {"application/json": {"schema": schema}}
     if form:

@@ -88,12 +88,12 @@ class Decoding:
             predictor.close(drop=True)
 
     def statistics(self) -> list[Statistics]:
-        """What each engine has done and does now."""
+        """The counts of each engine, done and running."""
         with self.lock:
             return [predictor.statistics() for _, predictor in self.served.values()]
 
     def steps(self) -> dict[str, Counter[int]]:
-        """Of each model, how many steps had so many sources."""
+        """How many steps had so many sources, model by model."""
         with self.lock:
             found = {name: steps.copy() for name, steps in self.steps_before.items()}
             for name, (_, predictor) in self.served.items():

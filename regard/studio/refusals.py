@@ -66,7 +66,7 @@ def too_late(seconds: float) -> Refusal:
 
 
 def as_refusal(error: Exception) -> Refusal:
-    """What a client is told of an error; of one that nobody foresaw, only that it happened."""
+    """The words that a client is told of an error; of one that nobody foresaw, only that it happened."""
     if isinstance(error, Refusal):
         return error
     if isinstance(error, HTTPException):

@@ -92,11 +92,11 @@ class Setup:
         config = self.chooser.at_most(config, "data.context", context, longest, why)
         if config.start is not None or not isinstance(config.model, BlocksConfig):
             return config
-        context, why = (
+        learned, why = (
             min(context, longest or context),
             "as much as it learns to read at once; farther on it guesses worse",
         )
-        return self.chooser.at_most(config, "model.max_length", config.model.max_length, context, why)
+        return self.chooser.at_most(config, "model.max_length", config.model.max_length, learned, why)
 
     def choose_size(self, config: RunConfig, make: Callable[[RunConfig], tuple[nn.Module, Source]]) -> RunConfig:
         """The configuration with the largest model that learns enough in the time; `make` gives it and its batches."""

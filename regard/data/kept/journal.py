@@ -225,7 +225,7 @@ def open_kept(folder: Path) -> Kept | None:
 
 @contextlib.contextmanager
 def writing_to(path: Path) -> Iterator[None]:
-    """What goes wrong while a cache is written becomes a sentence."""
+    """Say in a sentence what goes wrong while a cache is written."""
     try:
         yield
     except OSError as error:

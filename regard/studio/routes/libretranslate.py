@@ -177,7 +177,7 @@ async def _detected(
 
 @router.get("/frontend/settings")
 async def settings(request: Request) -> Response:
-    """What their page asks before it shows itself."""
+    """The settings that their page asks for before it shows itself."""
     service = service_of(request)
     entries = await service.run(request, lambda _: service.catalog.of_task("translate"))
     first = entries[0].languages if entries else None

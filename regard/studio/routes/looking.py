@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
 from regard.errors import RegardError, UsageError
@@ -29,7 +30,7 @@ from regard.tasks.translate.predictor import Translator
 router = APIRouter(prefix="/api", tags=["looking"])
 CHECKED_CELLS = (
     256 * 256
-)  # of a map; the check of a larger one takes longer than all else, and waits until it is asked for
+)  # of a map; the check of a larger one takes longer than all else: it waits until it is asked for
 Form = Literal["png", "svg", "json", "csv"]
 FORMS = {"png": "image/png", "svg": "image/svg+xml", "json": "application/json", "csv": "text/csv"}
 BUILT_IN = {"translate": "builtin/dates/test", "classify": "builtin/names/test", "generate": "builtin/python"}
@@ -88,29 +89,35 @@ async def look_difference(look_id: str, request: Request) -> Response:
     return json_response({"difference": await service.run(request, lambda _: found.check())})
 
 
+@dataclass(frozen=True)
+class MapChoice:
+    """Which map of a look; a layer or a head is a number from 0, or `mean`."""
+
+    layer: str
+    head: str
+    row: int | None = None
+    role: str | None = None
+    form: Form | None = None
+
+
+AskedMap = Annotated[MapChoice, Depends()]
+
+
 @router.get("/look/{look_id}/{layer}/{head}")
-async def look_map(
-    look_id: str,
-    layer: str,
-    head: str,
-    request: Request,
-    row: int | None = None,
-    role: str | None = None,
-    form: Form | None = None,
-) -> Response:
+async def look_map(look_id: str, request: Request, asked: AskedMap) -> Response:
     """One map: bytes row by row, the last for the peak; with `row`, the exact weights of that row as JSON; or a file."""
     service = service_of(request)
     found = service.looks.find(look_id)
-    return await service.run(request, lambda _: map_response(found, role, layer, head, row, form))
+    return await service.run(request, lambda _: map_response(found, asked))
 
 
-def map_response(
-    look: Look, role: str | None, layer: str, head: str, row: int | None, form: Form | None = None
-) -> Response:
-    """One map of a look as it goes out; a layer or a head is a number from 0, or `mean`."""
-    place = _place(layer, "layer"), _place(head, "head")
+def map_response(look: Look, asked: MapChoice) -> Response:
+    """One map of a look as it goes out."""
+    role, row, form = asked.role, asked.row, asked.form
+    place = _place(asked.layer, "layer"), _place(asked.head, "head")
     if form is not None:
-        return _file(look.figure(role, *place), form, f"attention-{look.role_of(role)}-{layer}-{head}.{form}")
+        name = f"attention-{look.role_of(role)}-{asked.layer}-{asked.head}.{form}"
+        return _file(look.figure(role, *place), form, name)
     weights = look.map(role, *place)
     if row is not None:
         if not 0 <= row < len(weights):

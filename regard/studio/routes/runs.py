@@ -19,7 +19,7 @@ from regard.runs import Run, all_runs, read_run
 from regard.studio.catalog import DEPTH
 from regard.studio.looks import KeptLook, Layers
 from regard.studio.refusals import Refusal, json_response
-from regard.studio.routes.looking import Form, map_response
+from regard.studio.routes.looking import AskedMap, map_response
 from regard.studio.service import Service, service_of
 from regard.studio.work import Asked
 from regard.training.history import CLOCK, LOG, summarise
@@ -112,7 +112,7 @@ def _step(row: JSON) -> float:
 
 @router.get("/{name}/probes/{text}")
 async def probe(name: str, text: int, request: Request) -> Response:
-    """What was kept of one probe: its labels, roles, layers, and the steps at which its maps can be asked for."""
+    """One probe as it was kept: its labels, roles, layers, and the steps at which its maps can be asked for."""
     service = service_of(request)
 
     def compute(_: Asked) -> dict[str, JSON]:
@@ -129,19 +129,15 @@ async def probe_map(
     name: str,
     text: int,
     step: int,
-    layer: str,
-    head: str,
     request: Request,
-    row: int | None = None,
-    role: str | None = None,
-    form: Form | None = None,
+    asked: AskedMap,
 ) -> Response:
     """One map of one probe at one step, as /api/look gives maps."""
     service = service_of(request)
 
     def compute(_: Asked) -> Response:
         kept = _kept(Probes.of(_run(service, name).folder), text, step)
-        return map_response(kept, role, layer, head, row, form)
+        return map_response(kept, asked)
 
     return await service.run(request, compute)
 

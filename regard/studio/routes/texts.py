@@ -235,7 +235,7 @@ def _with_steps(generator: Generator, found: Generated, count: int) -> dict[str,
 
 @router.post("/fill")
 async def fill(body: FillBody, request: Request) -> Response:
-    """What may stand in the gaps of texts."""
+    """Fill the gaps of texts."""
     service, texts = service_of(request), body.listed()
     service.check_texts(texts)
 

@@ -139,7 +139,7 @@ def text_facts(corpora: Sequence[TextSets]) -> dict[str, float]:
 
 
 def text_notes(config: RunConfig, corpora: Sequence[TextSets]) -> tuple[str, ...]:
-    """What to tell about the texts, and how much of them the tokenizer learns from."""
+    """Notes on the texts, and how much of them the tokenizer learns from."""
     notes, characters = [note for each in corpora for note in each.notes], sum(each.characters for each in corpora)
     assert config.tokens is not None
     return (*notes, *(sample_note(characters, config.tokens.sample) if config.start is None else ()))
