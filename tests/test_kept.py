@@ -20,14 +20,14 @@ from regard.cli.main import run
 from regard.data.batches import Batches, LabelBatches, TokenPairs, cut_by_budget, encode_labelled, filter_lengths
 from regard.data.builtin.dates import as_pairs, date_pairs
 from regard.data.config import LabelledConfig, PairsConfig, TextConfig
-from regard.data.kept import cache, journal
+from regard.data.kept import cache, journal, ragged
 from regard.data.kept.cache import clear, data_cache, entries, find_kept, kept
 from regard.data.kept.encoded_documents import DocumentWriter, encode_documents
 from regard.data.kept.encoded_labelled import encode_labelled_sets, fitted
 from regard.data.kept.encoded_pairs import encode_pairs
 from regard.data.kept.encoding import with_ends
 from regard.data.kept.journal import Build, FileBuild, MemoryBuild, open_kept
-from regard.data.kept.ragged import Ragged, TextRows, as_bytes
+from regard.data.kept.ragged import Ragged, TextRows, as_bytes, digest_rows
 from regard.data.kept.tokenizers import sampled, train_pair_tokenizers
 from regard.data.labelled import load_labelled
 from regard.data.mapped import ArrayWriter
@@ -167,6 +167,34 @@ def test_rows_of_texts(pairs: list[tuple[str, str]], data: st.DataObject) -> Non
     assert list(rows) == left and len(rows) == len(left) and rows[1:7] == left[1:7] and rows[::3] == left[::3]
     assert rows.at(np.array(out, dtype=np.int64)) == [pairs[place] for place in out]
     assert [rows[place] for place in range(-len(left), len(left))] == [*left, *left]
+
+
+def test_texts_that_were_read_do_not_stay_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten million pairs, read in order, once had the whole file of their texts in the memory of the process."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        pytest.skip("only Linux tells how much of a file is in memory")
+
+    def of_files() -> int:
+        return next(1024 * int(line.split()[1]) for line in status.read_text().splitlines() if "RssFile" in line)
+
+    texts, size = [f"{number:0997d}" for number in range(16_001)], 997
+    with open(tmp_path / "texts", "wb") as file:
+        writer = ArrayWriter(file, "text", "u1")
+        writer.write(as_bytes(texts)[0])
+        mapped = writer.values()
+    lengths = np.full((len(texts), 1), size)
+    monkeypatch.setattr(ragged, "MAPPED", 1 << 21)
+    before, most = of_files(), 0
+    rows = TextRows(mapped, lengths)
+    for number in range(0, len(texts), 1000):
+        assert rows[number : number + 1000] == [(text,) for text in texts[number : number + 1000]]
+        most = max(most, of_files() - before)
+    assert most < 6 << 20 < len(mapped)
+    digest, expected = hashlib.sha256(), hashlib.sha256(np.full(16_001, size, dtype=np.int64).tobytes())
+    digest_rows(digest, Ragged(mapped, lengths[:, 0]))
+    expected.update("".join(texts).encode("utf-32-le"))
+    assert digest.digest() == expected.digest() and of_files() - before < 6 << 20
 
 
 @settings(deadline=None)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import mmap
 import os
 from collections.abc import Mapping
 from typing import IO, Any
@@ -112,6 +113,15 @@ def map_arrays(file: IO[bytes]) -> tuple[dict[str, np.memmap[Any, Any]], dict[st
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"its header is damaged ({error!r})") from error
     return arrays, about
+
+
+def release_pages(array: np.ndarray) -> None:
+    """Give back what was read of a mapped array: it leaves this process's memory, and is mapped again when it is read again."""
+    owner: object = array
+    while isinstance(owner, np.ndarray | memoryview):
+        owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
+    if isinstance(owner, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        owner.madvise(mmap.MADV_DONTNEED)
 
 
 def _read_header(file: IO[bytes]) -> tuple[dict[str, Any], int, int]:

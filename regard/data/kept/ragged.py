@@ -1,6 +1,7 @@
 """Rows of different lengths in one flat array that may be mapped from a file: sequences of ids, and texts.
 
-A row is found by where it starts, 8 bytes each; nothing else is kept in memory, and only what is taken is read.
+A row is found by where it starts, 8 bytes each; nothing else is kept in memory, and only what is taken is read. Whoever reads
+much gives pages of the map back as he goes: they would count as memory of the process, as large as the file.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from typing import Protocol, overload
 import numpy as np
 
 from regard.data.kept.sequences import TakenTogether
+from regard.data.mapped import release_pages
 
 CHUNK = 1 << 22  # values digested at once
+MAPPED = 1 << 26  # bytes of texts that are read before their pages are given back
 SPARSE = 8  # rows that are read for one that is wanted, at most
 
 
@@ -107,6 +110,7 @@ class TextRows(TakenTogether[tuple[str, ...]]):
     def __init__(self, data: np.ndarray, lengths: np.ndarray, without: np.ndarray | None = None) -> None:
         self.data, self.lengths = np.asarray(data), np.asarray(lengths)  # bytes; (N, texts of a row)
         self.places = Places(len(self.lengths), without)
+        self._read = 0  # bytes, since pages were given back
 
     @cached_property
     def _starts(self) -> np.ndarray:
@@ -128,6 +132,10 @@ class TextRows(TakenTogether[tuple[str, ...]]):
             return self.at(places[:half]) + self.at(places[half:])
         base = int(self._starts[first])
         data = self.data[base : int(self._starts[last + 1])].tobytes()
+        self._read += len(data)
+        if self._read >= MAPPED:
+            release_pages(self.data)
+            self._read = 0
         lengths = self.lengths[places].astype(np.int64)  # (n, texts)
         ends = np.cumsum(lengths, axis=1) + (self._starts[places] - base)[:, None]
         rows = zip((ends - lengths).tolist(), ends.tolist(), strict=True)
@@ -150,3 +158,4 @@ def digest_rows(digest: Digest, rows: Sequence[np.ndarray]) -> None:
     kind = np.int32 if rows.flat.dtype.kind == "u" else rows.flat.dtype  # ids are digested as they are computed with
     for start in range(0, len(rows.flat), CHUNK):
         digest.update(rows.flat[start : start + CHUNK].astype(kind).tobytes())
+        release_pages(rows.flat)
