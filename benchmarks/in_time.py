@@ -308,7 +308,8 @@ def prepare_held_out(data: Path, out: Path) -> None:
     random.Random(1).shuffle(words)
     for part, chosen in (("test", words[:2000]), ("valid", words[2000:3000]), ("train", words[3000:])):
         rows(out / f"cmudict.{part}.tsv", chosen)
-    digits = np.load(data / "fsdd" / "fsdd.npz")
+    with np.load(data / "fsdd" / "fsdd.npz") as archive:
+        digits = dict(archive)  # each is unpacked when it is asked for, so once
     for place, (begin, end) in enumerate(pairwise(digits["offset"].tolist())):
         number = int(digits["index"][place])
         part = "test" if number < 5 else "valid" if number < 10 else "train"
