@@ -20,7 +20,8 @@ from regard.cli.main import run
 from regard.data.batches import Batches, LabelBatches, TokenPairs, cut_by_budget, encode_labelled, filter_lengths
 from regard.data.builtin.dates import as_pairs, date_pairs
 from regard.data.config import LabelledConfig, PairsConfig, TextConfig
-from regard.data.kept import cache, journal, ragged
+from regard.data import mapped
+from regard.data.kept import cache, journal
 from regard.data.kept.cache import clear, data_cache, entries, find_kept, kept
 from regard.data.kept.encoded_documents import DocumentWriter, encode_documents
 from regard.data.kept.encoded_labelled import encode_labelled_sets, fitted
@@ -132,8 +133,8 @@ def test_a_long_document_is_cut_where_its_tokens_do_not_notice(text: str) -> Non
         build = MemoryBuild()
         ids, sizes = build.column("ids", "<u4"), build.column("sizes", "<u8")
         writer = DocumentWriter(rows, tokenizer, ([BEGIN], [END]), ids, sizes)
-        for _ in writer._long(0, 0, 0):
-            pass
+        states = list(writer.write({"document": 0, "byte": 0, "ids": 0}))
+        assert states[-1] == {"document": 1, "byte": 0, "ids": 0}
         assert ids.values().tolist() == [BEGIN, *tokenizer.encode(text), END], name
         assert sizes.values().tolist() == [len(ids.values())]
 
@@ -182,17 +183,17 @@ def test_texts_that_were_read_do_not_stay_in_memory(tmp_path: Path, monkeypatch:
     with open(tmp_path / "texts", "wb") as file:
         writer = ArrayWriter(file, "text", "u1")
         writer.write(as_bytes(texts)[0])
-        mapped = writer.values()
+        values = writer.values()
     lengths = np.full((len(texts), 1), size)
-    monkeypatch.setattr(ragged, "MAPPED", 1 << 21)
+    monkeypatch.setattr(mapped, "HELD", 1 << 21)
     before, most = of_files(), 0
-    rows = TextRows(mapped, lengths)
+    rows = TextRows(values, lengths)
     for number in range(0, len(texts), 1000):
         assert rows[number : number + 1000] == [(text,) for text in texts[number : number + 1000]]
         most = max(most, of_files() - before)
-    assert most < 6 << 20 < len(mapped)
+    assert most < 6 << 20 < len(values)
     digest, expected = hashlib.sha256(), hashlib.sha256(np.full(16_001, size, dtype=np.int64).tobytes())
-    digest_rows(digest, Ragged(mapped, lengths[:, 0]))
+    digest_rows(digest, Ragged(values, lengths[:, 0]))
     expected.update("".join(texts).encode("utf-32-le"))
     assert digest.digest() == expected.digest() and of_files() - before < 6 << 20
 
@@ -443,6 +444,18 @@ def test_killed_again_and_again_it_ends_with_the_same_files(all_kinds: Path) -> 
             except Killed:
                 kills += 1
     assert kills >= 10 and contents(data_cache()) == whole
+
+
+def test_several_processes_write_the_same_files(all_kinds: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regard.data.kept.encoded_documents.LONG", 700)
+    prepare_all(all_kinds)
+    wanted = contents(data_cache())
+    assert len(wanted) > 8
+    clear([each.name for each in entries()])
+    for kind in ("pairs", "labelled", "documents"):
+        monkeypatch.setattr(f"regard.data.kept.encoded_{kind}.worker_count", lambda items: 3)
+    prepare_all(all_kinds)
+    assert contents(data_cache()) == wanted
 
 
 def test_a_full_disk_loses_nothing(all_kinds: Path) -> None:

@@ -24,6 +24,7 @@ _LENGTH = 8  # bytes of the number in front
 _ROOM = 1024 - _LENGTH  # bytes left for a header of ours, which has some 300
 _MOST = 100_000_000  # bytes of anyone's header; the format allows no more
 _METADATA = "__metadata__"
+HELD = 1 << 26  # bytes of texts that are read before their pages are given back
 _DTYPES: dict[str, np.dtype[Any]] = {
     "U8": np.dtype("u1"),
     "U16": np.dtype("<u2"),
@@ -113,6 +114,26 @@ def map_arrays(file: IO[bytes]) -> tuple[dict[str, np.memmap[Any, Any]], dict[st
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"its header is damaged ({error!r})") from error
     return arrays, about
+
+
+class MappedBytes:
+    """Texts in an array of bytes that may be mapped; pages are given back as they are read.
+
+    They would count as memory of the process otherwise, in the end as much as the file is large.
+    """
+
+    def __init__(self, data: np.ndarray) -> None:
+        self.data = np.asarray(data)  # a view of a map, which is sliced much faster
+        self._read = 0  # bytes, since pages were given back
+
+    def read(self, start: int, end: int) -> bytes:
+        """The bytes from one place to another."""
+        found = self.data[start:end].tobytes()
+        self._read += len(found)
+        if self._read >= HELD:
+            release_pages(self.data)
+            self._read = 0
+        return found
 
 
 def release_pages(array: np.ndarray) -> None:

@@ -43,6 +43,7 @@ from regard.data.kept.cache import (
 from regard.data.kept.journal import Build, Column, State
 from regard.data.kept.sequences import RowByRow
 from regard.data.lines import text_size
+from regard.data.mapped import MappedBytes
 from regard.errors import RegardError
 
 FLUSH = 1 << 22  # bytes gathered before they are written
@@ -56,13 +57,13 @@ class DocumentRows(RowByRow[str]):
     """Documents in one array of UTF-8, each from a start to an end: only what is taken is read."""
 
     def __init__(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> None:
-        self.data, self.starts, self.ends = np.asarray(data), np.asarray(starts), np.asarray(ends)
+        self.data, self.starts, self.ends = MappedBytes(data), np.asarray(starts), np.asarray(ends)
 
     def __len__(self) -> int:
         return len(self.starts)
 
     def row(self, number: int) -> str:
-        return self.data[int(self.starts[number]) : int(self.ends[number])].tobytes().decode()
+        return self.data.read(int(self.starts[number]), int(self.ends[number])).decode()
 
     @property
     def sizes(self) -> np.ndarray:
@@ -72,7 +73,7 @@ class DocumentRows(RowByRow[str]):
     def block(self, row: int, at: int, size: int) -> tuple[str, int]:
         """The whole letters among `size` bytes of a document from byte `at` on, and at which byte they end."""
         start, end = int(self.starts[row]) + at, int(self.ends[row])
-        text, used = codecs.utf_8_decode(self.data[start : min(end, start + size)].tobytes(), "strict", False)
+        text, used = codecs.utf_8_decode(self.data.read(start, min(end, start + size)), "strict", False)
         return text, at + used
 
     def lines(self) -> Iterator[np.ndarray]:
@@ -97,7 +98,7 @@ class DocumentRows(RowByRow[str]):
             for at in range(0, size, STRETCH):
                 if draw.random() < share:
                     start = int(self.starts[row]) + at
-                    yield self.data[start : start + min(STRETCH, size - at)].tobytes().decode(errors="ignore")
+                    yield self.data.read(start, start + min(STRETCH, size - at)).decode(errors="ignore")
 
 
 class Unseen(NamedTuple):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
 from regard.data.kept.cache import Keep, Progress, keep_at_once, no_progress
+from regard.data.kept.copies import Arrays, in_order, worker_count
 from regard.data.kept.encoding import digest_text, fitting, key_of, with_ends
 from regard.data.kept.journal import Build, Column, Kept, State
 from regard.data.kept.ragged import Ragged
@@ -60,6 +62,18 @@ def _write_documents(
     return {"counts": f"{counts[0]:,} and {counts[1]:,} tokens", "made_of": sets.key}
 
 
+class Piece(NamedTuple):
+    """Some whole documents, or a part of a long one, and from where to go on behind it."""
+
+    first: int  # document
+    count: int  # of documents; 0: it is a part of one
+    document: int  # from which one goes on behind it,
+    byte: int  # and from which byte of it
+    part: str = ""
+    begins: bool = False  # whether the part is the first of its document
+    ends: bool = False
+
+
 class DocumentWriter:
     """Writes the ids of documents: many short ones at once, a long one piece by piece."""
 
@@ -76,43 +90,51 @@ class DocumentWriter:
 
     def write(self, state: State) -> Iterator[State]:
         """Write from a state on, and yield the states from which this can be taken up again."""
-        sizes, document = self.rows.sizes, state["document"]
+        pieces = partial(self._pieces, state["document"], state["byte"])
+        count, workers = state["ids"], worker_count(int(self.rows.sizes[state["document"] :].sum()) // LONG)
+        for piece, (ids, lengths) in in_order(pieces, self._encoded, workers):
+            self.ids.append(ids)
+            count += len(ids)
+            if piece.count or piece.ends:
+                self.lengths.append(lengths if piece.count else np.array([count] if count else []))
+                count = 0
+            yield {"document": piece.document, "byte": piece.byte, "ids": count}
+
+    def _pieces(self, document: int, at: int) -> Iterator[Piece]:
+        """What is encoded at once, from a byte of a document on."""
+        sizes = self.rows.sizes
         while document < len(self.rows):
             if sizes[document] > LONG:
-                yield from self._long(document, state["byte"], state["ids"])
+                yield from self._parts(document, at)
                 document += 1
             else:
                 most = np.searchsorted(
                     np.cumsum(np.minimum(sizes[document : document + TOGETHER], 2 * LONG)), LONG, "right"
                 )
                 count = max(1, int(most))
-                self._short(document, count)
+                yield Piece(document, count, document + count, 0)
                 document += count
-            state = {"document": document, "byte": 0, "ids": 0}
-            yield state
+            at = 0
 
-    def _short(self, first: int, count: int) -> None:
-        """Write so many documents at once; one without ids is left out."""
-        ids, lengths = self.encode(self.rows[first : first + count])
-        full = lengths > 0 if not self.head and not self.tail else np.ones(len(lengths), dtype=bool)
-        self.ids.append(with_ends(ids, lengths[full], self.head, self.tail))
-        self.lengths.append(lengths[full] + len(self.head) + len(self.tail))
-
-    def _long(self, document: int, at: int, count: int) -> Iterator[State]:
-        """Write a document in pieces, from byte `at` on; `count` ids of it are written already."""
-        size, held, end = int(self.rows.sizes[document]), "", at
-        if not at:
-            count += self._append(self.head)
+    def _parts(self, document: int, at: int) -> Iterator[Piece]:
+        """A long document in parts, from byte `at` on."""
+        size, held, end, begins = int(self.rows.sizes[document]), "", at, not at
         while end < size:
             block, end = self.rows.block(document, end, LONG)
             held += block
             if end < size and (cut := self.encode.cut(held)) is not None:
-                count += self._append(self.encode([held[: cut[0]]])[0])
-                held = held[cut[1] :]
-                yield {"document": document, "byte": end - len(held.encode()), "ids": count}
-        count += self._append(self.encode([held])[0]) + self._append(self.tail)
-        self.lengths.append(np.array([count] if count else []))
+                part, held = held[: cut[0]], held[cut[1] :]
+                yield Piece(document, 0, document, end - len(held.encode()), part, begins)
+                begins = False
+        yield Piece(document, 0, document + 1, 0, held, begins, ends=True)
 
-    def _append(self, ids: Sequence[int] | np.ndarray) -> int:
-        self.ids.append(np.asarray(ids, dtype=np.uint32))
-        return len(ids)
+    def _encoded(self, piece: Piece) -> Arrays:
+        """The ids of a piece, with those that stand around documents, and how many each of its whole documents has."""
+        if not piece.count:
+            ids, _ = self.encode([piece.part])
+            around = (self.head if piece.begins else (), ids, self.tail if piece.ends else ())
+            return np.concatenate([np.asarray(each, dtype=np.uint32) for each in around]), np.empty(0, dtype=np.int64)
+        ids, lengths = self.encode(self.rows[piece.first : piece.first + piece.count])
+        full = lengths > 0 if not self.head and not self.tail else np.ones(len(lengths), dtype=bool)  # none is empty
+        ids = with_ends(ids, lengths[full], self.head, self.tail)
+        return ids, lengths[full] + len(self.head) + len(self.tail)

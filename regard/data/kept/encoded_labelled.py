@@ -11,6 +11,7 @@ import numpy as np
 
 from regard.data.batches import LabelBatches, TokenTrees, Trees
 from regard.data.kept.cache import Keep, Progress, keep_at_once, no_progress
+from regard.data.kept.copies import Arrays, in_order, worker_count
 from regard.data.kept.encoding import digest_text, fitting, key_of, with_ends
 from regard.data.kept.journal import Build, MemoryBuild, State
 from regard.data.kept.ragged import Ragged
@@ -22,6 +23,7 @@ from regard.tokens.encoder import Encoder
 
 T = TypeVar("T")
 TOGETHER = 10_000  # texts encoded at once
+COUNTED = ("texts", "cut")
 
 
 class Segments(RowByRow[np.ndarray]):
@@ -93,14 +95,20 @@ def _write(
     build: Build,
 ) -> State:
     ids, rows = build.column("ids", fitting(tokenizer.last + 1)), build.column("rows", "<u4", (3,))
-    state, number = build.state or {"texts": 0, "cut": 0}, {label: place for place, label in enumerate(labels)}
+    state, number = build.state or dict.fromkeys(COUNTED, 0), {label: place for place, label in enumerate(labels)}
     encode = partial(_paired if paired else _single, Encoder(tokenizer), tokenizer.specials, longest)
-    for start in range(state["texts"], len(texts), TOGETHER):
-        some = texts[start : start + TOGETHER]
-        flat, lengths, firsts, read = encode(some)
+
+    def some(start: int) -> Arrays:
+        chunk = texts[start : start + TOGETHER]
+        flat, lengths, firsts, read = encode(chunk)
+        table = np.stack([lengths, firsts, [number[each.label] for each in chunk]], axis=1)
+        return flat, table, np.array([len(chunk), (read > longest - 2).sum()])
+
+    starts = range(state["texts"], len(texts), TOGETHER)
+    for _, (flat, table, counts) in in_order(lambda: iter(starts), some, worker_count(len(starts))):
         ids.append(flat)
-        rows.append(np.stack([lengths, firsts, [number[each.label] for each in some]], axis=1))
-        state = {"texts": start + len(some), "cut": state["cut"] + int((read > longest - 2).sum())}
+        rows.append(table)
+        state = {name: state[name] + int(count) for name, count in zip(COUNTED, counts, strict=True)}
         build.commit(state)
         progress("encoding texts", state["texts"], len(texts))
     return state | {"counts": f"{state['texts']:,} texts"}

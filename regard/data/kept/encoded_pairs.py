@@ -10,6 +10,7 @@ import numpy as np
 
 from regard.data.batches import LeftOut, TokenPairs, of_no_use
 from regard.data.kept.cache import Keep, Progress, keep_at_once, no_progress
+from regard.data.kept.copies import Arrays, in_order, worker_count
 from regard.data.kept.encoding import digest_text, fitting, key_of, with_ends
 from regard.data.kept.journal import Build, State
 from regard.data.kept.ragged import Ragged, digest_rows
@@ -18,6 +19,7 @@ from regard.tokens import BEGIN, END, PAD, TokenizerPair
 from regard.tokens.encoder import Encoder
 
 TOGETHER = 10_000  # pairs encoded at once
+COUNTED = ("pairs", "too_long", "unlike")
 
 
 class EncodedPairs(NamedTuple):
@@ -52,19 +54,14 @@ def _write_pairs(
     kinds = fitting(tokenizers.source.last + 1), fitting(tokenizers.target.last + 1)
     sources, targets = build.column("sources", kinds[0]), build.column("targets", kinds[1])
     lengths = build.column("lengths", "<u4", (2,))
-    state = build.state or {"pairs": 0, "too_long": 0, "unlike": 0}
-    source = Encoder(tokenizers.source)
-    encode = source, source if tokenizers.target is tokenizers.source else Encoder(tokenizers.target)
-    for start in range(state["pairs"], len(sets.train), TOGETHER):
-        rows = sets.train[start : start + TOGETHER]
-        (first, read), (second, written) = (each([row[side] for row in rows]) for side, each in enumerate(encode))
-        too_long, unlike = of_no_use(read + 1, written + 1, max_length, max_ratio)
-        kept = ~(too_long | unlike)
-        sources.append(with_ends(first[np.repeat(kept, read)], read[kept], [], [END]))
-        targets.append(with_ends(second[np.repeat(kept, written)], written[kept], [BEGIN], [END]))
-        lengths.append(np.stack([read[kept] + 1, written[kept] + 2], axis=1))
-        counts = {"pairs": len(rows), "too_long": int(too_long.sum()), "unlike": int(unlike.sum())}
-        state = {name: state[name] + count for name, count in counts.items()}
+    state = build.state or dict.fromkeys(COUNTED, 0)
+    starts = range(state["pairs"], len(sets.train), TOGETHER)
+    work = partial(_encode_some, sets, _encoders(tokenizers), max_length, max_ratio)
+    for _, (read, written, sizes, counts) in in_order(lambda: iter(starts), work, worker_count(len(starts))):
+        sources.append(read)
+        targets.append(written)
+        lengths.append(sizes)
+        state = {name: state[name] + int(count) for name, count in zip(COUNTED, counts, strict=True)}
         build.commit(state)
         progress("encoding pairs", state["pairs"], len(sets.train))
     digest = hashlib.sha256()
@@ -72,3 +69,24 @@ def _write_pairs(
         digest_rows(digest, Ragged(column.values(), lengths.values()[:, side]))
     counts_ = f"{len(lengths.values()):,} pairs"
     return state | {"fingerprint": digest.hexdigest(), "counts": counts_, "made_of": sets.key}
+
+
+def _encoders(tokenizers: TokenizerPair) -> tuple[Encoder, Encoder]:
+    source = Encoder(tokenizers.source)
+    return source, source if tokenizers.target is tokenizers.source else Encoder(tokenizers.target)
+
+
+def _encode_some(
+    sets: PairSets, encoders: tuple[Encoder, Encoder], max_length: int, max_ratio: float, start: int
+) -> Arrays:
+    """Ids of the sources and of the targets of some pairs, their lengths, and how many were read, too long, too unlike."""
+    rows = sets.train[start : start + TOGETHER]
+    (first, read), (second, written) = (each([row[side] for row in rows]) for side, each in enumerate(encoders))
+    too_long, unlike = of_no_use(read + 1, written + 1, max_length, max_ratio)
+    kept = ~(too_long | unlike)
+    return (
+        with_ends(first[np.repeat(kept, read)], read[kept], [], [END]),
+        with_ends(second[np.repeat(kept, written)], written[kept], [BEGIN], [END]),
+        np.stack([read[kept] + 1, written[kept] + 2], axis=1),
+        np.array([len(rows), too_long.sum(), unlike.sum()]),
+    )

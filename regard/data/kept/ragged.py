@@ -1,7 +1,6 @@
 """Rows of different lengths in one flat array that may be mapped from a file: sequences of ids, and texts.
 
-A row is found by where it starts, 8 bytes each; nothing else is kept in memory, and only what is taken is read. Whoever reads
-much gives pages of the map back as he goes: they would count as memory of the process, as large as the file.
+A row is found by where it starts, 8 bytes each; nothing else is kept in memory, and only what is taken is read.
 """
 
 from __future__ import annotations
@@ -13,10 +12,9 @@ from typing import Protocol, overload
 import numpy as np
 
 from regard.data.kept.sequences import TakenTogether
-from regard.data.mapped import release_pages
+from regard.data.mapped import MappedBytes, release_pages
 
 CHUNK = 1 << 22  # values digested at once
-MAPPED = 1 << 26  # bytes of texts that are read before their pages are given back
 SPARSE = 8  # rows that are read for one that is wanted, at most
 
 
@@ -108,9 +106,8 @@ class TextRows(TakenTogether[tuple[str, ...]]):
     """
 
     def __init__(self, data: np.ndarray, lengths: np.ndarray, without: np.ndarray | None = None) -> None:
-        self.data, self.lengths = np.asarray(data), np.asarray(lengths)  # bytes; (N, texts of a row)
+        self.data, self.lengths = MappedBytes(data), np.asarray(lengths)  # (N, texts of a row)
         self.places = Places(len(self.lengths), without)
-        self._read = 0  # bytes, since pages were given back
 
     @cached_property
     def _starts(self) -> np.ndarray:
@@ -131,11 +128,7 @@ class TextRows(TakenTogether[tuple[str, ...]]):
             half = len(places) // 2
             return self.at(places[:half]) + self.at(places[half:])
         base = int(self._starts[first])
-        data = self.data[base : int(self._starts[last + 1])].tobytes()
-        self._read += len(data)
-        if self._read >= MAPPED:
-            release_pages(self.data)
-            self._read = 0
+        data = self.data.read(base, int(self._starts[last + 1]))
         lengths = self.lengths[places].astype(np.int64)  # (n, texts)
         ends = np.cumsum(lengths, axis=1) + (self._starts[places] - base)[:, None]
         rows = zip((ends - lengths).tolist(), ends.tolist(), strict=True)
