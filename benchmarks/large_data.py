@@ -4,9 +4,9 @@
 
 Pairs and text are made once in FOLDER by recombining Multi30k: the beginning of one sentence and the end of another, on both
 sides alike. The cache is FOLDER/cache; without --keep it is cleared first, so that the first start prepares and the second
-finds all. Each start is a process of its own. `peak` is its greatest resident memory, pages of mapped files included;
-`anonymous` is what of that is its own and not a file's. `processor` is the time that all threads took together, which other
-programs disturb less than the clock.
+finds all. Each start is a process of its own. `peak` is the greatest memory that it and its copies had together, pages of
+mapped files included; `anonymous` is what of that is its own and not a file's. `processor` is the time that all threads and
+copies took together, which other programs disturb less than the clock.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from regard.threads import only_waits
 
 ROOT = Path(__file__).resolve().parent.parent
 UPDATES, ROUNDS = 10, 7  # of each kind in turn, and how often
@@ -105,45 +107,63 @@ def make(folder: Path, pairs: Sequence[tuple[str, str]], count: int, size: int) 
 # --- One start, in a process of its own
 
 
-class Anonymous(threading.Thread):
-    """Watches how much memory of its own a process has; pages of files are not counted."""
+class Memory(threading.Thread):
+    """Watches how much memory a process and its copies have, in all and without pages of files; shared pages count once."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self.peak, self.ended = 0, threading.Event()
+        self.peak, self.anonymous, self.ended = 0, 0, threading.Event()
+        only_waits(self)  # so that the process may be copied beside it
 
     def run(self) -> None:
-        while not self.ended.wait(0.05):
-            status = Path("/proc/self/status")
-            if not status.exists():
-                return
-            found = [line for line in status.read_text().splitlines() if line.startswith("RssAnon")]
-            self.peak = max(self.peak, 1024 * int(found[0].split()[1]) if found else 0)
+        while not self.ended.wait(0.1):
+            found = [_memory_of(process) for process in ("self", *_children())]
+            self.peak = max(self.peak, sum(whole for whole, _ in found))
+            self.anonymous = max(self.anonymous, sum(own for _, own in found))
+
+
+def _children() -> list[str]:
+    tasks = Path("/proc/self/task").glob("*/children")
+    return [child for task in tasks for child in task.read_text().split()]
+
+
+def _memory_of(process: str) -> tuple[int, int]:
+    """Bytes of a process, its share of pages that others have too, and what of it is no file's; 0 where it is gone."""
+    try:
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()[1:]
+    except OSError:
+        return 0, 0
+    found = {line.split(":")[0]: 1024 * int(line.split()[1]) for line in lines}
+    return found["Pss"], found["Pss_Anon"]
+
+
+def processor_time() -> float:
+    """Seconds of the processor that this process and copies that have ended took."""
+    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 
 
 def start(task: str, folder: Path, began: float) -> dict[str, Any]:
     """Prepare a run of a small model, and learn from its first batch."""
-    watch = Anonymous()
+    watch = Memory()
     watch.start()
     from regard.tasks.configure import run_config
     from regard.tasks.recipe import prepare
 
     with tempfile.TemporaryDirectory() as place:
-        ready, used = time.monotonic(), time.process_time()
+        ready, used = time.monotonic(), processor_time()
         prepared = prepare(run_config(task, settings(task, folder)), Path(place), data_root=None, resume=False)
-        seconds, processor = time.monotonic() - ready, time.process_time() - used
+        seconds, processor = time.monotonic() - ready, processor_time() - used
         job = prepared.job
         batch = job.batches.get(0, 0)
         job.model(batch).objective(dict(batch.counts)).backward()
         first = time.time() - began
     watch.ended.set()
-    peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {
         "seconds": seconds,
         "processor": processor,
         "first_step": first,
-        "peak": peak,
-        "anonymous": watch.peak,
+        "peak": watch.peak,
+        "anonymous": watch.anonymous,
         "notes": list(prepared.notes),
     }
 

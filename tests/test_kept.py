@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.cli.main import run
+from regard.data import mapped
 from regard.data.batches import Batches, LabelBatches, TokenPairs, cut_by_budget, encode_labelled, filter_lengths
 from regard.data.builtin.dates import as_pairs, date_pairs
 from regard.data.config import LabelledConfig, PairsConfig, TextConfig
-from regard.data import mapped
 from regard.data.kept import cache, journal
 from regard.data.kept.cache import clear, data_cache, entries, find_kept, kept
 from regard.data.kept.encoded_documents import DocumentWriter, encode_documents

@@ -115,7 +115,7 @@ def _one_thread_each() -> Iterator[None]:
 
 
 def _work_and_send(items: Iterator[Item], work: Work[Item], sends: socket.socket) -> None:
-    """Work, in the process that is a copy; it never returns. Who copied it may be gone: then sending fails, and it goes, too."""
+    """Work, in the process that is a copy; it never returns. If who copied it is gone, sending fails, and it goes, too."""
     try:
         gc.disable()  # looking for what nobody refers to would copy each page it looks at
         signal.signal(signal.SIGINT, signal.SIG_DFL)
