@@ -326,8 +326,9 @@ def _cut_end(document: np.ndarray, text: np.ndarray, share: float) -> tuple[np.n
 
 def _place_of(text: np.ndarray, start: int, characters: int) -> int:
     """The byte at which so many characters from `start` on end: each begins with a byte that goes on with none before it."""
+    data = MappedBytes(text)
     while True:
-        begins = np.flatnonzero((text[start : start + BLOCK] & 0xC0) != 0x80)
+        begins = np.flatnonzero((np.frombuffer(data.read(start, start + BLOCK), dtype=np.uint8) & 0xC0) != 0x80)
         if len(begins) > characters or start + BLOCK >= len(text):
             return start + (int(begins[characters]) if len(begins) > characters else len(text) - start)
         characters, start = characters - len(begins), start + BLOCK
