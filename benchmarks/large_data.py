@@ -43,6 +43,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", nargs="?", type=Path)
     parser.add_argument("--pairs", type=int, default=10_000_000)
     parser.add_argument("--text", type=int, default=2_000_000_000, help="bytes of text for generate")
+    parser.add_argument("--task", choices=("translate", "generate"), help="only this one, beside what --out has")
     parser.add_argument("--keep", action="store_true", help="leave the cache as it is")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--start", help=argparse.SUPPRESS)  # in a process of its own: the task
@@ -54,12 +55,12 @@ def main(words: Sequence[str] | None = None) -> int:
         return 0
     if options.tiny:
         with tempfile.TemporaryDirectory() as place:
-            return measure(Path(place), TINY_SENTENCES, 300, 9_000, None, tiny=True)
+            return measure(Path(place), TINY_SENTENCES, 300, 9_000, None, None, tiny=True)
     if options.folder is None or not os.environ.get("REGARD_DATA"):
         parser.error("name a folder with room, and set REGARD_DATA to that of the public sets (or --tiny)")
     if not options.keep:
         shutil.rmtree(options.folder / "cache", ignore_errors=True)
-    return measure(options.folder, multi30k(), options.pairs, options.text, options.out)
+    return measure(options.folder, multi30k(), options.pairs, options.text, options.out, options.task)
 
 
 def multi30k() -> list[tuple[str, str]]:
@@ -225,29 +226,36 @@ def updates(folder: Path, tiny: bool) -> dict[str, float]:
 
 
 def measure(
-    folder: Path, pairs: Sequence[tuple[str, str]], count: int, size: int, out: Path | None, tiny: bool = False
+    folder: Path,
+    pairs: Sequence[tuple[str, str]],
+    count: int,
+    size: int,
+    out: Path | None,
+    only: str | None,
+    tiny: bool = False,
 ) -> int:
     make(folder, pairs, count, size)
-    results: dict[str, Any] = {
-        "pairs": count,
-        "text_bytes": size,
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-    }
+    results: dict[str, Any] = json.loads(out.read_text(encoding="utf-8")) if only and out and out.exists() else {}
+    machine = {"cores": os.cpu_count(), "python": platform.python_version()}
+    results |= {"pairs": count, "text_bytes": size, **machine}
     for task in ("translate", "generate") if size else ("translate",):
-        for which in ("first", "second"):
-            found = started(task, folder, tiny)
-            results[f"{task}, {which} start"] = found
-            rates = f", {count / found['seconds']:,.0f} pairs/s, {count / found['processor']:,.0f} a second of a core"
-            rate = rates if task == "translate" and which == "first" else ""
-            memory = f"peak {found['peak'] / 1e6:,.0f} MB, anonymous {found['anonymous'] / 1e6:,.0f} MB"
-            steps = f"first step after {found['first_step']:.1f} s"
-            print(f"{task}, {which} start: {found['seconds']:,.1f} s{rate}, {steps}, {memory}")
-    results["updates"] = updates(folder, tiny)
-    print("updates: " + ", ".join(f"{name} {value:,.3f}" for name, value in results["updates"].items()))
+        for which in ("first", "second") if only in (None, task) else ():
+            found = results[f"{task}, {which} start"] = started(task, folder, tiny)
+            print(f"{task}, {which} start: {told(found, count if task == 'translate' and which == 'first' else 0)}")
+    if only != "generate":
+        results["updates"] = updates(folder, tiny)
+        print("updates: " + ", ".join(f"{name} {value:,.3f}" for name, value in results["updates"].items()))
     if out is not None:
         out.write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     return 0
+
+
+def told(found: dict[str, Any], pairs: int) -> str:
+    """One start in a line; with how many pairs a second it read, if it read some."""
+    rate = f", {pairs / found['seconds']:,.0f} pairs/s, {pairs / found['processor']:,.0f} a second of a core"
+    memory = f"peak {found['peak'] / 1e6:,.0f} MB, anonymous {found['anonymous'] / 1e6:,.0f} MB"
+    steps = f"first step after {found['first_step']:.1f} s"
+    return f"{found['seconds']:,.1f} s{rate if pairs else ''}, {steps}, {memory}"
 
 
 if __name__ == "__main__":
