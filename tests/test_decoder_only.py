@@ -129,9 +129,8 @@ def test_a_search_finds_the_best_of_all_short_translations(prefix: bool) -> None
         assert whole[0].log_probability == pytest.approx(scores[best], abs=1e-9)
 
 
-@PREFIX
-def test_it_keeps_every_invariant(prefix: bool) -> None:
-    bundle = make_translator("decoder-only", **SIZES, prefix=prefix)
+def test_it_keeps_every_invariant() -> None:  # without `prefix`: tests/test_kinds.py
+    bundle = make_translator("decoder-only", **SIZES, prefix=True)
     checks = verify(bundle)
     assert [f"{check.name}: {check.detail}" for check in checks if check.passed is False] == []
     assert sum(check.passed is True for check in checks) >= 8

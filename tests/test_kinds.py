@@ -35,7 +35,7 @@ from regard.training.show import Show
 from regard.training.timed import train
 
 TRANSLATE = KINDS_OF["translate"]
-WITH_ATTENTION = {"transformer", "bahdanau", "luong"}
+WITH_ATTENTION = {"transformer", "bahdanau", "luong", "decoder-only"}
 SHORT = {
     "preset": "demo",
     "data": {"train": "builtin/dates", "builtin_size": 83},

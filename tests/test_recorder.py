@@ -199,7 +199,8 @@ def test_weights_rebuild_what_the_next_layer_got(name: str) -> None:
         model = subject(name).models[dtype]
         with joined_heads(model) as got:
             seen = seen_of(name, dtype)
-        assert seen.check() < tolerance
+        mixes = [float(call.out.abs().max()) for call in seen.calls if not call.has_exact]  # of numbers of any size
+        assert seen.check() < tolerance * max([1.0, *mixes])
         for call in seen.calls:
             assert call.path in got or not isinstance(model.get_submodule(call.path), MultiHead)
             if call.path in got:

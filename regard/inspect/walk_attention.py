@@ -77,7 +77,7 @@ def heads_walk(reading: Reading, choice: WalkChoice, attention: MultiHead) -> tu
             ),
         )
     model, query = reading.predictor.model, choice.query
-    _must_be_known(model)
+    _must_be_known(reading.predictor)
     around = _around(model, choice.call)
     watched = watch_pass(reading, [attention, *([] if around is None else [around]), *_embeddings(model)])
     own, other = _sides(model, watched, choice.call)
@@ -181,9 +181,14 @@ def _positions(model: nn.Module, attention: MultiHead) -> str:
     return "inside" if any(each.rotary is not None or each.relative is not None for each in others) else "none"
 
 
-def _must_be_known(model: nn.Module) -> None:
+def _must_be_known(predictor: Predictor) -> None:
     """Refuse a model with parts that these steps do not have."""
-    for module in model.modules():
+    if getattr(predictor, "joins", False):
+        raise UsageError(
+            "these steps know a source and a target by themselves, and this model reads them as one sequence",
+            Advice("where it looks: ", Verb("look"), ", and the steps of attention: ", Verb("walk", "--toy")),
+        )
+    for module in predictor.model.modules():
         unusual = isinstance(module, SequenceBatchNorm | ConcatenatedPositions)
         if unusual or (isinstance(module, Block) and module.places is not None):
             raise UsageError(
