@@ -87,7 +87,7 @@ def test_no_text_at_all_is_an_error(tmp_path: Path) -> None:
         read_documents([str(tmp_path / "a")])
     with pytest.raises(RegardError, match="there is no text in"):
         read_documents([write(tmp_path / "empty.txt", "")])
-    with pytest.raises(UsageError, match="built-in text is builtin/python"):
+    with pytest.raises(UsageError, match="built-in texts are builtin/python"):
         read_documents(["builtin/shakespeare"])
 
 

@@ -90,7 +90,7 @@ def train(
         str | None,
         typer.Option(
             metavar="KIND",
-            help="transformer, bahdanau, luong, seq2seq, bytenet; llama, gpt1, gpt2, gpt3, lstm; bert; "
+            help="transformer, bahdanau, luong, seq2seq, bytenet, decoder-only; llama, gpt1, gpt2, gpt3, lstm; bert; "
             "tfidf, token-weights, plain-attention, additive, self-attention; convnet, resnet, vit, mixer, convmixer; "
             "show-attend-tell, caption-transformer, show-and-tell; answerer.",
             show_default="of the task",
