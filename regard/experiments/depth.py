@@ -202,7 +202,7 @@ FEED_FORWARD = Study(
         },
         "run": merge(DATES, {"model": {"encoder_layers": 2, "decoder_layers": 2}}),
         "test": "builtin/dates/test",
-        "tested": 500,
+        "tested": 300,
     },
     tiny={"width": 8, "heads": 2, "positions": 5, "depth": 3, "run": TINY_DATES, "tested": 3},
     seeds=(1, 2, 3),

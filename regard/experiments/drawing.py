@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from regard.look.figures.sheet import COLORS, DPI, QUIET, TEXT, style, tidy
 
@@ -61,6 +61,8 @@ def dots(axes: Axes, groups: Mapping[str, Sequence[float]], colors: Sequence[str
             axes.text(0, place, " diverged", va="center", fontsize=8.5, color=QUIET)
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.4, -0.6)
+    most = max((value for values in groups.values() for value in values if not math.isnan(value)), default=1.0)
+    axes.set_xlim(0, 1.06 * most if most > 0 else 1.0)
     tidy(axes)
     axes.grid(visible=False, axis="y")
     axes.grid(axis="x", color="#e6e9ec", linewidth=0.7)
@@ -78,9 +80,9 @@ def powers(axes: Axes, values: Sequence[float]) -> None:
     """A logarithmic x axis with a tick at each of these values."""
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_locator(FixedLocator([float(value) for value in values]))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"1/{1 / value:g}" if value < 0.1 else f"{value:,g}"))
     axes.xaxis.set_minor_locator(NullLocator())
-    if len(values) > 7:
+    if len(values) > 10:
         axes.tick_params(axis="x", rotation=35)
 
 
@@ -89,6 +91,8 @@ def logarithmic(axes: Axes) -> None:
     axes.set_yscale("log")
     axes.yaxis.set_minor_locator(NullLocator())
     low, high = axes.get_ylim()
+    if high < 300 * low:  # else powers of ten alone are enough
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     if low > 1e-5 and high < 1e6:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
 

@@ -109,7 +109,7 @@ DECODER_ONLY = Study(
         "model": {"width": 64, "heads": 4, "feed_forward": 128, "dropout": 0.0},
         "run": RUN,
         "tasks": {"dates": {"train": "builtin/dates", "test": "builtin/dates/test"}},
-        "tested": 500,
+        "tested": 300,
     },
     tiny={
         "layers": 1,

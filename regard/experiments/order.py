@@ -173,7 +173,7 @@ POSITIONS = Study(
         },
         "run": merge(DATES, {"model": {"encoder_layers": 2, "decoder_layers": 2}}),
         "test": "builtin/dates/test",
-        "tested": 500,
+        "tested": 300,
     },
     tiny={"run": TINY_DATES, "tested": 3},
     seeds=(1, 2),

@@ -176,9 +176,9 @@ RUN = merge(
 )
 SCORES = Study(
     settings={
-        "run": merge(RUN, {"train": {"steps": 500, "validate_every": 500, "lr": 3e-3}}),
+        "run": merge(RUN, {"train": {"optimiser": "adam", "lr": 5e-3}}),
         "test": "builtin/dates/test",
-        "tested": 500,
+        "tested": 300,
         "costs": {
             "widths": [16, 32, 64, 128, 256],
             "lengths": [32, 64, 128, 256, 512],

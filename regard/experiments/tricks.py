@@ -124,7 +124,7 @@ RUN: dict[str, Any] = {
     "decode": {"beam": 1},
 }
 TRICKS = Study(
-    settings={"run": RUN, "test": "builtin/dates/test", "tested": 500},
+    settings={"run": RUN, "test": "builtin/dates/test", "tested": 300},
     tiny={
         "run": merge(TINY_DATES, {"model": {"dropout": 0.1}, "train": {"smoothing": 0.1, "weight_decay": 0.1}}),
         "tested": 3,
