@@ -37,6 +37,7 @@ KERNELS: dict[str, dict[str, Any]] = {  # of each kernel about as many pairs for
     "performer": {"features": 64},
     "linear": {},
     "s4d": {"state": 16},
+    "mamba": {"state": 8},
 }
 BOTH_SIDES_ONLY = ("bigbird", "linformer")
 TESTED = 2000  # texts, evenly from all
@@ -84,7 +85,7 @@ def measured(task: str, kernel: str, folder: Path, more: dict[str, Any] | None =
     """Train a row and score it."""
     what = str(CONFIGS / TASKS[task])
     over: dict[str, Any] = {"attention": {"kind": kernel, **KERNELS[kernel]}}
-    if kernel == "s4d" and task != "listops":
+    if kernel in ("s4d", "mamba") and task != "listops":
         over["positions"] = "none"  # it knows its place, and has no queries that could be turned
     config = run_config(what, merge({"model": over}, more or {}))
     before = time.process_time()

@@ -249,6 +249,7 @@ def test_whoever_looks_on_sees_the_modules() -> None:
         {"residual": False},
         {"decoder_attention": {"kind": "linear"}},
         {"decoder_attention": {"kind": "s4d"}, "positions": "none"},
+        {"decoder_attention": {"kind": "mamba"}, "positions": "none"},
     ],
     ids=str,
 )

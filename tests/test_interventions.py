@@ -44,7 +44,7 @@ EXACT = [
     "transformer", "transformer, norms behind", "transformer, rotary", "transformer, t5", "transformer, alibi",
     "gpt2", "gpt3, banded", "llama, grouped", "bert", "classify self-attention", "vit", "caption-transformer",
 ]  # fmt: skip
-UNCHANGED = {"classify tfidf", "llama, s4d", "convnet, cbam", "resnet, se"}  # nothing there has heads
+UNCHANGED = {"classify tfidf", "llama, s4d", "llama, mamba", "convnet, cbam", "resnet, se"}  # nothing there has heads
 HARD = "show, attend and tell, hard"
 SOFT = {"bahdanau", "luong", "luong, fed", "luong, local-m", "luong, local-p", "show, attend and tell"}
 

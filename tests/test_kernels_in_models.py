@@ -28,8 +28,9 @@ KERNEL: dict[str, dict[str, Any]] = {
     "performer": {"features": 8},
     "linear": {},
     "s4d": {"state": 4},
+    "mamba": {"state": 3},
 }
-CAUSAL = ("window", "strided", "reformer", "performer", "linear", "s4d")
+CAUSAL = ("window", "strided", "reformer", "performer", "linear", "s4d", "mamba")
 RELATIVE = ("shaw", "t5", "alibi")
 
 
@@ -47,12 +48,12 @@ def named(kind: str) -> dict[str, Any]:
 
 
 def test_no_kernel_is_forgotten() -> None:
-    assert {"exact", *KERNELS, "s4d"} == set(KERNEL_KINDS) == {"exact", *KERNEL}
+    assert {"exact", *KERNELS, "s4d", "mamba"} == set(KERNEL_KINDS) == {"exact", *KERNEL}
 
 
 @pytest.mark.parametrize("kind", CAUSAL)
 def test_language_models_keep_every_invariant(kind: str) -> None:
-    positions = "none" if kind == "s4d" else "rotary"
+    positions = "none" if kind in ("s4d", "mamba") else "rotary"
     blocks = BLOCKS | {"width": 24}  # heads of even width
     assert broken(make("generate", "llama", **blocks, attention=named(kind), positions=positions)) == []
 
@@ -119,6 +120,7 @@ ODD = {"kind": "bigbird", "window": 2}
         (LlamaConfig(attention="s4d", positions="none", attention_dropout=0.1), "generate", "attention_dropout = 0"),
         (LlamaConfig(attention="s4d", positions="none", band=4), "generate", "band = 0"),
         (LlamaConfig(attention="s4d", positions="none", groups=2), "generate", "groups = 0"),
+        (LlamaConfig(attention="mamba"), "generate", "mamba knows its place"),
         (
             TransformerConfig(decoder_attention="linformer"),
             "translate",
@@ -131,6 +133,7 @@ ODD = {"kind": "bigbird", "window": 2}
         ),
         (TransformerConfig(encoder_attention=ODD), "translate", "set model.encoder_attention.window = 3"),
         (TransformerConfig(cross_attention="s4d"), "translate", "from one sequence at another"),
+        (TransformerConfig(cross_attention="mamba"), "translate", "from one sequence at another"),
         (TransformerConfig(encoder_attention="linear", scaled=False), "translate", "unscaled"),
         (BertConfig(reversible=True), "fill", "norm = pre"),
     ],
@@ -170,7 +173,7 @@ def test_reformer_stands_for_attention_of_its_own_kind() -> None:
 
 
 def test_what_counted_is_a_share_whatever_the_kernel_sums_to() -> None:
-    for kind in ("linformer", "s4d"):
+    for kind in ("linformer", "s4d", "mamba"):
         model: Any = make("classify", "bert", **BLOCKS, attention=named(kind), max_length=64).model
         lengths = torch.tensor([6, 4])
         batch = label_batch([np.arange(4, 10), np.arange(5, 9)], [0, 1], 0)

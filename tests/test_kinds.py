@@ -280,7 +280,7 @@ PARTS: list[tuple[str, str, dict[str, Any]]] = [  # of which autocast must leave
     ("generate", "lstm", {"cell": "gru", "layers": 2}),
     ("generate", "llama", {"experts": 3, "groups": 2}),
     ("generate", "gpt2", {"reversible": True}),
-    *(("generate", "gpt2", {"attention": each}) for each in ("performer", "linear", "reformer", "s4d")),
+    *(("generate", "gpt2", {"attention": each}) for each in ("performer", "linear", "reformer", "s4d", "mamba")),
     *(("fill", "bert", {"attention": each}) for each in ("window", "bigbird")),
     ("classify", "additive", {"cell": "lstm"}),
     ("classify-pictures", "resnet", {"attention": "cbam"}),

@@ -61,6 +61,10 @@ CASES: dict[str, tuple[Any, str]] = {  # how it is made, and every attention of 
     "transformer, performer": (lambda: transformer(cross_attention=named("performer")), TRANSFORMER),
     "seq2seq": (lambda: make_translator("seq2seq", **SMALL), ""),
     "bytenet": (lambda: make_translator("bytenet"), ""),
+    "decoder-only": (
+        lambda: make_translator("decoder-only", layers=2, width=12, heads=3, feed_forward=7),
+        "causal0 causal1",
+    ),
     "bahdanau": (lambda: make_translator("bahdanau", **SMALL), "cross0"),
     "luong": (lambda: make_translator("luong", **SMALL, input_feeding=False), "cross0"),
     "luong, fed": (lambda: make_translator("luong", **SMALL, input_feeding=True), "cross0"),
@@ -74,6 +78,7 @@ CASES: dict[str, tuple[Any, str]] = {  # how it is made, and every attention of 
     "llama, window": (lambda: _llama("window"), "causal0 causal1"),
     "llama, linear": (lambda: _llama("linear"), "causal0 causal1"),
     "llama, s4d": (lambda: _llama("s4d", positions="none"), "causal0 causal1"),
+    "llama, mamba": (lambda: _llama("mamba", positions="none"), "causal0 causal1"),
     "lstm": (lambda: make("generate", "lstm", width=12, hidden=14, layers=2), ""),
     "bert": (lambda: make("fill", "bert", **BLOCKS, next_sentence=True), "self0 self1"),
     "bert, window": (lambda: _bert("window"), "self0 self1"),

@@ -1,4 +1,4 @@
-"""The six scores, soft, hard and local attention, and pooling, against the papers' formulas in plain Python loops."""
+"""The eight scores, soft, hard and local attention, and pooling, against the papers' formulas in plain Python loops."""
 
 from __future__ import annotations
 
@@ -97,6 +97,25 @@ def general(score: Score, q: Vector, k: Vector, s: int) -> float:
     return dot(q, times_vector(matrix(score, "key.weight"), k))
 
 
+def mlp(score: Score, q: Vector, k: Vector, s: int) -> float:
+    """Parikh et al. 2016, eq. 1: F(a) · G(b), each a network of one hidden layer, divided by √E."""
+
+    def network(name: str, x: Vector) -> Vector:
+        for layer in ("0", "2"):
+            bias = score.get_parameter(f"{name}.{layer}.bias").tolist()
+            x = [a + b for a, b in zip(times_vector(matrix(score, f"{name}.{layer}.weight"), x), bias, strict=True)]
+            x = [math.tanh(each) for each in x] if layer == "0" else x
+        return x
+
+    return dot(network("query", q), network("key", k)) / math.sqrt(len(q))
+
+
+def offset(score: Score, q: Vector, k: Vector, s: int, t: float = 0) -> float:
+    """A Gaussian around the position b before that of the query, t."""
+    width = math.exp(score.get_parameter("log_width").item())
+    return -((s - (t - score.get_parameter("back").item())) ** 2) / (2 * width**2)
+
+
 FORMULAS: dict[str, Callable[[Score, Vector, Vector, int], float]] = {
     "cosine": cosine,
     "additive": additive,
@@ -104,6 +123,8 @@ FORMULAS: dict[str, Callable[[Score, Vector, Vector, int], float]] = {
     "general": general,
     "dot": lambda score, q, k, s: dot(q, k),  # Luong et al. 2015, section 3.1
     "scaled-dot": lambda score, q, k, s: dot(q, k) / math.sqrt(len(q)),  # Vaswani et al. 2017, section 3.2.1
+    "mlp": mlp,
+    "offset": offset,
 }
 
 
@@ -161,8 +182,33 @@ def test_a_score_is_its_formula(name: str) -> None:
                 assert found[b, t, s].item() == pytest.approx(expected, abs=1e-12)
 
 
-def test_there_are_six() -> None:
-    assert set(SCORES) == set(FORMULAS) and len(SCORES) == 6
+def test_there_are_eight() -> None:
+    assert set(SCORES) == set(FORMULAS) and len(SCORES) == 8
+
+
+def test_the_offset_score_counts_from_where_a_query_stands() -> None:
+    score, (q, memory) = score_of("offset"), sides("offset")
+    found, times = score.at(q, score.keys(memory), torch.arange(T)), range(T)
+    for t in times:
+        for s in range(S):
+            assert found[1, t, s].item() == pytest.approx(offset(score, [], [], s, t), abs=1e-12)
+    one = score.at(q, score.keys(memory), torch.full((1,), 3))  # the hypotheses of one step stand at one time
+    assert torch.allclose(one, found[:, 3:4].expand(B, T, S), **EXACT)
+    found.sin().sum().backward()
+    assert all(each.grad is not None and each.grad.any() for each in score.parameters())
+
+
+@pytest.mark.parametrize("back", [0, 2, 10])
+def test_always_so_far_back_is_a_choice_that_nothing_changes(back: int) -> None:
+    """The hard choice of lectures, "always 10 back", as a score; before the beginning the first position is nearest."""
+    score = make_score("offset", Q, Q, back=back, back_learned=False).double()
+    assert not any(parameter.requires_grad for parameter in score.parameters())
+    memory = random(B, 17, Q, seed=2)
+    attention = SoftAttention(score)
+    look = attention.look(random(B, 17, Q, seed=1), attention.project(memory, None), torch.arange(17))
+    for t in range(17):
+        assert torch.allclose(look.context[:, t], memory[:, max(0, t - back)], atol=5e-3)
+        assert look.weights[0, t].argmax() == max(0, t - back)
 
 
 def test_a_score_of_one_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +221,7 @@ def test_a_score_of_one_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
         add_score("dot", lambda query_width, key_width, longest: Dot(query_width, key_width))
 
 
-@pytest.mark.parametrize("name", ["cosine", "additive", "location", "general"])  # products have nothing to learn
+@pytest.mark.parametrize("name", ["cosine", "additive", "location", "general", "mlp"])  # products have nothing to learn
 def test_every_number_of_a_score_learns(name: str) -> None:
     score, (q, memory) = score_of(name, longest=S), sides(name)
     score(q, score.keys(memory)).sin().sum().backward()
@@ -496,7 +542,7 @@ def test_pooling_is_attention_of_one_learned_query(name: str, lengths: list[int]
     assert (call.role, call.path) == ("pool", "attention")
     assert torch.allclose(call.weights()[:, 0], weights, **EXACT)
     assert call.check() < 1e-12
-    if name != "location":  # which has only positions to weigh
+    if name not in ("location", "offset"):  # which have only positions to weigh
         out.sin().sum().backward()
         assert pool.query.grad is not None and pool.query.grad.any()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.attention.masks import Mask
+from regard.attention.masks import Dense, Mask
 
 
 @dataclass
@@ -20,6 +20,7 @@ class StepCache:
     keys: Tensor  # (B * W, G, room, E)
     values: Tensor  # (B * W, G, room, E)
     filled: int = 0
+    padding: Tensor | None = None  # (B * W,): first positions of each row that are nobody's; None: none are
 
     @classmethod
     def empty(cls, rows: int, groups: int, width: int, like: Tensor, room: int = 32) -> StepCache:
@@ -39,6 +40,13 @@ class StepCache:
         first = max(0, self.filled - last) if last else 0
         return self.keys[:, :, first : self.filled], self.values[:, :, first : self.filled]
 
+    def real(self) -> Mask | None:
+        """Which of the filled positions are no padding."""
+        if self.padding is None:
+            return None
+        places = torch.arange(self.filled, device=self.padding.device)
+        return Dense((places >= self.padding[:, None])[:, None, None])  # (B * W, 1, 1, S)
+
     def select(self, rows: Tensor) -> StepCache:
         """The cache of the hypotheses `rows`, copied: only what is filled."""
         keys = self.keys.new_empty(len(rows), *self.keys.shape[1:])
@@ -46,7 +54,7 @@ class StepCache:
         old_keys, old_values = self.seen()
         keys[:, :, : self.filled] = old_keys.index_select(0, rows)
         values[:, :, : self.filled] = old_values.index_select(0, rows)
-        return StepCache(keys, values, self.filled)
+        return StepCache(keys, values, self.filled, None if self.padding is None else self.padding[rows])
 
     def _grow(self, needed: int) -> None:
         room = max(needed, 2 * self.keys.size(2))

@@ -157,7 +157,9 @@ def _spelled(row: InputRow, spell: Spell | None, several: list[list[int]], which
     if spell is None:
         return row.tokens()
     written = spell(several[which])
-    return {**row.tokens(), "prefix": written, "text": written, "hypotheses": [spell(each)[-1] for each in several]}
+    known = row.tokens()
+    text = [*known.get("before", ()), *written]  # in one sequence with a source, that stands before
+    return {**known, "prefix": written, "text": text, "hypotheses": [spell(each)[-1] for each in several]}
 
 
 def _now() -> Seen | None:

@@ -114,8 +114,8 @@ class MultiHead(nn.Module):
             return self.kernel.start(rows, like)
         return StepCache.empty(rows, self.groups, self.head_width, like)
 
-    def read(self, x: Tensor, past: StepCache | KernelState) -> Tensor:
-        """x (N, T, D), the next positions, join the past; each looks back: (N, T, D)."""
+    def read(self, x: Tensor, past: StepCache | KernelState, mask: Mask | None = None) -> Tensor:
+        """x (N, T, D), the next positions, join the past; each looks back, or by `mask` (T, S) elsewhere: (N, T, D)."""
         before = past.filled
         q, k, v = self.project_own(x, before)
         if self.kernel is not None:
@@ -123,8 +123,9 @@ class MultiHead(nn.Module):
             return self.join(attend_by(mechanism, self, self.role, q, k, v))
         assert isinstance(past, StepCache)
         past.append(k, v)
-        mask = Causal(before) if self.window is None else self.window.band(Causal(before), before)
-        exact = self._exact(mask, start=before, place=before)
+        seen = mask or (Causal(before) if self.window is None else self.window.band(Causal(before), before))
+        real = past.real()
+        exact = self._exact(seen if real is None else seen & real, start=before, place=before)
         return self.join(attend_by(exact, self, self.role, q, *past.seen(), reused=True))
 
     def step(self, x: Tensor, past: StepCache | KernelState) -> Tensor:
@@ -139,7 +140,7 @@ class MultiHead(nn.Module):
         assert isinstance(past, StepCache)
         past.append(k, v)
         keys, values = past.seen(self.band)
-        exact = self._exact(None, start=keys.size(-2) - 1, place=before)
+        exact = self._exact(past.real(), start=keys.size(-2) - 1, place=before)
         return self.join(attend_by(exact, self, self.role, q, keys, values, reused=True)).view_as(x)
 
     def _split(self, x: Tensor, heads: int) -> Tensor:

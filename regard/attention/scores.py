@@ -6,6 +6,9 @@
     general     q · W k                Luong et al. 2015, section 3.1
     dot         q · k                  Luong et al. 2015, section 3.1
     scaled-dot  q · k / √E             Vaswani et al. 2017, section 3.2.1
+    mlp         F(q) · G(k) / √E       Parikh et al. 2016, eq. 1: keys and queries by networks, not by matrices
+    offset      -(s - t + b)² / 2σ²    b back from the query's own place t, whatever stands there (a Gaussian window:
+                                       Graves 2013, eq. 48): a choice that is fixed, "always 10 back", or learned
 
 Each is a part that any attention of one head takes: queries (B, T, Q) and keys (B, S, K) give scores (B, T, S).
 `keys` is what can be computed of the source once, before the first query is known.
@@ -36,6 +39,10 @@ class Score(nn.Module):
     @abstractmethod
     def forward(self, q: Tensor, keys: Tensor) -> Tensor:
         """Queries (B, T, Q) and keys (B, S, K) -> (B, T, S)."""
+
+    def at(self, q: Tensor, keys: Tensor, times: Tensor) -> Tensor:
+        """`forward` of queries that stand at the positions `times` (T,) or (1,), for scores that know them."""
+        return self(q, keys)
 
 
 class Dot(Score):
@@ -110,6 +117,46 @@ class Location(Score):
         return pad(q @ weight.mT, (0, keys.size(1) - len(weight)))  # (B, T, S)
 
 
+class Network(Score):
+    """F(q) · G(k) / √E with F(x) = W_2 tanh(W_1 x + b_1) + b_2, and G alike: what is asked and what is found are computed."""
+
+    def __init__(self, query_width: int, key_width: int) -> None:
+        super().__init__()
+        self.query, self.key = _network(query_width, query_width), _network(key_width, query_width)
+        self.scale = 1 / math.sqrt(query_width)
+
+    def keys(self, memory: Tensor) -> Tensor:
+        return self.key(memory)  # (B, S, Q)
+
+    def forward(self, q: Tensor, keys: Tensor) -> Tensor:
+        return (self.query(q) * self.scale) @ keys.mT  # (B, T, S)
+
+
+def _network(width: int, outputs: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(width, outputs), nn.Tanh(), nn.Linear(outputs, outputs))
+
+
+class Offset(Score):
+    """-(s - t + b)² / 2σ². Learned, b starts `back` and σ at 1; fixed, σ is so small that the neighbours get 1/3000.
+
+    Where b back is before the beginning, the first position is the nearest.
+    """
+
+    def __init__(self, back: float = 0.0, *, learned: bool = True) -> None:
+        super().__init__()
+        self.back = nn.Parameter(torch.tensor([float(back)]), requires_grad=learned)
+        self.log_width = nn.Parameter(torch.tensor([0.0 if learned else math.log(0.25)]), requires_grad=learned)
+
+    def forward(self, q: Tensor, keys: Tensor) -> Tensor:
+        return self.at(q, keys, torch.zeros(1, device=q.device))
+
+    def at(self, q: Tensor, keys: Tensor, times: Tensor) -> Tensor:
+        places = torch.arange(keys.size(1), device=q.device)
+        away = places - times[:, None] + self.back  # (T or 1, S)
+        scores = -(away**2) / (2 * (2 * self.log_width).exp())
+        return scores.to(q.dtype).expand(len(q), q.size(1), -1)  # (B, T, S)
+
+
 ScoreFactory = Callable[[int, int, int], Score]  # width of queries, width of keys, most positions -> a score
 
 # A new one of ours also goes into `ScoreName` of `models/configs/attention.py`, which has no torch.
@@ -120,6 +167,8 @@ SCORES: dict[str, ScoreFactory] = {
     "general": lambda query_width, key_width, longest: General(query_width, key_width),
     "dot": lambda query_width, key_width, longest: Dot(query_width, key_width),
     "scaled-dot": lambda query_width, key_width, longest: Dot(query_width, key_width, 1 / math.sqrt(query_width)),
+    "mlp": lambda query_width, key_width, longest: Network(query_width, key_width),
+    "offset": lambda query_width, key_width, longest: Offset(),
 }
 
 
@@ -129,10 +178,14 @@ def add_score(name: str, factory: ScoreFactory) -> None:
     SCORES[name] = factory
 
 
-def make_score(name: str, query_width: int, key_width: int, longest: int = 256) -> Score:
-    """Build the score of this name for queries and keys of these widths."""
+def make_score(
+    name: str, query_width: int, key_width: int, longest: int = 256, *, back: float = 0.0, back_learned: bool = True
+) -> Score:
+    """Build the score of this name for queries and keys of these widths; `back` and `back_learned` are the offset's."""
     if name not in SCORES:
         raise UsageError(f"no score {name}", nearest(name, SCORES))
+    if name == "offset":
+        return Offset(back, learned=back_learned)
     return SCORES[name](query_width, key_width, longest)
 
 

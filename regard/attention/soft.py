@@ -156,7 +156,7 @@ class SoftAttention(nn.Module):
         mask = self._known(near.mask, memory)
         change = changed(self, self.role)
         temperature = self.temperature * (1.0 if change is None else change.temperature)
-        scores = self.score(q, memory.keys)  # (B, T, S)
+        scores = self.score.at(q, memory.keys, times)  # (B, T, S)
         weights = masked_softmax(scores[:, None] / temperature, mask)[:, 0]  # (B, T, S)
         if near.factor is not None:
             weights = weights * near.factor

@@ -23,15 +23,21 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from regard.attention import Causal, Role, attend, attend_reference
-from regard.blocks.state_space import StateSpace
+from regard.blocks import Selective, StateSpace
 from regard.config import check
 from regard.errors import UsageError, nearest
 from regard.models.attention import make_attention, make_kernel
-from regard.models.configs.attention import KERNEL_KINDS, AttentionConfig, KernelConfig, StateSpaceConfig
+from regard.models.configs.attention import (
+    KERNEL_KINDS,
+    AttentionConfig,
+    KernelConfig,
+    SelectiveConfig,
+    StateSpaceConfig,
+)
 
 SUBJECTS = (*KERNEL_KINDS, "naive")  # naive: exact, with all scores in memory
 CONFIGS: dict[str, Any] = {
-    each.model_fields["kind"].default: each for each in (*get_args(KernelConfig), StateSpaceConfig)
+    each.model_fields["kind"].default: each for each in (*get_args(KernelConfig), StateSpaceConfig, SelectiveConfig)
 }
 
 
@@ -103,9 +109,9 @@ def make_subject(name: str, sizes: Sizes, length: int) -> BenchSubject:
         return BenchSubject(name, lambda given: whole(*map(given.in_heads, given.vectors), mask=mask))
     config = config_of(name, sizes, length)
     role: Role = "causal" if sizes.causal else "self"
-    if name == "s4d":
+    if name in ("s4d", "mamba"):
         layer = make_attention(config, sizes.width, sizes.heads, role=role)
-        assert isinstance(layer, StateSpace)
+        assert isinstance(layer, StateSpace | Selective)
         return BenchSubject(name, lambda given: layer(given.vectors[0], given.vectors[0]), layer)
     kernel = make_kernel(config, sizes.width, sizes.heads, role, longest=length)
 

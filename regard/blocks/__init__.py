@@ -6,6 +6,7 @@ from regard.blocks.feed_forward import Experts, FeedForward, GatedFeedForward, b
 from regard.blocks.initialise import Undrawn, initialise, initialise_head, initialise_normal
 from regard.blocks.norm import make_norm
 from regard.blocks.recurrent import Recurrent, RecurrentEncoder
+from regard.blocks.selective import Selective
 from regard.blocks.stack import Stack
 from regard.blocks.state_space import StateSpace
 
@@ -20,6 +21,7 @@ __all__ = [
     "Recurrent",
     "RecurrentEncoder",
     "Residual",
+    "Selective",
     "Stack",
     "StateSpace",
     "Undrawn",

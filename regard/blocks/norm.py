@@ -1,7 +1,10 @@
-"""Norms: layer norm (Ba et al. 2016), RMS norm (Zhang & Sennrich 2019), and batch norm of pictures (Ioffe & Szegedy 2015)."""
+"""Norms: layer norm (Ba et al. 2016), RMS norm (Zhang & Sennrich 2019), and batch norm (Ioffe & Szegedy 2015)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -48,7 +51,9 @@ class _RMSNorm(torch.autograd.Function):
 
 
 def make_norm(kind: str, width: int, epsilon: float = 1e-5) -> nn.Module:
-    """layer: (x - mean) / √(variance + ε) · w + b;   rms: x / √(mean of x² + ε) · w."""
+    """layer: (x - mean) / √(variance + ε) · w + b;   rms: x / √(mean of x² + ε) · w;   batch: as layer, over positions."""
+    if kind == "batch":
+        return SequenceBatchNorm(width, epsilon=epsilon)
     return RMSNorm(width, eps=epsilon) if kind == "rms" else nn.LayerNorm(width, eps=epsilon)
 
 
@@ -74,3 +79,46 @@ class BatchNorm(nn.Module):
         return batch_norm(
             x, self.mean, self.variance, self.weight, self.bias, self.training, self.momentum, self.epsilon
         )
+
+
+_lengths: ContextVar[Tensor | None] = ContextVar("lengths of the rows that are read", default=None)
+
+
+@contextmanager
+def reading_rows(lengths: Tensor | None) -> Iterator[None]:
+    """Inside this block batch norm takes its statistics from the first `lengths` (B,) positions of each row."""
+    token = _lengths.set(lengths)
+    try:
+        yield
+    finally:
+        _lengths.reset(token)
+
+
+class SequenceBatchNorm(BatchNorm):
+    """(B, T, D) -> (B, T, D): each channel by its mean and variance over all real positions of the batch.
+
+    Where layer norm looks at one position, this looks at all (Shen et al. 2020, "PowerNorm", section 3, on why it is worse
+    here): in training texts of a batch, and what comes later in a text, change each other. In use the running statistics
+    stand for them, and each position is by itself again.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean, variance = self.mean, self.variance
+        if self.training:
+            mean, variance = self._statistics(x)
+        scale = torch.rsqrt(variance + self.epsilon) * self.weight
+        return (x * scale + (self.bias - mean * scale)).to(x.dtype)
+
+    def _statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance (D,) of the real positions; the running ones move towards them."""
+        lengths, rows = _lengths.get(), x.flatten(0, -2)  # (N, D)
+        if lengths is not None and x.dim() == 3 and len(lengths) == len(x):
+            rows = x[torch.arange(x.size(1), device=x.device) < lengths.to(x.device)[:, None]]
+        if len(rows) < 2:
+            raise RegardError("batch norm cannot learn from one token: it has no variance", "use a larger batch")
+        rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
+        variance, mean = torch.var_mean(rows, dim=0, correction=0)
+        with torch.no_grad():
+            self.mean.lerp_(mean.to(self.mean.dtype), self.momentum)
+            self.variance.lerp_((variance * len(rows) / (len(rows) - 1)).to(self.mean.dtype), self.momentum)
+        return mean, variance

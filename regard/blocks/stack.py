@@ -13,8 +13,9 @@ from torch.autograd.function import once_differentiable
 from torch.func import functional_call
 
 from regard.attention import Mask, record
-from regard.blocks.block import Block, BlockState
+from regard.blocks.block import Block, BlockState, Unchanged
 from regard.blocks.feed_forward import Experts
+from regard.blocks.norm import BatchNorm
 from regard.errors import UsageError
 from regard.noise import NoisePlace
 
@@ -26,6 +27,14 @@ def make_reversible(block: Block) -> None:
     arounds = (block.around_attention, block.around_feed_forward)
     if block.cross is not None:
         raise UsageError("reversible blocks have no attention to a memory; set model.reversible = false")
+    if isinstance(block.around_feed_forward, Unchanged):
+        raise UsageError(
+            "reversible blocks have two halves, and this one has no feed-forward; set model.reversible = false"
+        )
+    if block.places is not None:
+        raise UsageError("reversible blocks take no positions of their own; set model.positions_where = add")
+    if any(isinstance(around.norm, BatchNorm) for around in arounds):
+        raise UsageError("reversible blocks compute twice, and batch norm counts once; set model.norm_kind = layer")
     if any(around.order != "pre" for around in arounds):
         raise UsageError("reversible blocks have their norms before each sub-layer; set model.norm = pre")
     if not all(around.residual for around in arounds):
@@ -164,13 +173,13 @@ class Stack(nn.ModuleList):
         """An empty past for each row of `like`, in each block."""
         return [block.start(memory, memory_mask, like) for block in self.each()]
 
-    def read(self, x: Tensor, states: list[BlockState]) -> Tensor:
-        """The next positions (N, T, D) -> (N, T, D)."""
+    def read(self, x: Tensor, states: list[BlockState], mask: Mask | None = None) -> Tensor:
+        """The next positions (N, T, D) -> (N, T, D); `mask` says what heads see, where that is not all before."""
         if self.reversible:
             pairs = zip(self.each(), states, strict=True)
             return in_two_streams(x, list(self.each()), [partial(b.attention.read, past=s.own) for b, s in pairs])
         for block, state in zip(self.each(), states, strict=True):
-            x = block.read(x, state)
+            x = block.read(x, state, mask)
         return x
 
     def step(self, x: Tensor, states: list[BlockState]) -> Tensor:

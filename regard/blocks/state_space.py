@@ -75,7 +75,7 @@ class StateSpace(nn.Module):
             raise UsageError(
                 "a state-space layer reads one sequence, in its order; choose model.attention.kind = exact"
             )
-        lengths = self._lengths(mask)
+        lengths = lengths_of(mask, causal=self.causal)
         with torch.autocast(x.device.type, enabled=False):
             u = self._channels(x, lengths)  # (B, D, T)
             y = self.convolved(u)
@@ -112,7 +112,7 @@ class StateSpace(nn.Module):
     def _rates_and_reads(self) -> tuple[Tensor, Tensor]:
         """Δ A (D, N), and C B̄ of each side (sides, D, N)."""
         shape = (self.width, self.state)
-        steps, decays, turns, reads = map(_wide, (self.step_logs, self.decay_logs, self.turns, self.reads))
+        steps, decays, turns, reads = map(wide, (self.step_logs, self.decay_logs, self.turns, self.reads))
         poles = torch.complex(-decays.exp().view(shape), turns.view(shape))
         rates = steps.exp()[:, None] * poles
         return rates, torch.view_as_complex(reads) * torch.expm1(rates) / poles
@@ -168,7 +168,7 @@ class StateSpace(nn.Module):
 
     def _channels(self, x: Tensor, lengths: Tensor | None) -> Tensor:
         """x (B, T, D) as channels (B, D, T) of the weights' precision, float32 at least, zero behind a row's end."""
-        u = x.to(_wide(self.skip).dtype).transpose(1, 2)
+        u = x.to(wide(self.skip).dtype).transpose(1, 2)
         if lengths is None:
             return u
         inside = torch.arange(x.size(1), device=x.device) < lengths.to(x.device)[:, None]
@@ -176,19 +176,6 @@ class StateSpace(nn.Module):
 
     def _joined(self, y: Tensor, x: Tensor) -> Tensor:
         return self.out(gelu(y).transpose(1, 2).to(x.dtype))  # (B, D, T) -> (B, T, D)
-
-    def _lengths(self, mask: Mask | None) -> Tensor | None:
-        if mask is None or (isinstance(mask, Causal) and mask.offset == 0 and self.causal):
-            return None
-        if isinstance(mask, Lengths):
-            return mask.lengths
-        if isinstance(mask, Both):
-            given = [each for each in map(self._lengths, (mask.first, mask.second)) if each is not None]
-            return given[0] if given else None
-        raise UsageError(
-            f"a state-space layer cannot follow a mask of the kind {type(mask).__name__}; "
-            "choose model.attention.kind = exact"
-        )
 
     def _report(self, u: Tensor, y: Tensor, lengths: Tensor | None, mask: Mask | None) -> None:
         inputs = u[..., None]  # (B, D, T, 1): a channel is a head of width 1
@@ -209,7 +196,23 @@ class StateSpace(nn.Module):
         )
 
 
-def _wide(x: Tensor) -> Tensor:
+def lengths_of(mask: Mask | None, *, causal: bool) -> Tensor | None:
+    """Where the rows of a recurrent layer end, by a mask that says no more than that; None: all are whole."""
+    if mask is None or (isinstance(mask, Causal) and mask.offset == 0 and causal):
+        return None
+    if isinstance(mask, Lengths):
+        return mask.lengths
+    if isinstance(mask, Both):
+        given = [lengths_of(each, causal=causal) for each in (mask.first, mask.second)]
+        return next((each for each in given if each is not None), None)
+    raise UsageError(
+        f"a state-space layer cannot follow a mask of the kind {type(mask).__name__}; "
+        "choose model.attention.kind = exact"
+    )
+
+
+def wide(x: Tensor) -> Tensor:
+    """x in single precision at least."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 

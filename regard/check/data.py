@@ -27,7 +27,8 @@ from regard.errors import Advice, Option, UsageError, nearest
 
 BUILTIN = {
     "dates": "translate", "copy": "translate", "recall": "translate", "addition": "translate", "names": "classify",
-    "listops": "classify", "python": "generate", "glyphs": "classify-pictures",
+    "listops": "classify", "python": "generate", "glyphs": "classify-pictures", "spanish": "translate",
+    "sentences": "generate",
 }  # fmt: skip
 PICTURES = {"picture", "image", "file_name", "filename", "image_path"}
 HARMLESS = ("duplicates", "contradiction", "leak", "leak-alike", "leak-near")  # in what is said of pictures

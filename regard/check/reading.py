@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from regard.data import labelled, pair_files, pairs
-from regard.data.documents import BUILTIN as PYTHON
-from regard.data.documents import read_documents
+from regard.data.documents import SENTENCES, read_documents
 from regard.data.labelled_files import LABEL_NAMES, TEXT_NAMES, Keys, find_columns, wanted_columns
 from regard.data.lines import Bad, decode_lines, opened, suffix_of
 from regard.data.parquet import PARQUET, parquet_cells, parquet_table
@@ -34,7 +33,7 @@ from regard.data.rows import (
     table_of,
 )
 from regard.data.tmx import TMX, tmx_pairs, two_languages
-from regard.errors import Option, RegardError, UsageError
+from regard.errors import Option, RegardError
 
 CELL = 1 << 30  # characters of a cell of CSV: longer than any
 JSONL = (".jsonl", ".json")
@@ -207,9 +206,8 @@ def builtin_rows(task: str, names: Sequence[str], split: str) -> Rows:
     if task == "classify":
         whole = [f"{name}/{split}" if name in (labelled.BUILTIN, labelled.LISTOPS) else name for name in names]
         return made_rows(names, ("text", "label"), [(e.text, e.label) for e in labelled.read_labelled(whole)])
-    texts = read_documents(names, builtin_size=400_000).texts if tuple(names) == (PYTHON,) else None
-    if texts is None:
-        raise UsageError(f"there is no text {', '.join(names)}", f"the built-in text is {PYTHON}")
+    whole = [f"{name}/{split}" if name == SENTENCES else name for name in names]
+    texts = read_documents(whole, builtin_size=400_000).texts
     return made_rows(names, ("text",), [(line,) for text in texts for line in text.split("\n")])
 
 

@@ -109,7 +109,7 @@ class PairsConfig(CorporaConfig):
     train: tuple[str, ...] = Field(
         ("builtin/dates",),
         min_length=1,
-        description="Training pairs: one file, two, or builtin/dates, copy, recall, addition.",
+        description="Training pairs: one file, two, or builtin/dates, spanish, copy, recall, addition.",
     )
     valid: tuple[str, ...] = Field(
         (), description="Validation pairs; without them some of the training pairs are held out."
@@ -143,17 +143,19 @@ class PairsConfig(CorporaConfig):
 
 
 class TextConfig(CorporaConfig):
-    """Documents of text: files, folders of them, .jsonl with a text a row (each may be gzipped), or builtin/python."""
+    """Documents of text: files, folders of them, .jsonl with a text a row (each may be gzipped), or built-in ones."""
 
     train: Names = Field(
-        ("builtin/python",), min_length=1, description="Training text: files, folders, or builtin/python."
+        ("builtin/python",),
+        min_length=1,
+        description="Training text: files, folders, or builtin/python, builtin/sentences.",
     )
     valid: Names = Field((), description="Validation text; without it some of the training text is held out.")
     field: str = Field("text", description="Key of the text in JSONL.")
     share: float = Field(
         0.1, gt=0, lt=1, description="Share of the characters held out for validation when there is no valid text."
     )
-    builtin_size: int = Field(4_000_000, ge=1, description="Most characters taken of builtin/python.")
+    builtin_size: int = Field(4_000_000, ge=1, description="Most characters taken of built-in texts.")
     context: int = Field(256, ge=1, description="Tokens that are predicted in a window of training text.")
     old: OldData = Field((), description=OLD)
     mix: float = Field(0.5, ge=0, lt=1, description=MIX)

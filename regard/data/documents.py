@@ -10,11 +10,13 @@ from pathlib import Path
 
 from regard.config import find_file
 from regard.data.builtin.python_source import python_documents
+from regard.data.builtin.sentences import tree_documents
 from regard.data.lines import lines_of, opened, suffix_of
 from regard.data.rows import Wanted, as_text, no_column, place_of, read_table
 from regard.errors import Option, RegardError, UsageError
 
 BUILTIN = "builtin/python"
+SENTENCES = "builtin/sentences"
 BLOCK = 1 << 20  # bytes read at once
 _NAMED = 3  # of the files left out, as many are named
 
@@ -56,8 +58,12 @@ def stream_documents(
     for name in names:
         if name == BUILTIN:
             yield from ((text,) for text in python_documents(builtin_size))
+        elif name == SENTENCES or name.startswith(SENTENCES + "/"):
+            split = name.removeprefix(SENTENCES).strip("/") or "train"
+            size = builtin_size if split == "train" else builtin_size // 20
+            yield from ((text,) for text in tree_documents(split, size))
         elif name.startswith("builtin/"):
-            raise UsageError(f"there is no text {name}", f"the built-in text is {BUILTIN}")
+            raise UsageError(f"there is no text {name}", f"the built-in texts are {BUILTIN} and {SENTENCES}")
         elif (path := find_file(name, data_root)).is_dir():
             yield from _folder(path, field, notes, left_out)
         else:

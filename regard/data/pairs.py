@@ -42,12 +42,20 @@ TOGETHER = 10_000  # pairs read and written at once
 SOURCE, STRIPPED, WHOLE = range(3)  # columns of hashes
 ODD = np.uint64(0x9E3779B97F4A7C15)  # joins two hashes to one
 
+
+def _spanish_pairs(split: str, count: int, most: int, length: int | None) -> list[Pair]:
+    from regard.data.builtin.spanish import spanish_pairs  # imports babel
+
+    return [(pair.source, pair.target) for pair in spanish_pairs(split, count, most, length)]
+
+
 # How long the texts of the generated sets are where their name does not say it, and who makes them.
-MOST = {**copying.MOST_LETTERS, **dict.fromkeys(addition.FORMS, addition.MOST_DIGITS)}
+MOST = {**copying.MOST_LETTERS, **dict.fromkeys(addition.FORMS, addition.MOST_DIGITS), "spanish": 2}
 MAKERS: dict[str, Callable[[str, int, int, int | None], list[Pair]]] = {
     "copy": copying.copy_pairs,
     "recall": copying.recall_pairs,
     **{form: partial(addition.addition_pairs, form) for form in addition.FORMS},
+    "spanish": _spanish_pairs,
 }
 
 

@@ -1,6 +1,7 @@
 """Ids -> vectors that know their place."""
 
 from regard.embed.tokens import (
+    ConcatenatedPositions,
     LearnedPositions,
     NoPositions,
     RandomOffset,
@@ -12,6 +13,7 @@ from regard.embed.tokens import (
 )
 
 __all__ = [
+    "ConcatenatedPositions",
     "LearnedPositions",
     "NoPositions",
     "RandomOffset",

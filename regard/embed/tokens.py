@@ -93,12 +93,30 @@ class RandomOffset(nn.Module):
         return x + self.inner.rows(most + end)[places].to(x.dtype)
 
 
-def positions(kind: str, width: int, size: int, random_offset: int = 0) -> nn.Module:
-    """The positions a configuration names."""
-    if kind not in ("sinusoidal", "learned"):
+class ConcatenatedPositions(nn.Module):
+    """Positions p beside the embeddings x, and a matrix back to the width: [x; p] W.
+
+    Adding is the case in which both halves of W are the identity; here what is asked of a word and what of its place need
+    not share channels. W starts there, so that both begin alike.
+    """
+
+    def __init__(self, inner: nn.Module, width: int) -> None:
+        super().__init__()
+        self.inner = inner
+        self.join = nn.Parameter(torch.eye(width).repeat(2, 1))  # (2 D, D)
+
+    def forward(self, x: Tensor, start: int = 0) -> Tensor:
+        beside = self.inner(torch.zeros_like(x), start)
+        return torch.cat([x, beside], dim=-1) @ self.join.to(x.dtype)
+
+
+def positions(kind: str, width: int, size: int, random_offset: int = 0, where: str = "add") -> nn.Module:
+    """The positions of embeddings that a configuration names; `where` is add, concatenate, or qkv: not here."""
+    if kind not in ("sinusoidal", "learned") or where == "qkv":
         return NoPositions()
     added = SinusoidalPositions(width, size) if kind == "sinusoidal" else LearnedPositions(width, size + random_offset)
-    return RandomOffset(added, random_offset) if random_offset else added
+    found = RandomOffset(added, random_offset) if random_offset else added
+    return ConcatenatedPositions(found, width) if where == "concatenate" else found
 
 
 class TokenEmbedding(nn.Module):

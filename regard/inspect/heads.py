@@ -13,11 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import chain
 
 import numpy as np
 
 from regard.attention import Remove, Role, intervene
+from regard.data.builtin.sentences import related_words
 from regard.data.pairs import Pair
 from regard.errors import Advice, UsageError, Verb, nearest
 from regard.evaluate.alignment import Aligner
@@ -114,6 +116,7 @@ def _nothing(predictor: Predictor, role: str | None) -> str:
 def _roles(texts: Texts, material: Material, roles: Sequence[Role]) -> tuple[list[Head], str]:
     """Every head with what the rules measured, in the order of the model, and what the aligner learned from."""
     labels, tallies, paths = texts.labels(), dict[tuple[Role, int], Tally](), dict[tuple[Role, int], str]()
+    related = lru_cache(maxsize=len(texts))(_syntax)
     links, aligner = _links(texts, material) if "cross" in roles and "target" in texts.ids[0] else ([], "")
     for each in texts.maps(*roles):
         key = each.role, each.layer
@@ -121,13 +124,24 @@ def _roles(texts: Texts, material: Material, roles: Sequence[Role]) -> tuple[lis
         paths[key] = each.path
         rows, columns = (labels[each.text].get(axis, ("",)) for axis in each.axes)
         linked = links[each.text] if each.role == "cross" and links else None
-        tally.add(Looked(each.weights, each.allowed, rows, columns, linked))
+        syntax = related(rows) if each.axes[0] == each.axes[1] else {}
+        tally.add(Looked(each.weights, each.allowed, rows, columns, linked, syntax))
     heads = [
         Head(*key, head, paths[key], tally.measures(head), () if key[0] == "pool" else tally.offsets(head))
         for key, tally in sorted(tallies.items(), key=lambda item: (ROLES.index(item[0][0]), item[0][1]))
         for head in range(tally.heads)
     ]
     return heads, aligner if any(key[0] == "cross" for key in tallies) else ""
+
+
+def _syntax(labels: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
+    """What grammar relates in a text of known trees, by relation: the last piece of who looks, each piece of at whom."""
+    words, texts = words_in(labels)
+    real = [(word, text.strip()) for word, text in zip(words, texts, strict=True) if text.strip()]
+    found: dict[str, list[tuple[int, int]]] = {}
+    for relation, one, other in related_words([text for _, text in real]):
+        found.setdefault(relation, []).extend((real[one][0][-1], piece) for piece in real[other][0])
+    return found
 
 
 def words_in(labels: Sequence[str]) -> tuple[Words, list[str]]:

@@ -74,13 +74,15 @@ class Texts:
 
     def labels(self) -> list[Labels]:
         """Labels of each text's ids, as a person reads them; of equal ids they are worked out once."""
-        axes = list(self.ids[0])
+        joined = "source" in self.ids[0] and "text" in self.ids[0]  # source and target are one text
+        axes = [axis for axis in self.ids[0] if not (joined and axis == "text")]
         known = {}
         for axis in axes:
             tokenizer = self.predictor.tokenizer_of(axis)
             numbers = sorted({number for each in self.ids for number in each[axis]})
             known[axis] = dict(zip(numbers, tokenizer.labels(numbers), strict=True))
-        return [{axis: tuple(known[axis][number] for number in each[axis]) for axis in axes} for each in self.ids]
+        found = [{axis: tuple(known[axis][number] for number in each[axis]) for axis in axes} for each in self.ids]
+        return [{**each, "text": each["source"] + each["prefix"]} for each in found] if joined else found
 
     @torch.inference_mode()
     def losses(self) -> tuple[np.ndarray, np.ndarray]:
@@ -138,6 +140,7 @@ class TextPredictor(Predictor):
     """A predictor whose loss on texts can be measured, prediction by prediction."""
 
     paired: ClassVar[str] = ""  # how texts are given that come with what belongs to them; empty: they come alone
+    joins = False  # whether the model reads a source and its translation as one text
 
     @abstractmethod
     def texts(self, material: Material, count: int, longest: int = LONGEST) -> Texts:
@@ -249,6 +252,8 @@ def pair_texts(
         {"source": as_tuple(source), "target": as_tuple(target[1:]), "prefix": as_tuple(target[:-1])}
         for source, target in zip(sources, targets, strict=True)
     ]
+    if predictor.joins:
+        ids = [{**each, "text": each["source"] + each["prefix"]} for each in ids]
     return Texts(predictor, ids, [(rows, tokens.take(rows)) for rows in groups], name, raw)
 
 

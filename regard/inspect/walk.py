@@ -54,7 +54,7 @@ def walk(
     attention = predictor.model.get_submodule(call.path)
     if isinstance(attention, MultiHead):
         steps, differences = heads_walk(reading, choice, attention)
-    elif isinstance(attention, SoftAttention):
+    elif isinstance(attention, SoftAttention) and call.role != "self":
         steps, differences = soft_walk(reading, choice, attention)
     else:
         raise _nothing_to_walk(predictor)

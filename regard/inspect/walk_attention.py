@@ -14,8 +14,9 @@ from regard.attention.relative import T5, ALiBi, DistanceTables, Shaw, bucket_of
 from regard.attention.scores import Additive, Cosine, Dot, General, Location
 from regard.attention.soft import PredictedPosition, SamePosition, SoftAttention
 from regard.blocks import Block, RecurrentEncoder, Residual
+from regard.blocks.norm import SequenceBatchNorm
 from regard.blocks.recurrent import BothDirections
-from regard.embed import TokenEmbedding
+from regard.embed import ConcatenatedPositions, TokenEmbedding
 from regard.errors import Advice, UsageError, Verb
 from regard.inspect.walk_pass import (
     WatchedPass,
@@ -76,6 +77,7 @@ def heads_walk(reading: Reading, choice: WalkChoice, attention: MultiHead) -> tu
             ),
         )
     model, query = reading.predictor.model, choice.query
+    _must_be_known(model)
     around = _around(model, choice.call)
     watched = watch_pass(reading, [attention, *([] if around is None else [around]), *_embeddings(model)])
     own, other = _sides(model, watched, choice.call)
@@ -177,6 +179,19 @@ def _positions(model: nn.Module, attention: MultiHead) -> str:
         return found or "tree"
     others = [each for each in model.modules() if isinstance(each, MultiHead)]
     return "inside" if any(each.rotary is not None or each.relative is not None for each in others) else "none"
+
+
+def _must_be_known(model: nn.Module) -> None:
+    """Refuse a model with parts that these steps do not have."""
+    for module in model.modules():
+        unusual = isinstance(module, SequenceBatchNorm | ConcatenatedPositions)
+        if unusual or (isinstance(module, Block) and module.places is not None):
+            raise UsageError(
+                "these steps know layer norm and positions that are added to embeddings, and this model has others",
+                Advice(
+                    "train it with model.norm_kind = layer and model.positions_where = add, or ", Verb("walk", "--toy")
+                ),
+            )
 
 
 def _around(model: nn.Module, call: AttentionCall) -> Residual | None:

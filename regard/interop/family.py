@@ -73,6 +73,7 @@ class Settings:
 
 def must_be(config: StrictConfig, name: str, **wanted: object) -> None:
     """Refuse to export an option that transformers has no equal for."""
+    must_be_usual(f"transformers' {name}", config)
     must_be_known_to(f"transformers' {name}", config, **wanted)
 
 
@@ -85,6 +86,19 @@ def must_be_known_to(whom: str, config: StrictConfig, **wanted: object) -> None:
             raise RegardError(
                 f"{whom} has no equal for model.{field} = {_named(found)}",
                 f"a model can be exported with {' or '.join(map(_named, choices))} there",
+            )
+
+
+def must_be_usual(whom: str, config: StrictConfig) -> None:
+    """Refuse to export a model whose blocks lack or have parts that no other library knows."""
+    if getattr(config, "feed_forward", 1) == 0:
+        raise RegardError(
+            f"{whom} has no equal for blocks without feed-forward", "train with model.feed_forward above 0 to export"
+        )
+    for field, value in (("norm_kind", "batch"), ("positions_where", "concatenate"), ("positions_where", "qkv")):
+        if getattr(config, field, "") == value:
+            raise RegardError(
+                f"{whom} has no equal for model.{field} = {value!r}", f"leave model.{field} out to export"
             )
 
 

@@ -18,7 +18,7 @@ from regard.bundle import Bundle
 from regard.embed import sinusoid
 from regard.errors import RegardError
 from regard.files import new_folder
-from regard.interop.family import library, must_be_known_to
+from regard.interop.family import library, must_be_known_to, must_be_usual
 from regard.interop.folder import refuse_to_replace
 from regard.models.config import GPTLineConfig, TransformerConfig
 from regard.models.configs.attention import ExactConfig
@@ -51,6 +51,7 @@ def check_ctranslate2(bundle: Bundle) -> None:
             f"a {config.kind} for {task} has no equal in {NAME}",
             "transformer for translate, and gpt1, gpt2, gpt3 (without a band) and llama for generate can be exported",
         )
+    must_be_usual(NAME, config)
     if isinstance(config, TransformerConfig):
         exact = dict.fromkeys(("encoder_attention", "decoder_attention", "cross_attention"), ExactConfig())
         must_be_known_to(NAME, config, positions=POSITIONS, norm=("pre", "post"), residual=True, **exact)

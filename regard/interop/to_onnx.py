@@ -64,9 +64,10 @@ def check_onnx(bundle: Bundle) -> None:
         )
     if isinstance(config, TransformerConfig):
         exact = dict.fromkeys(("encoder_attention", "decoder_attention", "cross_attention"), ExactConfig())
-        must_be_known_to(NAME, config, positions=POSITIONS, **exact)
+        must_be_known_to(NAME, config, positions=POSITIONS, positions_where="add", **exact)
     elif isinstance(config, GPTLineConfig):
-        must_be_known_to(NAME, config, positions=POSITIONS, experts=0, attention=ExactConfig(), reversible=False)
+        must_be_known_to(NAME, config, positions=POSITIONS, positions_where="add", experts=0)
+        must_be_known_to(NAME, config, attention=ExactConfig(), reversible=False)
     library("onnx", "onnx"), library("onnxscript", "onnx")
 
 

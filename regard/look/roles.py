@@ -10,17 +10,17 @@ it ("nearby" only where no single place does). Only numpy is needed, so that map
 are special tokens, or that can see but one key, are left out; special keys count.
 
 A rule that names keys is a predicate on places and labels, (T, S) booleans; `broad` and `alignment` are measured their
-own way; `induction` is measured on texts of its own (Olsson et al. 2022) and only its threshold stands here. The kinds
-of heads are those that people found in trained models: positional heads and heads on separators (Clark et al. 2019, "What
-does BERT look at?", section 3; Voita et al. 2019, section 5), first-token sinks (Xiao et al. 2024), alignment in the
-look at the source (Bahdanau et al. 2015, section 5.2.1).
+own way; `induction` is measured on texts of its own (Olsson et al. 2022) and only its threshold stands here; rules of
+syntax need texts whose trees are known. The kinds of heads are those that people found in trained models: positional heads,
+heads on separators and on syntax (Clark et al. 2019, "What does BERT look at?", sections 3 and 4.2; Voita et al. 2019,
+section 5), first-token sinks (Xiao et al. 2024), alignment in the look at the source (Bahdanau et al. 2015, section 5.2.1).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -51,6 +51,7 @@ class Looked:
     rows: Sequence[str]
     columns: Sequence[str]
     links: WordLinks | None = None
+    syntax: Mapping[str, Sequence[tuple[int, int]]] = field(default_factory=dict)  # by relation: (query, key) places
     crosses: bool = False  # rows are of another text than columns, even one that reads the same
 
     @property
@@ -174,6 +175,19 @@ def _marks(looked: Looked) -> np.ndarray:
     return flags(looked.columns, is_mark)[None] & _others(looked)
 
 
+def _related(relation: str, early: int = 0) -> Callable[[Looked], Sums | None]:
+    """Keys that grammar relates to a query, or to the word `early` places on; what stands next to it does not count."""
+
+    def keys(looked: Looked) -> np.ndarray:
+        found = np.zeros((len(looked.rows), len(looked.columns)), dtype=bool)
+        for query, key in looked.syntax.get(relation, ()):
+            if abs(query - early - key) > 1:
+                found[query - early, key] = True
+        return found
+
+    return _on(keys)
+
+
 def _same(looked: Looked) -> np.ndarray:
     rows, columns = (np.array([_plain(label) for label in labels]) for labels in (looked.rows, looked.columns))
     return (rows[:, None] == columns[None]) & ~flags(looked.columns, is_special)[None] & _others(looked)
@@ -203,6 +217,7 @@ def _plain(label: str) -> str:
 
 _OWN, _ALL = ("self", "causal"), ("self", "causal", "cross", "pool")
 _SOME = "two fifths of the way from an even map to all of the weight: what is left is spread over many keys"
+_KNOWN = f"{_SOME}; only in texts whose trees are known (builtin/sentences)"
 _LINKED = "the aligner errs on some words, so that not even a perfect head would reach 1"
 _TABLE = (
     Rule("previous token", _OWN, 0.4, "the key before the query", _SOME, _at(-1)),
@@ -214,6 +229,13 @@ _TABLE = (
     Rule("first token", _ALL, 0.4, "the first key, from the third query on", _SOME, _on(_first)),
     Rule("end token", _ALL, 0.4, "special keys behind the first", _SOME, _on(_end)),
     Rule("punctuation", _ALL, 0.4, "other keys that are punctuation", _SOME, _on(_marks)),
+    Rule("subject of a verb", _OWN, 0.4, "the subject of a verb that does not stand beside it", _KNOWN, _related("subject")),
+    Rule(
+        "subject of the next verb", ("causal",), 0.4, "the subject of the verb to come, of the word before the verb", _KNOWN,
+        _related("subject", early=1),
+    ),
+    Rule("article of a noun", _OWN, 0.4, "the article of a noun that does not stand beside it", _KNOWN, _related("article")),
+    Rule("opening bracket", _OWN, 0.4, "of a closing bracket, the one that it closes", _KNOWN, _related("bracket")),
     Rule(
         "same word", ("self", "causal", "cross"), 0.25, "other keys with the query's own token, where there are any",
         "lower than others, since such a key is often far away among many", _on(_same),

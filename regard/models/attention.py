@@ -1,4 +1,4 @@
-"""Attention of a block as a configuration names it: heads with a kernel and positions, or a state-space layer."""
+"""Attention of a block as a configuration names it: heads with a kernel and positions, or a state space."""
 
 from __future__ import annotations
 
@@ -6,16 +6,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from torch import nn
+
 from regard.attention import MultiHead, Role, Rotary
 from regard.attention.kernels import KERNELS, Kernel, Placement
 from regard.attention.relative import Relative, make_relative
+from regard.blocks.selective import Selective
 from regard.blocks.state_space import StateSpace
 from regard.config import StrictConfig
+from regard.embed import positions
 from regard.errors import UsageError, nearest
 from regard.models.configs.attention import (
     ADDED_KERNELS,
     AttentionConfig,
     ExactConfig,
+    SelectiveConfig,
     StateSpaceConfig,
     kernel_kinds,
 )
@@ -37,9 +42,9 @@ def make_attention(
     longest: int = 1024,
     relative: Relative | None = None,
     **parts: Any,
-) -> MultiHead | StateSpace:
+) -> MultiHead | StateSpace | Selective:
     """Build the attention of block `number`. `parts` are further arguments of `MultiHead`."""
-    if isinstance(config, StateSpaceConfig):
+    if isinstance(config, StateSpaceConfig | SelectiveConfig):
         return _state_space(config, width, role, relative, parts)
     kernel = None if isinstance(config, ExactConfig) else make_kernel(config, width, heads, role, number, longest)
     return MultiHead(width, heads, role=role, kernel=kernel, relative=relative, **parts)
@@ -80,19 +85,23 @@ def make_kernel(
 
 
 def _state_space(
-    config: StateSpaceConfig, width: int, role: Role, relative: Relative | None, parts: dict[str, Any]
-) -> StateSpace:
+    config: StateSpaceConfig | SelectiveConfig, width: int, role: Role, relative: Relative | None, parts: dict[str, Any]
+) -> StateSpace | Selective:
+    kind = config.kind
     if role == "cross":
-        raise UsageError("s4d cannot look from one sequence at another; choose model.cross_attention.kind = exact")
+        raise UsageError(f"{kind} cannot look from one sequence at another; choose model.cross_attention.kind = exact")
     if relative is not None or parts.get("rotary") is not None:
-        raise UsageError("s4d knows its place by itself and takes no relative positions; choose model.positions = none")
+        raise UsageError(
+            f"{kind} knows its place by itself and takes no relative positions; choose model.positions = none"
+        )
     if parts.get("dropout"):
-        raise UsageError("s4d has no weights of attention to drop; set model.attention_dropout = 0")
+        raise UsageError(f"{kind} has no weights of attention to drop; set model.attention_dropout = 0")
     if parts.get("band"):
-        raise UsageError("s4d cannot be banded besides; set model.band = 0")
+        raise UsageError(f"{kind} cannot be banded besides; set model.band = 0")
     if parts.get("groups") is not None:
-        raise UsageError("s4d has no key-value heads; set model.groups = 0")
-    return StateSpace(width, causal=role == "causal", **config.model_dump(exclude={"kind"}))
+        raise UsageError(f"{kind} has no key-value heads; set model.groups = 0")
+    layer = StateSpace if isinstance(config, StateSpaceConfig) else Selective
+    return layer(width, causal=role == "causal", **config.model_dump(exclude={"kind"}))
 
 
 def places_of(config: GPTConfig | BertConfig, *, causal: bool) -> dict[str, Any]:
@@ -104,6 +113,11 @@ def places_of(config: GPTConfig | BertConfig, *, causal: bool) -> dict[str, Any]
         ),
         "relative": relative_positions(config.positions, *sizes, causal=causal, reach=reach),
     }
+
+
+def block_positions(kind: str, where: str, width: int, size: int) -> nn.Module | None:
+    """Positions that join queries, keys and values in every block, one table for all; None where they go elsewhere."""
+    return positions(kind, width, size) if where == "qkv" else None
 
 
 def relative_positions(kind: str, width: int, heads: int, *, causal: bool, reach: int) -> Relative | None:

@@ -15,10 +15,11 @@ from torch.nn.functional import cross_entropy
 from regard.attention import Lengths, Mask
 from regard.blocks import Block, Residual, Stack, initialise_normal, make_feed_forward, make_norm
 from regard.blocks.feed_forward import ACTIVATIONS
+from regard.blocks.norm import reading_rows
 from regard.data.batch import MaskedBatch
 from regard.embed import TokenEmbedding, positions
 from regard.errors import UsageError
-from regard.models.attention import make_attention, places_of
+from regard.models.attention import block_positions, make_attention, places_of
 from regard.models.config import BertConfig
 from regard.models.encoder_decoder import Memory
 from regard.models.loss import Loss, Part, output_loss
@@ -30,17 +31,18 @@ class BertEncoder(nn.Module):
     def __init__(self, config: BertConfig, vocabulary: int) -> None:
         super().__init__()
         self.config = config
-        norm = partial(make_norm, "layer", config.width, config.epsilon)
+        norm = partial(make_norm, config.norm_kind, config.width, config.epsilon)
         self.tokens = TokenEmbedding(
             nn.Embedding(vocabulary, config.width),
-            positions(config.positions, config.width, config.max_length, config.random_offset),
+            positions(config.positions, config.width, config.max_length, config.random_offset, config.positions_where),
             config.dropout,
             scaled=False,
             segments=nn.Embedding(config.segments, config.width),
             norm=norm() if config.norm == "post" else None,
         )
         distances = places_of(config, causal=False)
-        blocks = (_block(config, number, distances) for number in range(config.layers))
+        inside = block_positions(config.positions, config.positions_where, config.width, config.max_length)
+        blocks = (_block(config, number, distances, inside) for number in range(config.layers))
         self.blocks = Stack(blocks, reversible=config.reversible)
         self.norm = norm() if config.norm == "pre" else nn.Identity()
         self.pooler = nn.Linear(config.width, config.width) if config.pooler or config.next_sentence else None
@@ -50,8 +52,9 @@ class BertEncoder(nn.Module):
     ) -> Memory:
         """`distances` (B, S, S) are for positions that the data give."""
         mask: Mask | None = None if bool((lengths == ids.size(1)).all()) else Lengths(lengths)
-        x = self.tokens(ids, segments=segments)  # (B, S, D)
-        return Memory(self.norm(self.blocks(x, mask, distances=distances)), mask)
+        with reading_rows(lengths):
+            x = self.tokens(ids, segments=segments)  # (B, S, D)
+            return Memory(self.norm(self.blocks(x, mask, distances=distances)), mask)
 
     def pooled(self, vectors: Tensor) -> Tensor:
         """The vector of [CLS], through the pooler if there is one: (B, D)."""
@@ -130,7 +133,7 @@ class Bert(nn.Module):
         return {name: inside.get(name, deepest) for name, _ in self.named_parameters()}
 
 
-def _block(config: BertConfig, number: int, distances: dict[str, Any]) -> Block:
+def _block(config: BertConfig, number: int, distances: dict[str, Any], places: nn.Module | None) -> Block:
     attention = make_attention(
         config.attention,
         config.width,
@@ -141,9 +144,10 @@ def _block(config: BertConfig, number: int, distances: dict[str, Any]) -> Block:
         dropout=config.attention_dropout,
         **distances,
     )
-    feed_forward = make_feed_forward(config.width, config.feed_forward, activation=config.activation)
+    inner = config.feed_forward
+    feed_forward = make_feed_forward(config.width, inner, activation=config.activation) if inner else None
 
     def around() -> Residual:
-        return Residual(make_norm("layer", config.width, config.epsilon), config.dropout, order=config.norm)
+        return Residual(make_norm(config.norm_kind, config.width, config.epsilon), config.dropout, order=config.norm)
 
-    return Block(attention, None, feed_forward, around)
+    return Block(attention, None, feed_forward, around, places)

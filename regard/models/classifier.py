@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy
 from regard.attention import AttentionCall, Lengths, Mask, Seen
 from regard.attention.relative import tree_distances
 from regard.blocks import balance_terms, initialise_normal
+from regard.blocks.norm import reading_rows
 from regard.data.batch import LabelBatch
 from regard.errors import RegardError
 from regard.models.bert import BertEncoder
@@ -184,7 +185,7 @@ class GPTClassifier(Classifier):
         self.body = GPT(config, vocabulary)
 
     def forward(self, batch: LabelBatch) -> Loss:
-        with balance_terms() as balance:
+        with balance_terms() as balance, reading_rows(batch.lengths):
             hidden = self.body.read(batch.ids)  # (B, S, D)
         parts = self.label_parts(self.scores(last_of(hidden, batch.lengths)), batch.labels)
         if balance and self.training:

@@ -40,13 +40,14 @@ from regard.models.configs.pictures import (
 from regard.models.configs.translation import (
     BahdanauConfig,
     ByteNetConfig,
+    DecoderOnlyConfig,
     LuongConfig,
     Seq2SeqConfig,
     TransformerConfig,
 )
 from regard.models.kinds import ADDED_KINDS, KINDS_OF, all_kinds
 
-TranslationConfig = TransformerConfig | Seq2SeqConfig | BahdanauConfig | LuongConfig | ByteNetConfig
+TranslationConfig = TransformerConfig | Seq2SeqConfig | BahdanauConfig | LuongConfig | ByteNetConfig | DecoderOnlyConfig
 GPTLineConfig = GPT1Config | GPT2Config | GPT3Config | LlamaConfig
 RungConfig = TfidfConfig | TokenWeightsConfig | PlainAttentionConfig | AdditiveConfig | SelfAttentionConfig
 SeeingConfig = ConvNetConfig | ResNetConfig | ViTConfig | MixerConfig | ConvMixerConfig
@@ -77,6 +78,7 @@ __all__ = [
     "CaptionerConfig",
     "ConvMixerConfig",
     "ConvNetConfig",
+    "DecoderOnlyConfig",
     "EfficientNetConfig",
     "EncoderConfig",
     "GPT1Config",

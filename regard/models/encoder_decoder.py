@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from regard.attention import Mask
+from regard.attention import Mask, Role
 from regard.blocks import initialise
+from regard.blocks.norm import reading_rows
 from regard.data.batch import CaptionBatch, PairBatch
 from regard.embed import embedding_table
 from regard.errors import UsageError
@@ -41,6 +42,8 @@ def rows_of_sources(sources: Tensor, hypotheses: int) -> Tensor:
 
 class EncoderDecoder(nn.Module):
     """`model(batch)` is the loss; `encode` and `decode` are its two halves."""
+
+    looks: Role = "cross"  # the attention by which the source is seen
 
     def __init__(
         self,
@@ -90,7 +93,9 @@ class EncoderDecoder(nn.Module):
 
     def hidden(self, batch: PairBatch | CaptionBatch) -> Tensor:
         """The decoder's last vectors before the output layer, for each target token to predict: (B, T, D)."""
-        return self.decode(batch.target[:, :-1], self.encode(*batch.source_parts))
+        memory = self.encode(*batch.source_parts)
+        with reading_rows(batch.target_lengths):
+            return self.decode(batch.target[:, :-1], memory)
 
     def logits(self, batch: PairBatch | CaptionBatch) -> Tensor:
         return self.output(self.hidden(batch))  # (B, T, V)

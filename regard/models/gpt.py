@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from regard.attention import Causal, Mask
 from regard.blocks import Block, BlockState, Experts, Residual, Stack, initialise_normal, make_feed_forward, make_norm
 from regard.embed import TokenEmbedding, positions
-from regard.models.attention import make_attention, places_of
+from regard.models.attention import block_positions, make_attention, places_of
 from regard.models.config import GPTLineConfig
 from regard.models.encoder_decoder import rows_of_parents, rows_of_sources
 from regard.models.language import LanguageModel
@@ -42,10 +42,13 @@ class GPT(LanguageModel):
     def __init__(self, config: GPTLineConfig, vocabulary: int, smoothing: float = 0.0) -> None:
         super().__init__(config, vocabulary, smoothing)
         table = nn.Embedding(vocabulary, config.width)
-        places = positions(config.positions, config.width, config.max_length, config.random_offset)
+        places = positions(
+            config.positions, config.width, config.max_length, config.random_offset, config.positions_where
+        )
         self.tokens = TokenEmbedding(table, places, config.dropout, scaled=False)
         distances = places_of(config, causal=True)
-        blocks = (_block(config, number, distances) for number in range(config.layers))
+        inside = block_positions(config.positions, config.positions_where, config.width, config.max_length)
+        blocks = (_block(config, number, distances, inside) for number in range(config.layers))
         self.blocks = Stack(blocks, reversible=config.reversible)
         self.norm = _norm(config) if config.norm == "pre" else nn.Identity()
         self.output = nn.Linear(config.width, vocabulary, bias=False)
@@ -101,7 +104,7 @@ def _norm(config: GPTLineConfig) -> nn.Module:
     return make_norm(config.norm_kind, config.width, config.epsilon)
 
 
-def _block(config: GPTLineConfig, number: int, distances: dict[str, Any]) -> Block:
+def _block(config: GPTLineConfig, number: int, distances: dict[str, Any], places: nn.Module | None) -> Block:
     attention = make_attention(
         config.attention,
         config.width,
@@ -115,6 +118,16 @@ def _block(config: GPTLineConfig, number: int, distances: dict[str, Any]) -> Blo
         **distances,
         band=config.band if number % 2 else 0,
     )
+
+    def around() -> Residual:
+        return Residual(_norm(config), config.dropout, order=config.norm)
+
+    return Block(attention, None, _feed_forward(config), around, places)
+
+
+def _feed_forward(config: GPTLineConfig) -> nn.Module | None:
+    """One for all tokens, experts to choose from, or none."""
+    if not config.feed_forward:
+        return None
     make = partial(make_feed_forward, config.width, config.feed_forward, activation=config.activation, bias=config.bias)
-    feed_forward = Experts(config.width, config.experts, config.experts_used, make) if config.experts else make()
-    return Block(attention, None, feed_forward, lambda: Residual(_norm(config), config.dropout, order=config.norm))
+    return Experts(config.width, config.experts, config.experts_used, make) if config.experts else make()

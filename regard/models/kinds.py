@@ -15,7 +15,7 @@ from regard.plugins import NamedParts
 
 # Which kinds each task takes; the first is what it takes when none is named.
 KINDS_OF: dict[str, tuple[str, ...]] = {
-    "translate": ("transformer", "seq2seq", "bahdanau", "luong", "bytenet"),
+    "translate": ("transformer", "seq2seq", "bahdanau", "luong", "bytenet", "decoder-only"),
     "generate": ("llama", "gpt1", "gpt2", "gpt3", "lstm"),
     "fill": ("bert",),
     "classify": (
@@ -43,6 +43,7 @@ _NAMES = {
         "bahdanau": "BahdanauConfig",
         "luong": "LuongConfig",
         "bytenet": "ByteNetConfig",
+        "decoder-only": "DecoderOnlyConfig",
     },
     "language": {
         "gpt1": "GPT1Config",

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.blocks import Recurrent, balance_terms
+from regard.blocks.norm import reading_rows
 from regard.blocks.recurrent import LayerStates
 from regard.data.batch import TextBatch
 from regard.embed import TokenEmbedding, embedding_table, positions
@@ -53,7 +54,8 @@ class LanguageModel(nn.Module):
 
     def hidden(self, batch: TextBatch) -> Tensor:
         """The vectors that predict each token of the batch but the first: (B, T, D)."""
-        return self.read(batch.ids[:, :-1])
+        with reading_rows(batch.lengths):
+            return self.read(batch.ids[:, :-1])
 
     def logits(self, batch: TextBatch) -> Tensor:
         return self.output(self.hidden(batch))  # (B, T, V)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from regard.attention import Lengths, Look, Mask, MemoryKeys, SoftAttention, make_score
+from regard.attention import Lengths, Look, Mask, MemoryKeys, Score, SoftAttention, make_score
 from regard.attention.soft import make_place
 from regard.blocks.recurrent import LayerStates, Recurrent, RecurrentEncoder, backwards
 from regard.embed import TokenEmbedding, positions
@@ -142,6 +142,12 @@ class Seq2Seq(RecurrentModel):
         return dropout(out, self.config.dropout) if self.training else out
 
 
+def _score(config: BahdanauConfig | LuongConfig) -> Score:
+    """The score that says how well a state of the decoder and an annotation agree; both are as wide."""
+    sizes = (config.hidden, config.hidden, config.max_length)
+    return make_score(config.score, *sizes, back=config.back, back_learned=config.back_learned)
+
+
 class Bahdanau(RecurrentModel):
     """The decoder's last state looks at the source; what it sees joins the next step and the readout."""
 
@@ -153,9 +159,7 @@ class Bahdanau(RecurrentModel):
         super().__init__(config, source_vocabulary, target_vocabulary, smoothing)
         self.embed_and_encode()
         width, hidden = config.width, config.hidden
-        self.attention = SoftAttention(
-            make_score(config.score, hidden, hidden, config.max_length), temperature=config.temperature
-        )
+        self.attention = SoftAttention(_score(config), temperature=config.temperature)
         self.decoder = Recurrent(config.cell, width, hidden, config.layers, config.dropout, fed=hidden)
         self.first = nn.Linear(hidden // 2 if config.bidirectional else hidden, hidden)
         self.readout = nn.Linear(hidden + width + hidden, 2 * width)
@@ -224,7 +228,7 @@ class Luong(RecurrentModel):
         self.embed_and_encode()
         width, hidden = config.width, config.hidden
         self.attention = SoftAttention(
-            make_score(config.score, hidden, hidden, config.max_length),
+            _score(config),
             place=make_place(config.where, hidden, config.window),
             temperature=config.temperature,
         )

@@ -25,6 +25,7 @@ FAMILIES = NamedParts[type[EncoderDecoder]](
         "bahdanau": "regard.models.recurrent:Bahdanau",
         "seq2seq": "regard.models.recurrent:Seq2Seq",
         "bytenet": "regard.models.bytenet:ByteNet",
+        "decoder-only": "regard.models.decoder_only:DecoderOnly",
     }
 )
 GPT_LINE = ("gpt1", "gpt2", "gpt3", "llama")

@@ -18,7 +18,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.attention import AttentionCall, AttentionPool, MultiHead, make_score
+from regard.attention import (
+    AttentionCall,
+    AttentionPool,
+    Mask,
+    MemoryKeys,
+    MultiHead,
+    Score,
+    SoftAttention,
+    make_score,
+)
 from regard.attention.record import attend_seen, report
 from regard.blocks import RecurrentEncoder, initialise
 from regard.data.batch import LabelBatch
@@ -133,17 +142,23 @@ class TokenWeights(Pooled):
 class PlainAttention(Averaged):
     """Self-attention without parameters: y_i = Σ_j softmax_j(x_i · x_j) x_j, then the mean of all y.
 
-    Products are not scaled. Embeddings begin with a length of about 1, so that a token scores 1 with itself and about
-    0 ± 1/√D with others, far from where a softmax saturates; how far they go from there is learned.
+    Only likeness counts; with `likeness` unlike the products change their sign, and learned has a number for them that
+    begins at 0, where all tokens weigh alike. Products are not scaled. Embeddings begin with a length of about 1, so that
+    a token scores 1 with itself and about 0 ± 1/√D with others, far from where a softmax saturates; how far they go from
+    there is learned.
     """
 
     def __init__(self, config: PlainAttentionConfig, vocabulary: int, labels: int, smoothing: float = 0.0) -> None:
         super().__init__(nn.Linear(config.width, labels), config.dropout, smoothing)
         self.tokens = _unit_tokens(config, vocabulary)
+        self.likeness: float | nn.Parameter = 1.0 if config.likeness == "like" else -1.0
+        if config.likeness == "learned":
+            self.likeness = nn.Parameter(torch.zeros(1))
 
     def features(self, batch: LabelBatch) -> Tensor:
         x = self.tokens(batch.ids)[:, None]  # (B, 1, S, D)
-        y = attend_seen(self, "self", x, x, x, mask=padding_mask(batch), scale=1.0)
+        q = x if self.likeness == 1.0 else x * self.likeness
+        y = attend_seen(self, "self", q, x, x, mask=padding_mask(batch), scale=1.0)
         return mean_of_real(y.squeeze(1), batch.lengths)  # (B, D)
 
 
@@ -172,6 +187,7 @@ class Additive(Pooled):
 class SelfAttention(Averaged):
     """One layer of query-key-value self-attention (Vaswani et al. 2017, section 3.2), then the mean.
 
+    With a score of `attention/scores.py` there is one head instead, in which tokens themselves are queries and keys.
     Embeddings know their positions. Nothing passes beside the attention, so that where it looks is all that counts.
     """
 
@@ -179,12 +195,34 @@ class SelfAttention(Averaged):
         super().__init__(nn.Linear(config.width, labels), config.dropout, smoothing)
         places = positions(config.positions, config.width, 1024)
         self.tokens = TokenEmbedding(embedding_table(vocabulary, config.width), places, config.dropout)
-        self.attention = MultiHead(config.width, config.heads, role="self")
+        self.attention = _attention(config)
         initialise(self)
 
     def features(self, batch: LabelBatch) -> Tensor:
         x = self.tokens(batch.ids)  # (B, S, D)
         return mean_of_real(self.attention(x, x, padding_mask(batch)), batch.lengths)  # (B, D)
+
+
+class ScoredSelfAttention(nn.Module):
+    """Self-attention of one head with any score: y_t = W_o Σ_s softmax_s(score(x_t, x_s)) W_v x_s."""
+
+    def __init__(self, score: Score, width: int) -> None:
+        super().__init__()
+        self.attention = SoftAttention(score, role="self")
+        self.value, self.out = nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, x: Tensor, memory: Tensor, mask: Mask | None) -> Tensor:
+        """(B, S, D) -> (B, S, D); `memory` is x."""
+        keys = MemoryKeys(self.attention.score.keys(memory), self.value(memory), mask)
+        return self.out(self.attention(x, keys, torch.arange(x.size(1), device=x.device)))
+
+
+def _attention(config: SelfAttentionConfig) -> MultiHead | ScoredSelfAttention:
+    if config.score == "heads":
+        return MultiHead(config.width, config.heads, role="self")
+    sizes = (config.width, config.width, config.max_length)
+    score = make_score(config.score, *sizes, back=config.back, back_learned=config.back_learned)
+    return ScoredSelfAttention(score, config.width)
 
 
 def _unit_tokens(config: TokenWeightsConfig | PlainAttentionConfig, vocabulary: int) -> TokenEmbedding:

@@ -9,9 +9,17 @@ from typing import Any
 from torch import Tensor, nn
 
 from regard.attention import Causal, Lengths, Mask, MultiHead, Role
-from regard.blocks import Block, BlockState, FeedForward, Residual, Stack, StateSpace, make_norm
+from regard.blocks import Block, BlockState, FeedForward, Residual, Selective, Stack, StateSpace, make_norm
+from regard.blocks.norm import reading_rows
 from regard.embed import TokenEmbedding, positions
-from regard.models.attention import called, make_attention, make_cross_attention, relative_positions, rotary_positions
+from regard.models.attention import (
+    block_positions,
+    called,
+    make_attention,
+    make_cross_attention,
+    relative_positions,
+    rotary_positions,
+)
 from regard.models.configs.translation import TransformerConfig
 from regard.models.encoder_decoder import EncoderDecoder, Memory, rows_of_parents, rows_of_sources
 
@@ -80,23 +88,29 @@ class Transformer(TransformerDecoder):
         self.target = TokenEmbedding(target_table, _positions(config), config.dropout, token_rate=hidden)
         self.encoder = Stack(_blocks(config, config.encoder_layers, decoder=False))
         self.decoder = Stack(_blocks(config, config.decoder_layers, decoder=True))
-        last = nn.LayerNorm if config.norm == "pre" else nn.Identity
-        self.encoder_norm, self.decoder_norm = last(config.width), last(config.width)
+        self.encoder_norm, self.decoder_norm = _last_norm(config), _last_norm(config)
         self.finish(target_table)
 
     def encode(self, ids: Tensor, lengths: Tensor) -> Memory:
         mask: Mask | None = None if bool((lengths == ids.size(1)).all()) else Lengths(lengths)
-        return Memory(self.encoder_norm(self.encoder(self.source(ids), mask)), mask)  # (B, S, D)
+        with reading_rows(lengths):
+            return Memory(self.encoder_norm(self.encoder(self.source(ids), mask)), mask)  # (B, S, D)
 
 
 def _positions(config: TransformerConfig) -> nn.Module:
-    return positions(config.positions, config.width, config.max_length, config.random_offset)
+    where = config.positions_where
+    return positions(config.positions, config.width, config.max_length, config.random_offset, where)
+
+
+def _last_norm(config: TransformerConfig) -> nn.Module:
+    return make_norm(config.norm_kind, config.width) if config.norm == "pre" else nn.Identity()
 
 
 def _blocks(config: TransformerConfig, count: int, *, decoder: bool) -> Iterator[Block]:
     """The blocks of one half; what tells them distances is one table for all of them."""
     rotary = rotary_positions(config.positions, config.width, config.heads, 10_000.0, config.max_length)
     relative = relative_positions(config.positions, config.width, config.heads, causal=decoder, reach=config.reach)
+    places = block_positions(config.positions, config.positions_where, config.width, config.max_length)
     scale = None if config.scaled else 1.0
     for number in range(count):
         parts: dict[str, Any] = {"number": number, "longest": config.max_length, "scale": scale}
@@ -110,15 +124,19 @@ def _blocks(config: TransformerConfig, count: int, *, decoder: bool) -> Iterator
         with called("cross_attention"):
             other, sizes = config.cross_attention, (config.width, config.heads)
             cross = make_cross_attention(other, *sizes, **parts) if decoder else None
-        yield _block(config, attention, cross)
+        yield _block(config, attention, cross, places)
 
 
-def _block(config: TransformerConfig, attention: MultiHead | StateSpace, cross: MultiHead | None) -> Block:
+def _block(
+    config: TransformerConfig,
+    attention: MultiHead | StateSpace | Selective,
+    cross: MultiHead | None,
+    places: nn.Module | None,
+) -> Block:
     def around() -> Residual:
-        norm = make_norm("layer", config.width)
+        norm = make_norm(config.norm_kind, config.width)
         return Residual(norm, config.dropout, order=config.norm, residual=config.residual)
 
-    feed_forward = FeedForward(
-        config.width, config.feed_forward, activation=config.activation, rate=config.activation_dropout
-    )
-    return Block(attention, cross, feed_forward, around)
+    sizes, rate = (config.width, config.feed_forward), config.activation_dropout
+    feed_forward = FeedForward(*sizes, activation=config.activation, rate=rate) if config.feed_forward else None
+    return Block(attention, cross, feed_forward, around, places)

@@ -149,6 +149,8 @@ class Subject(ABC):
             raise NotApplicable(
                 "the term that keeps experts in use is of each micro-batch by itself, not of the whole batch"
             )
+        if any(isinstance(module, BatchNorm) for module in self.bundle.model.modules()):
+            raise NotApplicable("batch norm takes its statistics from each micro-batch by itself, not the whole batch")
 
     def ordinary(self, side: int = -1) -> np.ndarray:
         """The ids of a vocabulary that stand for text; all, if there are no others."""
@@ -204,10 +206,6 @@ class SeeingSubject(Subject):
 
     def training(self, seed: int) -> FewBatches:
         return FewBatches([self.take(rows) for rows in ([0, 1], [2, 3], [3, 4], [4, 0])], seed)
-
-    def needs_parts(self) -> None:
-        if any(isinstance(module, BatchNorm) for module in self.bundle.model.modules()):
-            raise NotApplicable("batch norm takes its statistics from each micro-batch by itself, not the whole batch")
 
 
 class FewBatches:

@@ -159,7 +159,8 @@ def recorded(subject: Subject) -> tuple[bool, str]:
             raise NotApplicable(f"{subject.name} has no attention")
         whole = [call for call in seen.calls if call.sums_to_one]
         rows = [call.weights().sum(dim=-1)[call.allowed().any(dim=-1)] for call in whole]
-        return _worst([seen.check(), *(difference(row, torch.ones_like(row)) for row in rows)])
+        rebuilt = [difference(call.rebuilt(), call.out) for call in seen.calls if call.out.numel()]
+        return _worst([*rebuilt, *(difference(row, torch.ones_like(row)) for row in rows)])
 
     return subject.compare(torch.no_grad()(measure))
 

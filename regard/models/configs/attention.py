@@ -97,6 +97,18 @@ class StateSpaceConfig(StrictConfig):
     fastest: float = Field(1e-1, gt=0, description="Greatest time step at the start.")
 
 
+class SelectiveConfig(StrictConfig):
+    """No attention: a state space whose input chooses what to keep (Gu & Dao 2023, "Mamba"), in its gated block."""
+
+    kind: Literal["mamba"] = "mamba"
+    state: int = Field(16, ge=1, description="Numbers that each channel keeps: N of the paper.")
+    expand: int = Field(2, ge=1, description="Channels for each one of the width: E of the paper.")
+    kernel: int = Field(4, ge=1, description="Width of the causal convolution before the state space.")
+    rank: int = Field(0, ge=0, description="Width of the bottleneck through which steps are chosen; 0: width / 16.")
+    slowest: float = Field(1e-3, gt=0, description="Least time step at the start.")
+    fastest: float = Field(1e-1, gt=0, description="Greatest time step at the start.")
+
+
 def _named(value: object) -> object:
     return {"kind": value} if isinstance(value, str) else value
 
@@ -106,15 +118,20 @@ KernelConfig = (
 )
 ADDED_KERNELS: dict[str, type[StrictConfig]] = {}  # configurations of kernels that plugins add
 AttentionConfig = Annotated[
-    ExactConfig | KernelConfig | StateSpaceConfig,
+    ExactConfig | KernelConfig | StateSpaceConfig | SelectiveConfig,
     Field(discriminator="kind"),
     *open_union(ADDED_KERNELS),
     BeforeValidator(_named),
 ]
-KERNEL_KINDS = ("exact", "window", "strided", "bigbird", "linformer", "reformer", "performer", "linear", "s4d")
+KERNEL_KINDS = ("exact", "window", "strided", "bigbird", "linformer", "reformer", "performer", "linear", "s4d", "mamba")
 
 
-ScoreName = Annotated[Literal["cosine", "additive", "location", "general", "dot", "scaled-dot"], *open_choice("score")]
+PositionsWhere = Literal["add", "concatenate", "qkv"]
+
+
+ScoreName = Annotated[
+    Literal["cosine", "additive", "location", "general", "dot", "scaled-dot", "mlp", "offset"], *open_choice("score")
+]
 
 
 def kernel_kinds() -> tuple[str, ...]:
@@ -122,10 +139,16 @@ def kernel_kinds() -> tuple[str, ...]:
     return (*KERNEL_KINDS, *ADDED_KERNELS)
 
 
-def check_positions(positions: str, *, random_offset: int = 0, rotary_scale: float = 1.0, reach: int = REACH) -> None:
+def check_positions(
+    positions: str, *, random_offset: int = 0, rotary_scale: float = 1.0, reach: int = REACH, where: str = "add"
+) -> None:
     """A ValueError for what would be ignored: options of positions that the model does not have."""
     if random_offset and positions not in ("sinusoidal", "learned"):
         raise ValueError(f"random_offset is for positions that are added (sinusoidal, learned), not for {positions}")
+    if where != "add" and positions not in ("sinusoidal", "learned"):
+        raise ValueError(f"positions_where is for sinusoidal and learned positions, not for {positions}")
+    if where == "qkv" and random_offset:
+        raise ValueError("random_offset is for positions of embeddings; choose positions_where = add or concatenate")
     if rotary_scale != 1.0 and positions != "rotary":
         raise ValueError(f"rotary_scale is for rotary positions, not for {positions}")
     if reach != REACH and positions not in ("shaw", "tree"):

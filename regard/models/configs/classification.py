@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from regard.config import StrictConfig
+from regard.models.configs.attention import ScoreName
 
 
 class RungConfig(StrictConfig):
@@ -46,6 +47,9 @@ class PlainAttentionConfig(RungConfig):
     """Self-attention without parameters: each token becomes the mean of all, weighed by softmax(x · x)."""
 
     kind: Literal["plain-attention"] = "plain-attention"
+    likeness: Literal["like", "unlike", "learned"] = Field(
+        "like", description="Look at what is like a token, at what is unlike it (softmax(-x · x)), or learn which."
+    )
 
 
 class AdditiveConfig(RungConfig):
@@ -58,14 +62,20 @@ class AdditiveConfig(RungConfig):
 
 
 class SelfAttentionConfig(RungConfig):
-    """Query-key-value self-attention of several heads over embeddings with positions, then the mean."""
+    """Query-key-value self-attention of several heads, or with one score, over embeddings with positions; then the mean."""
 
     kind: Literal["self-attention"] = "self-attention"
     heads: int = Field(4, ge=1, description="Heads H; they divide the width.")
     positions: Literal["sinusoidal", "none"] = Field("sinusoidal", description="How positions are told.")
+    score: Literal["heads"] | ScoreName = Field(
+        "heads", description="Learned queries and keys of several heads, or one score of each pair of tokens."
+    )
+    max_length: int = Field(256, ge=1, description="Positions that the location score knows; later are unseen.")
+    back: float = Field(0.0, description="How far before its own place a token looks with the offset score.")
+    back_learned: bool = Field(True, description="Learn from there how far back; false: always exactly so far.")
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> SelfAttentionConfig:
-        if self.width % self.heads:
+        if self.score == "heads" and self.width % self.heads:
             raise ValueError(f"width {self.width} cannot be split into {self.heads} heads; choose a divisor")
         return self

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from regard.config import StrictConfig
-from regard.models.configs.attention import REACH, AttentionConfig, ExactConfig, check_positions
+from regard.models.configs.attention import REACH, AttentionConfig, ExactConfig, PositionsWhere, check_positions
 
 Activation = Literal["relu", "gelu", "gelu-tanh", "swiglu"]
 
@@ -18,7 +18,7 @@ class BlocksConfig(StrictConfig):
     layers: int = Field(4, ge=1, description="Blocks.")
     width: int = Field(128, ge=1, description="Width D of every vector between blocks.")
     heads: int = Field(4, ge=1, description="Heads H; they divide the width.")
-    feed_forward: int = Field(512, ge=1, description="Inner width F of the feed-forward layers.")
+    feed_forward: int = Field(512, ge=0, description="Inner width F of the feed-forward layers; 0: there are none.")
     max_length: int = Field(512, ge=1, description="Longest sequence, in tokens; farther on only some positions reach.")
     dropout: float = Field(0.1, ge=0, lt=1, description="Dropout on embeddings and on the output of each sub-layer.")
     attention_dropout: float = Field(0.0, ge=0, lt=1, description="Dropout on attention weights (takes the slow path).")
@@ -29,6 +29,10 @@ class BlocksConfig(StrictConfig):
     rotary_scale: float = Field(1.0, gt=0, description="Rotary positions are divided by it: interpolation for length.")
     reach: int = Field(REACH, ge=1, description="Farthest distance that shaw and tree positions tell apart.")
     random_offset: int = Field(0, ge=0, description="In training, added positions start at random up to this one.")
+    positions_where: PositionsWhere = Field(
+        "add",
+        description="Positions are added to embeddings, stand beside them, or join the input of queries, keys, values.",
+    )
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> BlocksConfig:
@@ -38,8 +42,9 @@ class BlocksConfig(StrictConfig):
 
     @model_validator(mode="after")
     def _positions_fit(self) -> BlocksConfig:
-        offset, scale = self.random_offset, self.rotary_scale
-        check_positions(getattr(self, "positions", "none"), random_offset=offset, rotary_scale=scale, reach=self.reach)
+        offset, scale, where = self.random_offset, self.rotary_scale, self.positions_where
+        kind = getattr(self, "positions", "none")
+        check_positions(kind, random_offset=offset, rotary_scale=scale, reach=self.reach, where=where)
         return self
 
 
@@ -50,7 +55,9 @@ class GPTConfig(BlocksConfig):
     groups: int = Field(0, ge=0, description="Key-value heads, shared by groups of query heads; 0: one for each head.")
     activation: Activation = Field("gelu", description="Activation inside the feed-forward layers.")
     norm: Literal["post", "pre", "none"] = Field("pre", description="Norm after each residual, before, or nowhere.")
-    norm_kind: Literal["layer", "rms"] = Field("layer", description="Layer norm, or root-mean-square norm.")
+    norm_kind: Literal["layer", "rms", "batch"] = Field(
+        "layer", description="Layer norm, root-mean-square norm, or batch norm over all positions of a batch."
+    )
     positions: Literal["learned", "sinusoidal", "rotary", "shaw", "t5", "alibi", "none"] = Field(
         "learned", description="How positions are told: added to embeddings, by turning queries and keys, or to scores."
     )
@@ -72,6 +79,8 @@ class GPTConfig(BlocksConfig):
             raise ValueError(
                 f"rotary positions need heads of even width, not {self.width // self.heads}; choose other heads or width"
             )
+        if self.experts and not self.feed_forward:
+            raise ValueError("experts are feed-forward layers, and feed_forward = 0 leaves them out; set experts = 0")
         if self.experts and self.experts_used > self.experts:
             raise ValueError(f"experts_used {self.experts_used} is more than experts {self.experts}; lower it")
         return self
@@ -118,9 +127,11 @@ class LlamaConfig(GPTConfig):
     """LLaMA (Touvron et al. 2023): root-mean-square norm, rotary positions, SwiGLU, grouped key-value heads."""
 
     kind: Literal["llama"] = "llama"
-    feed_forward: int = Field(344, ge=1, description="Inner width F of the feed-forward layers.")
+    feed_forward: int = Field(344, ge=0, description="Inner width F of the feed-forward layers; 0: there are none.")
     activation: Activation = Field("swiglu", description="Activation inside the feed-forward layers.")
-    norm_kind: Literal["layer", "rms"] = Field("rms", description="Layer norm, or root-mean-square norm.")
+    norm_kind: Literal["layer", "rms", "batch"] = Field(
+        "rms", description="Layer norm, root-mean-square norm, or batch norm over all positions of a batch."
+    )
     positions: Literal["learned", "sinusoidal", "rotary", "shaw", "t5", "alibi", "none"] = Field(
         "rotary", description="How positions are told: added to embeddings, by turning queries and keys, or to scores."
     )
@@ -149,6 +160,9 @@ class BertConfig(BlocksConfig):
     kind: Literal["bert"] = "bert"
     activation: Activation = Field("gelu", description="Activation inside the feed-forward layers.")
     norm: Literal["post", "pre", "none"] = Field("post", description="Norm after each residual (the paper), or before.")
+    norm_kind: Literal["layer", "batch"] = Field(
+        "layer", description="Layer norm (the paper), or batch norm over all positions of a batch."
+    )
     positions: Literal["learned", "sinusoidal", "rotary", "shaw", "t5", "alibi", "tree", "none"] = Field(
         "learned",
         description="How positions are told: added to embeddings (learned: the paper), by turning, to scores.",

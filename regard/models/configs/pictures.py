@@ -58,7 +58,7 @@ class ViTConfig(NetworkConfig):
     layers: int = Field(6, ge=1, description="Blocks.")
     width: int = Field(128, ge=1, description="Width D of every vector between blocks.")
     heads: int = Field(4, ge=1, description="Heads H; they divide the width.")
-    feed_forward: int = Field(256, ge=1, description="Inner width F of the feed-forward layers.")
+    feed_forward: int = Field(256, ge=0, description="Inner width F of the feed-forward layers; 0: there are none.")
     pool: Literal["class", "mean"] = Field("class", description="A picture's vector: a class token's, or the mean.")
     positions: Literal["learned", "sinusoidal", "none"] = Field(
         "learned", description="How places are told: learned, or 2-D sinusoidal."

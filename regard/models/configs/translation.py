@@ -7,7 +7,14 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from regard.config import StrictConfig
-from regard.models.configs.attention import REACH, AttentionConfig, ExactConfig, ScoreName, check_positions
+from regard.models.configs.attention import (
+    REACH,
+    AttentionConfig,
+    ExactConfig,
+    PositionsWhere,
+    ScoreName,
+    check_positions,
+)
 
 
 class TransformerConfig(StrictConfig):
@@ -18,10 +25,13 @@ class TransformerConfig(StrictConfig):
     decoder_layers: int = Field(4, ge=1, description="Blocks of the decoder.")
     width: int = Field(128, ge=1, description="Width D of every vector between blocks.")
     heads: int = Field(4, ge=1, description="Heads H; they divide the width.")
-    feed_forward: int = Field(256, ge=1, description="Inner width F of the feed-forward layers.")
+    feed_forward: int = Field(256, ge=0, description="Inner width F of the feed-forward layers; 0: there are none.")
     activation: Literal["relu", "gelu"] = Field("relu", description="Activation inside the feed-forward layers.")
     norm: Literal["post", "pre", "none"] = Field(
         "pre", description="Layer norm after each residual (the paper), before, or nowhere."
+    )
+    norm_kind: Literal["layer", "batch"] = Field(
+        "layer", description="Layer norm (the paper), or batch norm over all positions of a batch."
     )
     residual: bool = Field(True, description="Add the input of each sub-layer to its output.")
     scaled: bool = Field(True, description="Divide products of queries and keys by √E.")
@@ -31,6 +41,10 @@ class TransformerConfig(StrictConfig):
     )
     reach: int = Field(REACH, ge=1, description="Farthest distance that shaw positions tell apart.")
     random_offset: int = Field(0, ge=0, description="In training, added positions start at random up to this one.")
+    positions_where: PositionsWhere = Field(
+        "add",
+        description="Positions are added to embeddings, stand beside them, or join the input of queries, keys, values.",
+    )
     encoder_attention: AttentionConfig = Field(ExactConfig(), description="What attends in the encoder.")
     decoder_attention: AttentionConfig = Field(ExactConfig(), description="What attends in the decoder, to itself.")
     cross_attention: AttentionConfig = Field(ExactConfig(), description="What attends from decoder to encoder.")
@@ -49,7 +63,7 @@ class TransformerConfig(StrictConfig):
     def _heads_divide_width(self) -> TransformerConfig:
         if self.width % self.heads:
             raise ValueError(f"width {self.width} cannot be split into {self.heads} heads; choose a divisor")
-        check_positions(self.positions, random_offset=self.random_offset, reach=self.reach)
+        check_positions(self.positions, random_offset=self.random_offset, reach=self.reach, where=self.positions_where)
         return self
 
     @property
@@ -58,6 +72,48 @@ class TransformerConfig(StrictConfig):
         if "linformer" in (self.encoder_attention.kind, self.cross_attention.kind):
             return self.max_length
         return self.max_length + self.random_offset if self.positions == "learned" else None
+
+
+class DecoderOnlyConfig(StrictConfig):
+    """One causal stack that reads source, separator and target as one sequence (Wang et al. 2021)."""
+
+    kind: Literal["decoder-only"] = "decoder-only"
+    layers: int = Field(8, ge=1, description="Blocks; as many as an encoder and a decoder have together.")
+    width: int = Field(128, ge=1, description="Width D of every vector between blocks.")
+    heads: int = Field(4, ge=1, description="Heads H; they divide the width.")
+    feed_forward: int = Field(256, ge=0, description="Inner width F of the feed-forward layers; 0: there are none.")
+    activation: Literal["relu", "gelu"] = Field("relu", description="Activation inside the feed-forward layers.")
+    norm: Literal["post", "pre", "none"] = Field(
+        "pre", description="Layer norm after each residual, before, or nowhere."
+    )
+    prefix: bool = Field(False, description="Tokens of the source see all of it; else only what stands before them.")
+    positions: Literal["sinusoidal", "learned", "rotary", "shaw", "t5", "alibi", "none"] = Field(
+        "sinusoidal",
+        description="How positions are told: added to embeddings, by turning queries and keys, or to scores.",
+    )
+    reach: int = Field(REACH, ge=1, description="Farthest distance that shaw positions tell apart.")
+    max_length: int = Field(2048, ge=2, description="Longest source and target together, for learned positions.")
+    dropout: float = Field(0.1, ge=0, lt=1, description="Dropout on embeddings and on the output of each sub-layer.")
+    attention_dropout: float = Field(0.0, ge=0, lt=1, description="Dropout on attention weights (takes the slow path).")
+    activation_dropout: float = Field(0.0, ge=0, lt=1, description="Dropout inside the feed-forward layers.")
+    token_dropout: float = Field(
+        0.0, ge=0, lt=1, description="Share of the tokens, read or written, hidden in training."
+    )
+    tied: Literal["all", "target", "none"] = Field(
+        "all", description="Which tables are one: source, target and output; target and output; or none."
+    )
+
+    @model_validator(mode="after")
+    def _heads_divide_width(self) -> DecoderOnlyConfig:
+        if self.width % self.heads:
+            raise ValueError(f"width {self.width} cannot be split into {self.heads} heads; choose a divisor")
+        check_positions(self.positions, reach=self.reach)
+        return self
+
+    @property
+    def longest(self) -> int | None:
+        """Most tokens that a source, and a target, may have, begin and end included; None: any number."""
+        return self.max_length // 2 if self.positions == "learned" else None
 
 
 class RecurrentConfig(StrictConfig):
@@ -106,6 +162,8 @@ class AttentiveConfig(RecurrentConfig):
     score: ScoreName = Field("additive", description="How a state is held against each annotation of the source.")
     temperature: float = Field(1.0, gt=0, description="Scores are divided by it before the softmax.")
     max_length: int = Field(256, ge=1, description="Source positions that the location score knows; later are unseen.")
+    back: float = Field(0.0, description="How far before its own place a word looks with the offset score.")
+    back_learned: bool = Field(True, description="Learn from there how far back; false: always exactly so far.")
 
 
 class BahdanauConfig(AttentiveConfig):

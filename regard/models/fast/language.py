@@ -87,4 +87,4 @@ def _is_plain(block: Block) -> bool:
     known = isinstance(block.feed_forward, FeedForward | GatedFeedForward)
     heads = block.attention
     exact = isinstance(heads, MultiHead) and heads.kernel is None and heads.relative is None
-    return known and exact and block.cross is None and block.around_attention.residual
+    return known and exact and block.cross is None and block.around_attention.residual and block.places is None

@@ -43,7 +43,7 @@ def norm_function(module: nn.Module) -> Function:
     if isinstance(module, nn.RMSNorm):
         rms_shape, rms_weight, rms_epsilon = list(module.normalized_shape), module.weight, module.eps
         return lambda x: rms_norm(x, rms_shape, rms_weight, rms_epsilon)
-    return lambda x: x
+    return (lambda x: x) if isinstance(module, nn.Identity) else module
 
 
 def product_for(weight: Tensor, bias: Tensor | None, rows: int) -> Product:

@@ -94,7 +94,8 @@ def encoder_of(model: TransformerDecoder, product: MakeProduct) -> Callable[...,
 
 
 def _is_plain_encoder(block: Block) -> bool:
-    return block.around_attention.residual and isinstance(block.feed_forward, FeedForward) and is_exact(block.attention)
+    plain = block.around_attention.residual and isinstance(block.feed_forward, FeedForward) and block.places is None
+    return plain and is_exact(block.attention)
 
 
 def _encoder_layer(block: Block, product: MakeProduct) -> EncoderLayer:
@@ -170,8 +171,7 @@ def _lengthened(memory: Tensor, padding: Tensor | None, length: int) -> tuple[Te
 
 
 def _is_plain(block: Block) -> bool:
-    plain = block.around_attention.residual and isinstance(block.feed_forward, FeedForward)
-    return plain and is_exact(block.attention) and is_exact(block.cross)
+    return _is_plain_encoder(block) and is_exact(block.cross)
 
 
 def _memory_product(blocks: list[Block], product: MakeProduct) -> Product:

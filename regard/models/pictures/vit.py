@@ -89,4 +89,6 @@ def _block(config: ViTConfig, number: int, places: int) -> Block:
         return Residual(make_norm("layer", config.width, config.epsilon), config.dropout, order="pre")
 
     attention = make_attention(config.attention, config.width, config.heads, role="self", number=number, longest=places)
-    return Block(attention, None, FeedForward(config.width, config.feed_forward, activation="gelu"), around)
+    inner = config.feed_forward
+    feed_forward = FeedForward(config.width, inner, activation="gelu") if inner else None
+    return Block(attention, None, feed_forward, around)

@@ -68,6 +68,7 @@ class Translator(PairPredictor, Serves):
     def __init__(self, bundle: Bundle) -> None:
         super().__init__(bundle)
         self.tokenizers, self.laid_out = bundle.tokenizers, LaidOut(bundle.model, FastDecoder.of)
+        self.joins = self.model.looks != "cross"
         self._other: TranslationEngine | None = None  # made when it is first asked for
 
     def use_weights(self, kind: Weights) -> None:
@@ -235,7 +236,10 @@ class Translator(PairPredictor, Serves):
         ids = {"source": tuple(reads[0].tolist()), "target": tuple(writes[0][1:].tolist())}
         ids["prefix"] = tuple(writes[0][:-1].tolist())
         labels = {axis: tuple((pair.source if axis == "source" else pair.target).labels(ids[axis])) for axis in ids}
-        return Reading(self, ids, labels, lambda: self.model.hidden(batch.to(self.device)), "cross", ids["target"])
+        if self.joins:
+            ids["text"], labels["text"] = (each["source"] + each["prefix"] for each in (ids, labels))
+        role, run = self.model.looks, lambda: self.model.hidden(batch.to(self.device))
+        return Reading(self, ids, labels, run, role, ids["target"])
 
     def output_table(self) -> Tensor:
         return self.model.output.weight
@@ -269,7 +273,7 @@ class Translator(PairPredictor, Serves):
         """Where the model looked while it wrote `ids`: one teacher-forced pass, equal to the steps of decoding."""
         with _softness(soft):
             seen = self.read_ids(self.tokenizers.source.encode(source), ids).look()
-        return sentence_of(seen, "cross")
+        return sentence_of(seen, self.model.looks)
 
     def _search(
         self,
@@ -423,11 +427,13 @@ class Translator(PairPredictor, Serves):
         reads, writes = self.tokenizers.source, self.tokenizers.target
 
         def tokens(row: int) -> channel.Tokens:
-            known = {"source": reads.labels(sources[group[row]])}
+            source = reads.labels(sources[group[row]])
             if not len(targets):
-                return known
+                widest = max(len(sources[each]) for each in group)
+                return {"source": source, "before": [*[""] * (widest - len(source)), *source]}
             target = targets[group[row]]
-            return {**known, "target": writes.labels(target[1:]), "prefix": writes.labels(target[:-1])}
+            read = writes.labels(target[:-1])
+            return {"source": source, "target": writes.labels(target[1:]), "prefix": read, "text": [*source, *read]}
 
         return channel.reading(group, tokens, spell=writes.labels)
 
