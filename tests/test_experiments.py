@@ -18,6 +18,7 @@ from regard.experiments import run as running
 from regard.experiments.depth import apart, rank
 from regard.experiments.learning import Examples, MadeBatches, train_network
 from regard.experiments.memory import draw_copy, draw_recall
+from regard.experiments.order import distinct
 from regard.experiments.run import run_experiment
 from regard.experiments.scores import SIX, call_cost, weigh
 from regard.experiments.softmax import draw_items, read_table, softmax_gradient
@@ -234,6 +235,11 @@ def test_positions_that_are_alike_are_not_apart_and_have_rank_one() -> None:
     assert apart(x) < 1e-12 and rank(x) == 1
     y = torch.eye(5, dtype=torch.float64)
     assert rank(y) == 5 and apart(y) == pytest.approx(math.sqrt(5 * (0.8**2 + 4 * 0.2**2) / 5))
+
+
+def test_distinct_vectors_are_counted_once() -> None:
+    x = torch.randn(5, 7, dtype=torch.float64)
+    assert distinct(torch.cat([x, x + 1e-12, x[:2]])) == 5 and distinct(x[:1].repeat(3, 1)) == 1
 
 
 def test_made_batches_are_a_pure_function_of_seed_and_number() -> None:

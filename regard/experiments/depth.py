@@ -13,9 +13,6 @@ from regard.attention import MultiHead
 from regard.blocks import FeedForward
 from regard.blocks.block import Residual
 from regard.blocks.initialise import initialise
-from regard.config import merge
-from regard.experiments.learning import test_pairs, train_run
-from regard.experiments.softmax import DATES, TINY_DATES
 from regard.experiments.study import (
     Check,
     Found,
@@ -31,6 +28,7 @@ from regard.experiments.study import (
     at_most,
     spread,
 )
+from regard.experiments.translators import TINY_TRANSLATING, TRANSLATING, learn
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -102,9 +100,8 @@ def depth_parts(settings: Settings, seeds: Sequence[int]) -> list[Part]:
 
 
 def _learn(settings: Settings, name: str, seed: int, report: Report) -> Row:
-    values = merge(settings["run"], {"model": settings["models"][name]})
-    test = partial(test_pairs, settings["test"], settings["tested"])
-    return {"what": "training", "model": name, "seed": seed, **train_run("translate", values, seed, test, report)}
+    change = {"model": settings["models"][name]}
+    return {"what": "training", "model": name, "seed": seed, **learn(settings, change, seed, report)}
 
 
 def depth_tables(found: Found) -> list[Table]:
@@ -131,7 +128,7 @@ def depth_tables(found: Found) -> list[Table]:
         Table(
             ["trained", "exactly right, %", "nll of a token", "parameters"],
             learned,
-            "Translators of dates, trained alike",
+            "Translators of Spanish, trained alike",
         ),
     ]
 
@@ -181,9 +178,8 @@ def draw_depth(found: Found) -> Figure:
     axes[0].set_yscale("log")
     axes[0].set_ylim(bottom=1e-16)
     groups = {name: found.values("exact", what="training", model=name) for name in found.settings["models"]}
-    dots(axes[2], groups, [COLORS[5]] * len(groups))
-    titled(axes[2], "translators of dates, trained alike", "exactly right, % of unseen dates")
-    axes[2].grid(visible=False, axis="y")
+    colors = [COLORS[5]] * len(groups)
+    dots(axes[2], groups, colors, "translators of Spanish, trained alike", "exactly right, % of unseen sentences")
     legend(figure, axes[0])
     noted(figure, f"line: mean of {len(found.seeds)} seeds; band: least to greatest; dots: each trained seed")
     return figure
@@ -200,11 +196,9 @@ FEED_FORWARD = Study(
             "without feed-forward": {"feed_forward": 0},
             "without residuals": {"residual": False},
         },
-        "run": merge(DATES, {"model": {"encoder_layers": 2, "decoder_layers": 2}}),
-        "test": "builtin/dates/test",
-        "tested": 300,
+        **TRANSLATING,
     },
-    tiny={"width": 8, "heads": 2, "positions": 5, "depth": 3, "run": TINY_DATES, "tested": 3},
+    tiny={"width": 8, "heads": 2, "positions": 5, "depth": 3, **TINY_TRANSLATING},
     seeds=(1, 2, 3),
     parts=depth_parts,
     tables=depth_tables,

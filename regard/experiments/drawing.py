@@ -7,14 +7,13 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
-from regard.look.figures.sheet import COLORS, DPI, QUIET, TEXT, style, tidy
+from regard.look.figures.sheet import COLORS, DPI, GRID, QUIET, TEXT, style, tidy
 
 Curve = Mapping[float, Sequence[float]]  # x -> the values of all seeds
 
@@ -39,33 +38,39 @@ def line(axes: Axes, curve: Curve, name: str, place: int, **look: Any) -> None:
     axes.fill_between(xs, low, high, color=look.get("color", own["color"]), alpha=0.18, linewidth=0)
 
 
-def dots(axes: Axes, groups: Mapping[str, Sequence[float]], colors: Sequence[str] | None = None) -> None:
-    """A line for each group, from the first above to the last below: a bar to the mean, and a dot for each seed."""
-    names = list(groups)
-    for place, name in enumerate(names):
-        values = [value for value in groups[name] if not math.isnan(value)]
-        color = colors[place] if colors else COLORS[0]
-        if values:
-            axes.barh(place, statistics.fmean(values), height=0.62, color=color, alpha=0.28, linewidth=0)
-            axes.plot([min(values), max(values)], [place, place], color=color, linewidth=1.4)
-            axes.plot(
-                values,
-                [place] * len(values),
-                "o",
-                color=color,
-                markersize=5,
-                markeredgecolor="white",
-                markeredgewidth=0.6,
-            )
-        else:
-            axes.text(0, place, " diverged", va="center", fontsize=8.5, color=QUIET)
-    axes.set_yticks(range(len(names)), names)
-    axes.set_ylim(len(names) - 0.4, -0.6)
-    most = max((value for values in groups.values() for value in values if not math.isnan(value)), default=1.0)
+def dots(
+    axes: Axes,
+    groups: Mapping[str, Sequence[float]],
+    colors: Sequence[str],
+    title: str = "",
+    x: str = "",
+    *,
+    named: bool = True,
+) -> None:
+    """A row for each group, from the first above to the last below: a bar to the mean, and a dot for each seed.
+
+    Not `named`: the panel beside it has the names.
+    """
+    for place, values in enumerate(groups.values()):
+        _row(axes, place, [value for value in values if not math.isnan(value)], colors[place])
+    axes.set_yticks(range(len(groups)), list(groups) if named else [""] * len(groups))
+    axes.set_ylim(len(groups) - 0.4, -0.6)
+    most = max((value for values in groups.values() for value in values if not math.isnan(value)), default=0.0)
     axes.set_xlim(0, 1.06 * most if most > 0 else 1.0)
-    tidy(axes)
+    titled(axes, title, x)
     axes.grid(visible=False, axis="y")
-    axes.grid(axis="x", color="#e6e9ec", linewidth=0.7)
+    axes.grid(axis="x", color=GRID, linewidth=0.7)
+
+
+def _row(axes: Axes, place: int, values: Sequence[float], color: str) -> None:
+    if not values:
+        axes.text(0, place, " diverged", va="center", fontsize=8.5, color=QUIET)
+        return
+    axes.barh(place, statistics.fmean(values), height=0.62, color=color, alpha=0.28, linewidth=0)
+    axes.plot([min(values), max(values)], [place, place], color=color, linewidth=1.4)
+    axes.plot(
+        values, [place] * len(values), "o", color=color, markersize=5, markeredgecolor="white", markeredgewidth=0.6
+    )
 
 
 def titled(axes: Axes, title: str, x: str = "", y: str = "") -> None:
@@ -113,7 +118,3 @@ def by(values: Sequence[tuple[float, float]]) -> dict[float, list[float]]:
     for x, y in values:
         curve.setdefault(x, []).append(y)
     return curve
-
-
-def finite_mean(values: Sequence[float]) -> float:
-    return float(np.nanmean(values)) if values else math.nan

@@ -7,9 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from regard.config import merge
-from regard.experiments.learning import test_pairs, train_run
-from regard.experiments.softmax import DATES, TINY_DATES
 from regard.experiments.study import Check, Found, Group, Part, Report, Row, Settings, Study, Table, alike, spread
+from regard.experiments.translators import SMALL, SPANISH, TRANSLATING, learn
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,28 +22,15 @@ MODELS: dict[str, dict[str, Any]] = {
 
 
 def half_parts(settings: Settings, seeds: Sequence[int]) -> list[Part]:
-    return [
-        Part(f"{task}, {name}, seed {seed}", partial(_learn, settings, task, name, seed))
-        for seed in seeds
-        for task in settings["tasks"]
-        for name in MODELS
-    ]
+    return [Part(f"{name}, seed {seed}", partial(_learn, settings, name, seed)) for seed in seeds for name in MODELS]
 
 
-def _learn(settings: Settings, task: str, name: str, seed: int, report: Report) -> Row:
-    kind = MODELS[name]
-    layers = settings["layers"]
-    depth = (
-        {"layers": 2 * layers}
-        if kind["kind"] == "decoder-only"
-        else dict.fromkeys(("encoder_layers", "decoder_layers"), layers)
-    )
-    about = settings["tasks"][task]
-    values = merge(
-        settings["run"], {"data": {"train": about["train"]}, "model": {**settings["model"], **kind, **depth}}
-    )
-    test = partial(test_pairs, about["test"], settings["tested"])
-    return {"task": task, "model": name, "seed": seed, **train_run("translate", values, seed, test, report)}
+def _learn(settings: Settings, name: str, seed: int, report: Report) -> Row:
+    kind, layers = MODELS[name], settings["layers"]
+    alone = kind["kind"] == "decoder-only"
+    depth = {"layers": 2 * layers} if alone else {"encoder_layers": layers, "decoder_layers": layers}
+    change = {"model": {**settings["model"], **kind, **depth}}
+    return {"model": name, "seed": seed, **learn(settings, change, seed, report)}
 
 
 KEYS = {
@@ -56,65 +42,39 @@ KEYS = {
 
 
 def half_tables(found: Found) -> list[Table]:
-    return [
-        Table(
-            [task, *KEYS.values()],
-            [[name, *(spread(found.values(key, task=task, model=name)) for key in KEYS)] for name in MODELS],
-            f"{task}, {2 * found.settings['layers']} blocks each",
-        )
-        for task in found.settings["tasks"]
-    ]
+    rows = [[name, *(spread(found.values(key, model=name)) for key in KEYS)] for name in MODELS]
+    return [Table(["model", *KEYS.values()], rows, f"Spanish to English, {2 * found.settings['layers']} blocks each")]
 
 
 def half_checks(found: Found) -> list[Check]:
-    def group(task: str, name: str) -> Group:
-        return found.group(name, "exact", task=task, model=name)
+    def group(name: str) -> Group:
+        return found.group(name, "exact", model=name)
 
     return [
-        alike(f"{task}: a decoder alone does as well ({name})", group(task, name), group(task, BOTH), 5)
-        for task in found.settings["tasks"]
-        for name in MODELS
-        if name != BOTH
+        alike(f"A decoder alone does as well ({name})", group(name), group(BOTH), 5) for name in MODELS if name != BOTH
     ]
 
 
 def draw_halves(found: Found) -> Figure:
-    from regard.experiments.drawing import dots, noted, panels, titled
+    from regard.experiments.drawing import dots, noted, panels
     from regard.look.figures.sheet import COLORS
 
-    tasks = list(found.settings["tasks"])
-    figure, axes = panels(len(tasks), 3, width=4.2, height=1.9)
-    for row, task in enumerate(tasks):
-        for column, (key, x) in enumerate(
-            (
-                ("exact", "exactly right, %"),
-                ("nll", "negative log-likelihood of a token"),
-                ("milliseconds_a_step", "ms a step of training"),
-            )
-        ):
-            panel = axes[3 * row + column]
-            dots(panel, {name: found.values(key, task=task, model=name) for name in MODELS}, COLORS)
-            titled(panel, task if column == 0 else "", x)
-            panel.grid(visible=False, axis="y")
-            if column:
-                panel.set_yticks(range(len(MODELS)), [""] * len(MODELS))
+    keys = {**KEYS, "exact": "exactly right, % of unseen sentences", "nll": "negative log-likelihood of a token"}
+    figure, axes = panels(1, 3, width=4.2, height=2.1)
+    for panel, key in zip(axes, ("exact", "nll", "milliseconds_a_step"), strict=True):
+        groups = {name: found.values(key, model=name) for name in MODELS}
+        dots(panel, groups, COLORS, "", keys[key], named=panel is axes[0])
     noted(figure, f"{2 * found.settings['layers']} blocks each; bar: mean; dots: each of {len(found.seeds)} seeds")
     return figure
 
 
-RUN = {key: value for key, value in DATES.items() if key != "model"}
+SIZE = {"width": 64, "heads": 4, "feed_forward": 128, "dropout": 0.0}
 DECODER_ONLY = Study(
-    settings={
-        "layers": 2,
-        "model": {"width": 64, "heads": 4, "feed_forward": 128, "dropout": 0.0},
-        "run": RUN,
-        "tasks": {"dates": {"train": "builtin/dates", "test": "builtin/dates/test"}},
-        "tested": 300,
-    },
+    settings={**TRANSLATING, "run": SPANISH, "layers": 2, "model": SIZE},
     tiny={
         "layers": 1,
-        "model": {"width": 8, "heads": 2, "feed_forward": 8, "dropout": 0.0},
-        "run": {key: value for key, value in TINY_DATES.items() if key != "model"},
+        "model": {**SIZE, "width": 8, "feed_forward": 8},
+        "run": merge(SPANISH, SMALL),
         "tested": 3,
     },
     seeds=(1, 2),

@@ -26,7 +26,13 @@ from regard.embed import positions
 from regard.experiments.learning import Examples, train_network
 from regard.experiments.study import Check, Found, Group, Part, Report, Row, Settings, Study, Table, above, spread
 from regard.models.attention import make_attention
-from regard.models.configs.attention import AttentionConfig, ExactConfig, LinearConfig, StateSpaceConfig
+from regard.models.configs.attention import (
+    AttentionConfig,
+    ExactConfig,
+    LinearConfig,
+    SelectiveConfig,
+    StateSpaceConfig,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -74,6 +80,7 @@ KINDS: dict[str, Callable[[int], nn.Module]] = {
     "RNN": partial(RecurrentLayers, "rnn"),
     "LSTM": partial(RecurrentLayers, "lstm"),
     "S4D": partial(Blocks, StateSpaceConfig(state=16)),
+    "selective (Mamba)": partial(Blocks, SelectiveConfig(state=16)),
     "linear attention": partial(Blocks, LinearConfig()),
     "exact attention": partial(Blocks, ExactConfig()),
 }
@@ -195,12 +202,12 @@ def draw_recalled(found: Found) -> Figure:
 
 RECALL = Study(
     settings={
-        "lengths": [4, 8, 16, 32, 64],
+        "lengths": [4, 16, 64],
         "keys": 64,
         "values": 8,
         "width": 64,
         "asked": 512,
-        "train": {"steps": 400, "lr": 3e-3, "warmup": 20},
+        "train": {"steps": 250, "optimiser": "muon", "lr": 1e-2, "warmup": 20},
     },
     tiny={"lengths": [2, 4], "keys": 5, "width": 8, "asked": 8, "train": {"steps": 1, "lr": 1e-3, "warmup": 0}},
     seeds=(1, 2),

@@ -10,9 +10,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from regard.config import merge
-from regard.experiments.learning import test_pairs, train_run
-from regard.experiments.softmax import DATES, TINY_DATES
 from regard.experiments.study import (
     Check,
     Found,
@@ -29,6 +26,7 @@ from regard.experiments.study import (
     at_most,
     spread,
 )
+from regard.experiments.translators import TINY_TRANSLATING, TRANSLATING, learn
 from regard.models.configs.translation import TransformerConfig
 from regard.models.transformer import Transformer
 
@@ -41,8 +39,6 @@ PLACES: dict[str, dict[str, Any]] = {
     "added": {"positions": "sinusoidal"},
     "concatenated": {"positions": "sinusoidal", "positions_where": "concatenate"},
     "in q, k and v": {"positions": "sinusoidal", "positions_where": "qkv"},
-    "learned, added": {"positions": "learned", "max_length": 64},
-    "turning q and k (rotary)": {"positions": "rotary"},
 }
 
 
@@ -80,9 +76,8 @@ def position_parts(settings: Settings, seeds: Sequence[int]) -> list[Part]:
 
 
 def _learn(settings: Settings, name: str, seed: int, report: Report) -> Row:
-    values = merge(settings["run"], {"model": PLACES[name]})
-    test = partial(test_pairs, settings["test"], settings["tested"])
-    return {"what": "training", "positions": name, "seed": seed, **train_run("translate", values, seed, test, report)}
+    change = {"model": PLACES[name]}
+    return {"what": "training", "positions": name, "seed": seed, **learn(settings, change, seed, report)}
 
 
 def position_tables(found: Found) -> list[Table]:
@@ -102,7 +97,7 @@ def position_tables(found: Found) -> list[Table]:
         "nll of a token",
         "parameters",
     ]
-    return [Table(columns, rows, f"All orders of {' '.join(SENTENCE)!r} with fresh weights; dates after training")]
+    return [Table(columns, rows, f"All orders of {' '.join(SENTENCE)!r} with fresh weights; Spanish after training")]
 
 
 def position_checks(found: Found) -> list[Check]:
@@ -135,27 +130,19 @@ def position_checks(found: Found) -> list[Check]:
 
 
 def draw_positions(found: Found) -> Figure:
-    from regard.experiments.drawing import dots, noted, panels, titled
+    from regard.experiments.drawing import dots, noted, panels
     from regard.look.figures.sheet import COLORS
 
     figure, axes = panels(1, 3, width=4.1, height=0.36 * len(PLACES) + 0.9)
-    for place, (panel, (what, key, title, x)) in enumerate(
-        zip(
-            axes,
-            (
-                ("orders", "distinct", f"“{' '.join(SENTENCE)}”", "distinct of 24 orders"),
-                ("training", "exact", "translators of dates, trained alike", "exactly right, % of unseen dates"),
-                ("training", "nll", "", "negative log-likelihood of a token"),
-            ),
-            strict=True,
-        )
-    ):
+    shown = (
+        ("orders", "distinct", f"“{' '.join(SENTENCE)}”", "distinct of 24 orders"),
+        ("training", "exact", "translators of Spanish, trained alike", "exactly right, % of unseen sentences"),
+        ("training", "nll", "", "negative log-likelihood of a token"),
+    )
+    for panel, (what, key, title, x) in zip(axes, shown, strict=True):
         groups = {name: found.values(key, what=what, positions=name) for name in PLACES}
-        dots(panel, groups, [COLORS[1], *[COLORS[0]] * (len(PLACES) - 1)])
-        titled(panel, title, x)
-        panel.grid(visible=False, axis="y")
-        if place:
-            panel.set_yticks(range(len(PLACES)), [""] * len(PLACES))
+        colors = [COLORS[1], *[COLORS[0]] * (len(PLACES) - 1)]
+        dots(panel, groups, colors, title, x, named=panel is axes[0])
     axes[0].set_xlim(0, 25)
     noted(figure, f"bar: mean; dots: each of {len(found.seeds)} seeds")
     return figure
@@ -171,11 +158,9 @@ POSITIONS = Study(
             "feed_forward": 64,
             "dropout": 0.0,
         },
-        "run": merge(DATES, {"model": {"encoder_layers": 2, "decoder_layers": 2}}),
-        "test": "builtin/dates/test",
-        "tested": 300,
+        **TRANSLATING,
     },
-    tiny={"run": TINY_DATES, "tested": 3},
+    tiny=TINY_TRANSLATING,
     seeds=(1, 2),
     parts=position_parts,
     tables=position_tables,

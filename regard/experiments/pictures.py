@@ -34,34 +34,21 @@ BY_SIZE = ("vit", "mixer", "convmixer", "resnet")
 
 def picture_parts(settings: Settings, seeds: Sequence[int]) -> list[Part]:
     """Two networks learn from more and more pictures; four of several sizes learn from the same number."""
-    parts = []
-    for seed in seeds:
-        for count in settings["counts"]:
-            for kind in FEW_AND_MANY:
-                model = settings["models"][kind][settings["middle"]]
-                parts.append(_part(settings, "number", kind, model, count, seed))
-        for kind in BY_SIZE:
-            for model in settings["models"][kind]:
-                parts.append(_part(settings, "size", kind, model, settings["fixed"], seed))
-    return parts
+    wanted = [(kind, settings["middle"], count) for count in settings["counts"] for kind in FEW_AND_MANY]
+    for kind in BY_SIZE:
+        wanted += [(kind, size, settings["fixed"]) for size in range(len(settings["models"][kind]))]
+    return [
+        Part(f"{kind}, size {size}, {count} pictures, seed {seed}", partial(_learn, settings, kind, size, count, seed))
+        for seed in seeds
+        for kind, size, count in dict.fromkeys(wanted)
+    ]
 
 
-def _part(settings: Settings, over: str, kind: str, model: dict[str, Any], count: int, seed: int) -> Part:
-    size = " ".join(f"{key} {value}" for key, value in model.items())
-    name = f"{over}: {kind} {size}, {count} pictures, seed {seed}"
-    return Part(name, partial(_learn, settings, over, kind, model, count, seed))
-
-
-def _learn(
-    settings: Settings, over: str, kind: str, model: dict[str, Any], count: int, seed: int, report: Report
-) -> Row:
-    about = {
-        "data": {"builtin_size": count},
-        "model": {"kind": kind, **model},
-        "train": settings["train"].get(kind, {}),
-    }
-    row = train_run("classify-pictures", merge(settings["run"], about), seed, _test, report)
-    return {"over": over, "kind": kind, "model": model, "pictures": count, "seed": seed, **row}
+def _learn(settings: Settings, kind: str, size: int, count: int, seed: int, report: Report) -> Row:
+    model = {"kind": kind, **settings["models"][kind][size]}
+    values = merge(settings["run"], {"data": {"builtin_size": count}, "model": model})
+    row = train_run("classify-pictures", values, seed, _test, report)
+    return {"kind": kind, "size": size, "pictures": count, "seed": seed, **row}
 
 
 def _test(labeller: Any) -> Row:
@@ -70,28 +57,24 @@ def _test(labeller: Any) -> Row:
 
 
 def _sizes(found: Found, kind: str) -> list[tuple[int, list[float]]]:
-    """Parameters and accuracies of each size of a kind."""
-    sizes = sorted({row["parameters"] for row in found.where(over="size", kind=kind)})
-    return [(size, found.values("accuracy", over="size", kind=kind, parameters=size)) for size in sizes]
+    """Parameters and accuracies of each size of a kind, from the same pictures."""
+    rows = found.where(kind=kind, pictures=found.settings["fixed"])
+    sizes = sorted({(row["parameters"], row["size"]) for row in rows})
+    return [(count, [row["accuracy"] for row in rows if row["size"] == size]) for count, size in sizes]
+
+
+def _number(found: Found, kind: str, count: int) -> Group:
+    """Accuracies of the middle size of a kind after so many pictures."""
+    return found.group(NAMES[kind], "accuracy", kind=kind, size=found.settings["middle"], pictures=count)
 
 
 def picture_tables(found: Found) -> list[Table]:
     counts = found.settings["counts"]
     number_rows = [
-        [NAMES[kind], *(spread(found.values("accuracy", over="number", kind=kind, pictures=count)) for count in counts)]
-        for kind in FEW_AND_MANY
+        [NAMES[kind], *(spread(_number(found, kind, count).values) for count in counts)] for kind in FEW_AND_MANY
     ]
-    size_rows = [
-        [
-            NAMES[kind],
-            f"{size:,}",
-            spread(values),
-            spread(found.values("training_seconds", over="size", kind=kind, parameters=size)),
-        ]
-        for kind in BY_SIZE
-        for size, values in _sizes(found, kind)
-    ]
-    columns = ["network", "parameters", "accuracy, %", "seconds"]
+    size_rows = [[NAMES[kind], f"{size:,}", spread(values)] for kind in BY_SIZE for size, values in _sizes(found, kind)]
+    columns = ["network", "parameters", "accuracy, %"]
     return [
         Table(
             ["accuracy, %", *(f"{count:,} pictures" for count in counts)], number_rows, "Over the number of pictures"
@@ -103,8 +86,7 @@ def picture_tables(found: Found) -> list[Table]:
 def picture_checks(found: Found) -> list[Check]:
     few, many = found.settings["counts"][0], found.settings["counts"][-1]
 
-    def group(kind: str, count: int) -> Group:
-        return found.group(NAMES[kind], "accuracy", over="number", kind=kind, pictures=count)
+    group = partial(_number, found)
 
     gaps = [
         Group(
@@ -134,13 +116,13 @@ def picture_checks(found: Found) -> list[Check]:
 
 
 def draw_pictures(found: Found) -> Figure:
-    from regard.experiments.drawing import by, line, noted, panels, powers, titled
+    from regard.experiments.drawing import line, noted, panels, powers, titled
 
     figure, (left, right) = panels(1, 2, width=5.0, height=3.8)
     places = {kind: place for place, kind in enumerate(NAMES)}
     for kind in FEW_AND_MANY:
-        rows = found.where(over="number", kind=kind)
-        line(left, by([(row["pictures"], row.get("accuracy", 0.0)) for row in rows]), NAMES[kind], places[kind])
+        curve = {count: _number(found, kind, count).values for count in found.settings["counts"]}
+        line(left, curve, NAMES[kind], places[kind])
     powers(left, found.settings["counts"])
     titled(left, "over the number of training pictures", "pictures", "accuracy on unseen fonts, %")
     for kind in BY_SIZE:
@@ -209,18 +191,17 @@ PICTURES = Study(
             "preset": "demo",
             "data": {"train": "builtin/glyphs"},
             "train": {
-                "steps": 400,
+                "steps": 200,
                 "batch_pictures": 64,
                 "lr": 3e-3,
                 "schedule": "linear",
                 "warmup": 20,
                 "smoothing": 0.0,
                 "average": 0,
-                "validate_every": 400,
+                "validate_every": 200,
                 "patience": 0,
             },
         },
-        "train": {},
     },
     tiny={
         "counts": [20, 30],

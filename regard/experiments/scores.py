@@ -1,4 +1,4 @@
-"""The six scores of attention, trained on the same dates; and what one call of each costs over width and length."""
+"""The six scores of attention, trained on the same sentences; and what one call of each costs over width and length."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from regard.attention.scores import SCORES as ALL_SCORES
 from regard.attention.scores import Score, make_score
 from regard.bench.scout import LiveStorages
 from regard.config import merge
-from regard.experiments.learning import test_pairs, train_run
-from regard.experiments.softmax import DATES
 from regard.experiments.study import (
     Check,
     Found,
@@ -32,6 +30,7 @@ from regard.experiments.study import (
     at_least,
     spread,
 )
+from regard.experiments.translators import SMALL, SPANISH, TRANSLATING, learn
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -90,9 +89,8 @@ def score_parts(settings: Settings, seeds: Sequence[int]) -> list[Part]:
 
 
 def _learn(settings: Settings, score: str, seed: int, report: Report) -> Row:
-    values = merge(settings["run"], {"model": {"score": score}})
-    test = partial(test_pairs, settings["test"], settings["tested"])
-    return {"what": "training", "score": score, "seed": seed, **train_run("translate", values, seed, test, report)}
+    change = {"model": {"score": score}}
+    return {"what": "training", "score": score, "seed": seed, **learn(settings, change, seed, report)}
 
 
 def _costs(found: Found, key: str, over: str, score: str) -> dict[int, float]:
@@ -111,7 +109,7 @@ def score_tables(found: Found) -> list[Table]:
     columns = ["score", "exactly right, %", "nll of a token", "ms a step", "ms a call", "MiB a call"]
     width = found.settings["costs"]["width"]
     about = f"a call: {longest} queries look at {longest} keys of width {width}, forward and backward"
-    return [Table(columns, rows, f"The same recurrent translator of dates with each score; {about}")]
+    return [Table(columns, rows, f"The same recurrent translator of Spanish with each score; {about}")]
 
 
 def score_checks(found: Found) -> list[Check]:
@@ -141,13 +139,12 @@ def draw_scores(found: Found) -> Figure:
     figure, axes = panels(2, 3, width=4.1, height=3.2)
     quality, loss, speed, *costs = axes
     for panel, key, title, x in (
-        (quality, "exact", "after equal training", "exactly right, % of unseen dates"),
+        (quality, "exact", "after equal training", "exactly right, % of unseen sentences"),
         (loss, "nll", "", "negative log-likelihood of a token"),
         (speed, "milliseconds_a_step", "", "processor ms a step of training"),
     ):
-        dots(panel, {score: found.values(key, what="training", score=score) for score in SIX}, COLORS)
-        titled(panel, title, x)
-        panel.grid(visible=False, axis="y")
+        groups = {score: found.values(key, what="training", score=score) for score in SIX}
+        dots(panel, groups, COLORS, title, x, named=panel is quality)
     for panel, (key, over, factor, y) in zip(
         costs,
         (
@@ -170,15 +167,11 @@ def draw_scores(found: Found) -> Figure:
     return figure
 
 
-RUN = merge(
-    {key: value for key, value in DATES.items() if key != "model"},
-    {"model": {"kind": "luong", "width": 64, "hidden": 64, "cell": "gru", "dropout": 0.0}},
-)
+RUN = merge(SPANISH, {"model": {"kind": "luong", "width": 64, "hidden": 64, "cell": "gru", "dropout": 0.0}})
 SCORES = Study(
     settings={
-        "run": merge(RUN, {"train": {"optimiser": "adam", "lr": 5e-3}}),
-        "test": "builtin/dates/test",
-        "tested": 300,
+        **TRANSLATING,
+        "run": merge(RUN, {"train": {"steps": 200}}),
         "costs": {
             "widths": [16, 32, 64, 128, 256],
             "lengths": [32, 64, 128, 256, 512],
@@ -188,14 +181,7 @@ SCORES = Study(
         },
     },
     tiny={
-        "run": merge(
-            RUN,
-            {
-                "data": {"builtin_size": 60, "hold_out": 10},
-                "model": {"width": 8, "hidden": 8},
-                "train": {"steps": 2, "validate_every": 2, "warmup": 0},
-            },
-        ),
+        "run": merge(RUN, merge(SMALL, {"model": {"width": 8, "hidden": 8}})),
         "tested": 3,
         "costs": {"widths": [4, 8], "lengths": [4, 8], "width": 4, "length": 4, "rounds": 1},
     },

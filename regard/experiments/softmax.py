@@ -189,9 +189,8 @@ def draw_scaling(found: Found) -> Figure:
         for width in _head_widths(found)
         for scaled in (False, True)
     }
-    dots(axes[3], groups, [COLORS[number % 2] for number in range(len(groups))])
-    titled(axes[3], "a small Transformer after equal training", "exactly right, % of unseen dates")
-    axes[3].grid(visible=False, axis="y")
+    colors = [COLORS[number % 2] for number in range(len(groups))]
+    dots(axes[3], groups, colors, "a small Transformer after equal training", "exactly right, % of unseen dates")
     legend(figure, axes[0])
     noted(figure, f"line: mean of {len(found.seeds)} seeds; band: least to greatest; dots: each seed")
     return figure
@@ -522,19 +521,16 @@ def _least(found: Found, look: str) -> list[float]:
 
 
 def draw_likeness(found: Found) -> Figure:
-    from regard.experiments.drawing import dots, noted, panels, titled
+    from regard.experiments.drawing import dots, noted, panels
     from regard.look.figures.sheet import COLORS, QUIET
 
     figure, axes = panels(1, 2, width=5.2, height=2.6)
     chance = 100 / found.settings["values"]
     for panel, (task, told) in zip(axes, TASKS.items(), strict=True):
         groups = {look: found.values("accuracy", task=task, look=look) for look in LOOKS}
-        dots(panel, groups, COLORS)
-        titled(panel, f"{task}: {told}", "right answers, %")
-        panel.grid(visible=False, axis="y")
+        dots(panel, groups, COLORS, f"{task}: {told}", "right answers, %", named=panel is axes[0])
         panel.axvline(chance, color=QUIET, linewidth=1, linestyle=(0, (4, 4)))
         panel.set_xlim(0, 104)
-    axes[1].set_yticks(range(len(LOOKS)), [""] * len(LOOKS))
     noted(figure, f"bar: mean; dots: each of {len(found.seeds)} seeds; dashed: chance")
     return figure
 

@@ -78,12 +78,29 @@ _ALL = (
         "tricks:TRICKS",
     ),
     Experiment(
+        "decoder-only",
+        "Does translation need an encoder and a decoder?",
+        "Probably not: one causal stack over source and target does as well.",
+        "Wang et al. 2021; Liu et al. 2018",
+        3,
+        "halves:DECODER_ONLY",
+    ),
+    Experiment(
         "recall",
         "Who remembers a long list: recurrent nets, state spaces or attention?",
         "A state of fixed size forgets as the list grows, a plain RNN first; attention looks everything up.",
         "Graves et al. 2014; Arora et al. 2024; Jelassi et al. 2024",
         6,
         "memory:RECALL",
+    ),
+    Experiment(
+        "positions",
+        "What does attention know of order, and where is it told?",
+        "Without positions a sentence is a bag of words; added, concatenated or in queries, keys and values they are worth the "
+        "same.",
+        "Vaswani et al. 2017, section 3.5; Shaw et al. 2018",
+        4,
+        "order:POSITIONS",
     ),
     Experiment(
         "pictures",

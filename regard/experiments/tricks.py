@@ -1,6 +1,6 @@
-"""What each training trick of the Transformer is worth: each taken away in turn from a small one that learns to read dates.
+"""What each training trick of the Transformer is worth: each taken away in turn from a small one that translates Spanish.
 
-Few pairs, so that dropout, label smoothing and weight decay have something to do; equal updates.
+Few sentences, so that dropout, label smoothing and weight decay have something to do; equal updates.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from regard.config import merge
-from regard.experiments.learning import test_pairs, train_run
-from regard.experiments.softmax import TINY_DATES
 from regard.experiments.study import Check, Found, Group, Part, Report, Row, Settings, Study, Table, above, spread
+from regard.experiments.translators import TINY_TRANSLATING, TRANSLATING, learn
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,6 +21,7 @@ WITHOUT: dict[str, dict[str, Any]] = {
     ALL: {},
     "no residuals": {"model": {"residual": False}},
     "no norm": {"model": {"norm": "none"}},
+    "batch norm": {"model": {"norm_kind": "batch"}},
     "norm after (post)": {"model": {"norm": "post"}},
     "no warm-up": {"train": {"warmup": 0}},
     "norm after, no warm-up": {"model": {"norm": "post"}, "train": {"warmup": 0}},
@@ -41,8 +41,7 @@ def trick_parts(settings: Settings, seeds: Sequence[int]) -> list[Part]:
 
 
 def _learn(settings: Settings, name: str, change: dict[str, Any], seed: int, report: Report) -> Row:
-    test = partial(test_pairs, settings["test"], settings["tested"])
-    return {"without": name, "seed": seed, **train_run("translate", merge(settings["run"], change), seed, test, report)}
+    return {"without": name, "seed": seed, **learn(settings, change, seed, report)}
 
 
 def _values(found: Found, name: str, key: str) -> list[float]:
@@ -55,7 +54,7 @@ def trick_tables(found: Found) -> list[Table]:
     rows = [[name, *(spread(_values(found, name, key)) for key in ("exact", "nll"))] for name in WITHOUT]
     return [
         Table(
-            ["without", "exactly right, %", "nll of a token"], rows, "Dates, each trick taken away from the first row"
+            ["without", "exactly right, %", "nll of a token"], rows, "Spanish, each trick taken away from the first row"
         )
     ]
 
@@ -67,6 +66,7 @@ def trick_checks(found: Found) -> list[Check]:
     says = {
         "no residuals": "Without residuals a model hardly learns",
         "no norm": "Layer norm helps",
+        "batch norm": "Layer norm is better than batch norm",
         "norm after, no warm-up": "Without warm-up the norm after each residual fails",
         "no warm-up": "Warm-up helps",
         "no label smoothing": "Label smoothing helps",
@@ -83,52 +83,38 @@ def trick_checks(found: Found) -> list[Check]:
 
 
 def draw_tricks(found: Found) -> Figure:
-    from regard.experiments.drawing import dots, noted, panels, titled
+    from regard.experiments.drawing import dots, noted, panels
     from regard.look.figures.sheet import COLORS, QUIET
 
     figure, (left, right) = panels(1, 2, width=4.8, height=0.34 * len(WITHOUT) + 0.9)
     colors = [COLORS[1], *[COLORS[0]] * (len(WITHOUT) - 1)]
     for panel, key, title in (
-        (left, "exact", "exactly right, % of unseen dates"),
+        (left, "exact", "exactly right, % of unseen sentences"),
         (right, "nll", "negative log-likelihood of a token"),
     ):
         groups = {name: _values(found, name, key) for name in WITHOUT}
-        dots(panel, groups, colors)
-        titled(panel, "", title)
-        panel.grid(visible=False, axis="y")
+        dots(panel, groups, colors, "", title, named=panel is left)
         panel.axvline(Group("", groups[ALL]).mean, color=QUIET, linewidth=1, linestyle=(0, (4, 4)))
-    right.set_yticks(range(len(WITHOUT)), [""] * len(WITHOUT))
     noted(figure, f"bar: mean; dots: each of {len(found.seeds)} seeds; dashed: with all of them")
     return figure
 
 
-RUN: dict[str, Any] = {
-    "preset": "demo",
-    "data": {"train": "builtin/dates", "builtin_size": 4000},
-    "tokens": {"kind": "character"},
-    "model": {"kind": "transformer", "norm": "pre", "dropout": 0.1},
+FULL: dict[str, Any] = {
+    "data": {"builtin_size": 2000},
+    "model": {"norm": "pre", "dropout": 0.1},
     "train": {
-        "steps": 400,
-        "batch_tokens": 1024,
-        "lr": 3e-3,
-        "schedule": "linear",
-        "warmup": 60,
+        "steps": 200,
+        "optimiser": "adam",
+        "lr": 5e-3,
+        "warmup": 40,
         "smoothing": 0.1,
         "weight_decay": 0.1,
-        "average": 0,
-        "select": "loss",
-        "validate_every": 400,
-        "patience": 0,
     },
-    "validate": {"sentences": 0},
-    "decode": {"beam": 1},
 }
+TINY: dict[str, Any] = {"data": {"builtin_size": 60}, "train": {"steps": 2, "warmup": 0}}
 TRICKS = Study(
-    settings={"run": RUN, "test": "builtin/dates/test", "tested": 300},
-    tiny={
-        "run": merge(TINY_DATES, {"model": {"dropout": 0.1}, "train": {"smoothing": 0.1, "weight_decay": 0.1}}),
-        "tested": 3,
-    },
+    settings={**TRANSLATING, "run": merge(TRANSLATING["run"], FULL)},
+    tiny={**TINY_TRANSLATING, "run": merge(TINY_TRANSLATING["run"], merge(FULL, TINY))},
     seeds=(1, 2),
     parts=trick_parts,
     tables=trick_tables,
