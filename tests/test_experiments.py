@@ -17,11 +17,12 @@ from regard.errors import RegardError, UsageError
 from regard.experiments import run as running
 from regard.experiments.depth import apart, rank
 from regard.experiments.learning import Examples, MadeBatches, train_network
+from regard.experiments.lookup import draw_items, read_table
 from regard.experiments.memory import draw_copy, draw_recall
 from regard.experiments.order import distinct
 from regard.experiments.run import run_experiment
+from regard.experiments.scaling import softmax_gradient
 from regard.experiments.scores import SIX, call_cost, weigh
-from regard.experiments.softmax import draw_items, read_table, softmax_gradient
 from regard.experiments.study import (
     Check,
     Found,

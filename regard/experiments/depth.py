@@ -199,7 +199,7 @@ FEED_FORWARD = Study(
         **TRANSLATING,
     },
     tiny={"width": 8, "heads": 2, "positions": 5, "depth": 3, **TINY_TRANSLATING},
-    seeds=(1, 2, 3),
+    seeds=(1, 2),
     parts=depth_parts,
     tables=depth_tables,
     checks=depth_checks,

@@ -158,7 +158,7 @@ def _legend(figure: Figure, left: Any, right: Any) -> None:
 
 PICTURES = Study(
     settings={
-        "counts": [250, 1000, 4000, 16000],
+        "counts": [250, 1000, 4000],
         "fixed": 4000,
         "middle": 1,
         "models": {
@@ -191,14 +191,14 @@ PICTURES = Study(
             "preset": "demo",
             "data": {"train": "builtin/glyphs"},
             "train": {
-                "steps": 200,
+                "steps": 150,
                 "batch_pictures": 64,
                 "lr": 3e-3,
                 "schedule": "linear",
                 "warmup": 20,
                 "smoothing": 0.0,
                 "average": 0,
-                "validate_every": 200,
+                "validate_every": 150,
                 "patience": 0,
             },
         },

@@ -174,10 +174,10 @@ SCORES = Study(
         "run": merge(RUN, {"train": {"steps": 200}}),
         "costs": {
             "widths": [16, 32, 64, 128, 256],
-            "lengths": [32, 64, 128, 256, 512],
+            "lengths": [16, 32, 64, 128, 256],
             "width": 64,
-            "length": 128,
-            "rounds": 9,
+            "length": 64,
+            "rounds": 5,
         },
     },
     tiny={

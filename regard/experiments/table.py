@@ -57,7 +57,7 @@ _ALL = (
         "they keep both at every width, and the model learns better.",
         "Vaswani et al. 2017, section 3.2.1",
         2,
-        "softmax:SCALING",
+        "scaling:SCALING",
     ),
     Experiment(
         "feed-forward",
@@ -127,7 +127,7 @@ _ALL = (
         "looking at the unlike wins; learned queries and keys do both.",
         "Vaswani et al. 2017, section 3.2; lectures on basic self-attention",
         1,
-        "softmax:LIKENESS",
+        "lookup:LIKENESS",
     ),
     Experiment(
         "soft-table",
@@ -136,7 +136,7 @@ _ALL = (
         "and can be learned through.",
         "Graves et al. 2014, section 3.3.1",
         0.5,
-        "softmax:SOFT_TABLE",
+        "lookup:SOFT_TABLE",
     ),
 )
 

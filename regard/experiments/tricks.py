@@ -103,10 +103,10 @@ FULL: dict[str, Any] = {
     "data": {"builtin_size": 2000},
     "model": {"norm": "pre", "dropout": 0.1},
     "train": {
-        "steps": 200,
+        "steps": 150,
         "optimiser": "adam",
         "lr": 5e-3,
-        "warmup": 40,
+        "warmup": 30,
         "smoothing": 0.1,
         "weight_decay": 0.1,
     },
