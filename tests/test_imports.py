@@ -40,6 +40,7 @@ ORDER = [
     {"compare"},
     {"bench"},
     {"verify"},
+    {"experiments"},
     {"doctor"},
     {"studio"},
     {"cli", "__main__"},

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typer._click.core import Command, Context
 
 FILE_OPTIONS = ("--data", "--valid", "--test", "--on")  # each takes one file of pairs or two parallel ones
-NUMBER_OPTIONS = ("--join",)  # each takes any number of numbers
+NUMBER_OPTIONS = ("--join", "--seeds")  # each takes any number of numbers
 PLUGIN = "--plugin"
 
 

@@ -66,6 +66,7 @@ GROUPS = {
         "compare": "compare:compare",
         "extrapolate": "extrapolate:extrapolate",
         "bench": "bench:bench",
+        "experiment": "experiment:experiment",
     },
     "Exchange and check": {
         "import": "interop:import_model",

@@ -1,0 +1,1 @@
+"""What lectures say of attention, as experiments: each a question, runs on built-in data, a figure and a computed answer."""
