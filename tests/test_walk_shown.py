@@ -25,7 +25,7 @@ from regard.look.walk import Numbers, Step, Walk, WorkedLine
 from regard.look.walk.picture import draw_picture as picture
 from regard.look.walk.shades import signed
 from regard.look.walk.steps import format_cells, format_line, format_number
-from regard.look.walk.toy import toy_walk
+from regard.look.walk.examples.toy import toy_walk
 from regard.tasks.run import RunResult
 
 Captured = pytest.CaptureFixture[str]

@@ -35,7 +35,7 @@ class Pens:
         arrays = [array for step in walk.steps for array in step.arrays]
         texts = [walk.title, walk.summary, *(f"{step.title}{step.formula}" for step in walk.steps)]
         families = families_of(
-            *texts, *(label for array in arrays for label in (*array.rows, *array.columns, array.name))
+            *texts, *(label for array in arrays for label in (*array.rows, *array.columns, *array.remarks, array.name))
         )
         quiet = Pen(9.5, families, color=QUIET)
         return cls(Pen(11.5, families, weight="bold"), quiet, Pen(9.5, families, weight="bold"), Pen(9.5, families))
@@ -52,10 +52,11 @@ class Grid:
     label: float  # width of the labels of rows
     cell: float  # width of a cell
     line: float  # height of a row
+    remark: float = 0.0  # width of the words behind the rows
 
     @property
     def width(self) -> float:
-        return self.label + self.cell * len(self.columns) + 2 * BRACKET
+        return self.label + self.cell * len(self.columns) + 2 * BRACKET + self.remark
 
     @property
     def height(self) -> float:
@@ -98,7 +99,8 @@ def _grid(array: Numbers, pens: Pens, digits: int) -> Grid:
     columns = [cut(format_label(label), pen, 1.1) for label in array.columns]
     widest = max(pen.ruler(text) for text in [*columns, *(text for row in cells for text in row)])
     label = max((pen.ruler(text) for text in rows), default=0.0)
-    return Grid(array, cells, rows, columns, label + 0.1, widest + PAD, pen.pitch)
+    remark = max((pens.words.ruler(text) + PAD for text in array.remarks if text), default=0.0)
+    return Grid(array, cells, rows, columns, label + 0.1, widest + PAD, pen.pitch, remark)
 
 
 def step_height(step: Step, rows: list[list[Grid]], pens: Pens) -> float:
@@ -137,8 +139,11 @@ def _write_grid(axes: Axes, grid: Grid, pens: Pens, x: float, y: float) -> None:
             corner = (left + place * grid.cell, height)
             axes.add_patch(Rectangle(corner, grid.cell, grid.line, facecolor=ground, linewidth=0, zorder=1))
             _centred(axes, pens.number, corner[0] + grid.cell / 2, height, text, _ink(ground))
+    right = left + grid.cell * len(grid.columns)
+    for number, text in enumerate(grid.array.remarks):
+        pens.words.write(axes, right + PAD, first + number * grid.line, text)
     _bracket(axes, left - BRACKET / 2, first, grid.line * len(grid.rows), 1)
-    _bracket(axes, left + grid.cell * len(grid.columns) + BRACKET / 2, first, grid.line * len(grid.rows), -1)
+    _bracket(axes, right + BRACKET / 2, first, grid.line * len(grid.rows), -1)
 
 
 def _centred(axes: Axes, pen: Pen, middle: float, y: float, text: str, ink: str = "") -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict
 
@@ -178,6 +178,13 @@ class Step:
         }
 
 
+def named_apart(step: Step, where: str) -> Step:
+    """The same step with `where` behind the names of its arrays, so that two of a kind can stand in one walk."""
+    arrays = tuple(replace(array, name=f"{array.name} ({where})") for array in step.arrays)
+    lines = tuple(replace(line, of=(f"{line.of[0]} ({where})", *line.of[1:])) for line in step.lines)
+    return replace(step, arrays=arrays, lines=lines)
+
+
 class About(TypedDict, total=False):
     """Which query of which attention a walk is about. Layers, heads and queries are counted from 0."""
 
@@ -190,6 +197,9 @@ class About(TypedDict, total=False):
     queries: list[str]
     keys: list[str]
     task: str
+    through: str
+    beam: int
+    text: str
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -331,6 +341,16 @@ def quoted_token(label: str) -> str:
     return f"“{visible(label)}”"
 
 
+def quoted_text(text: str) -> str:
+    """A whole text in a sentence, which keeps its spaces."""
+    return f"“{visible_title(text)}”"
+
+
+def lower_first(title: str) -> str:
+    """A title behind another one: its first word small, unless it is a symbol."""
+    return title[:1].lower() + title[1:] if title[1:2].islower() else title
+
+
 def name_asker(role: str, label: str) -> str:
     """Who looks: a token, a decoder that is about to write one, or a learned query."""
     if role == "cross":
@@ -341,6 +361,7 @@ def name_asker(role: str, label: str) -> str:
 # --- Worked sums, and the comparison at the end
 
 FIRST_TERMS = 3  # of a sum, written out
+MOST_COMPARED = 1024  # numbers that are shown twice at once; more are folded away
 
 
 def sum_line(name: str, left: Array, right: Array, of: tuple[str, int, int], bias: float | None = None) -> WorkedLine:
@@ -359,7 +380,7 @@ def sum_line(name: str, left: Array, right: Array, of: tuple[str, int, int], bia
 
 
 def compare_step(pairs: Mapping[str, tuple[Array, Array]]) -> tuple[Step, dict[str, float]]:
-    """The last step: recomputed arrays and the model's own, by name, and how far they differ. The last pair is shown whole."""
+    """The last step: recomputed arrays and the model's own, by name, and how far they differ. The last pair, of vectors, is shown."""
     differences = {name: float(np.abs(mine - model).max()) for name, (mine, model) in pairs.items()}
     name, (mine, model) = list(pairs.items())[-1]
     worst = max(differences.values())
@@ -369,7 +390,7 @@ def compare_step(pairs: Mapping[str, tuple[Array, Array]]) -> tuple[Step, dict[s
         f"(the largest number is {np.abs(model).max():.3g})."
     )
     arrays = (
-        Numbers(f"{name}, twice", np.stack([mine, model]), ("recomputed", "the model's")),
+        Numbers(f"{name}, twice", np.stack([mine, model]), ("recomputed", "the model's"), folded=mine.size > MOST_COMPARED),
         column("differences", list(differences.values()), tuple(differences), shading="plain"),
     )
     return Step("Recomputed = the model's output", "max |recomputed - model|", text, arrays), differences
