@@ -77,7 +77,7 @@ def check_lines(found: Walk, atol: float = 1e-9) -> int:
     for step in found.steps:
         arrays = {array.name: array.values for array in step.arrays}
         for line in step.lines:
-            sides = line.text.split(": ", 1)[-1] if line.text.startswith("q · a") else line.text
+            sides = re.sub(r"^[^{=\[]*: ", "", line.text)  # what a line is about stands before a colon
             values = iter(line.numbers)
             text = re.sub(r"\{\}", lambda _: f"({next(values)!r})", sides)  # noqa: B023
             text = re.sub(r"\[\d+ more: (\(.+?\))\]", r"\1", text)

@@ -215,7 +215,9 @@ def model_walk(reading: Reading, choice: WalkChoice, seen: Seen) -> Steps:
 def _check_size(reading: Reading) -> None:
     longest = max(len(each) for each in reading.labels.values())
     if longest > MOST_TOKENS:
-        raise UsageError(f"the text has {longest} tokens, and a walk goes through at most {MOST_TOKENS}", "give a shorter one")
+        raise UsageError(
+            f"the text has {longest} tokens, and a walk goes through at most {MOST_TOKENS}", "give a shorter one"
+        )
 
 
 def _through(
@@ -239,7 +241,9 @@ def _through(
 
 
 @torch.inference_mode()
-def _ends(reading: Reading, watched: WatchedPass, x: Array, logits: Array, query: int) -> dict[str, tuple[Array, Array]]:
+def _ends(
+    reading: Reading, watched: WatchedPass, x: Array, logits: Array, query: int
+) -> dict[str, tuple[Array, Array]]:
     """The last vectors and the logits, recomputed and the model's own."""
     result = watched.result
     assert result is not None

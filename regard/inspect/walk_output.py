@@ -26,7 +26,9 @@ def output_of(predictor: Predictor) -> OutputNumbers:
     if predictor.config.labels:
         return _labels_output(predictor, head)
     if predictor.config.task == "fill" and head is None:
-        raise UsageError("this model gives vectors only, it has no head that fills gaps: there are no logits to walk to")
+        raise UsageError(
+            "this model gives vectors only, it has no head that fills gaps: there are no logits to walk to"
+        )
     assert isinstance(predictor, TextPredictor)
     tokenizer = predictor.tokenizer_of("target")
     if isinstance(head, GapHead):

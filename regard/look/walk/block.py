@@ -14,7 +14,7 @@ from regard.look.walk.feed_forward import ExpertsNumbers, FeedForwardNumbers, fe
 from regard.look.walk.heads import MultiHeadLook, attend_head, join_heads
 from regard.look.walk.heads_steps import heads_steps
 from regard.look.walk.steps import Array, Numbers, Step, capital, counted, named_apart, quoted_token
-from regard.look.walk.sublayer import NORM_FORMULA, NORM_PAPER, Around, leave_step, norm_arrays
+from regard.look.walk.sublayer import ALONE, NORM_FORMULA, NORM_PAPER, Around, leave_step, norm_arrays
 
 CROSS, FEED_FORWARD = "cross", "feed-forward"  # stand behind the names of arrays of these sub-layers
 WRITTEN_OUT = {
@@ -30,7 +30,7 @@ class BlockNumbers:
 
     looks: tuple[MultiHeadLook, ...]  # at the text itself, and in a decoder at the memory
     feed_forward: FeedForwardNumbers | ExpertsNumbers | None
-    around: Around = Around()  # the feed-forward layer
+    around: Around = ALONE  # the feed-forward layer
 
     @property
     def x(self) -> Array:

@@ -133,7 +133,9 @@ class ExpertsNumbers:
 # --- Steps of one token
 
 
-def feed_forward_steps(layer: FeedForwardNumbers | ExpertsNumbers, x: Array, place: int, labels: tuple[str, ...]) -> list[Step]:
+def feed_forward_steps(
+    layer: FeedForwardNumbers | ExpertsNumbers, x: Array, place: int, labels: tuple[str, ...]
+) -> list[Step]:
     """What the layer does with the token at `place` of x (T, D), which is normed already if a norm stands before."""
     if isinstance(layer, ExpertsNumbers):
         return expert_steps(layer, x, place, labels)
@@ -264,7 +266,11 @@ def _share_line(found: Routing, used: int, row: int) -> WorkedLine:
     asked = range(found.scores.shape[1]) if used == 1 else found.chosen[row].tolist()
     best = int(found.chosen[row, 0])
     terms = " + ".join("exp({})" for _ in asked)
-    numbers = (float(found.scores[row, best]), *(float(found.scores[row, n]) for n in asked), float(found.shares[row, best]))
+    numbers = (
+        float(found.scores[row, best]),
+        *(float(found.scores[row, n]) for n in asked),
+        float(found.shares[row, best]),
+    )
     return WorkedLine(f"share = exp({{}}) / ({terms}) = {{}}", numbers, ("routing shares", row, best))
 
 
@@ -272,7 +278,9 @@ def _balance_line(found: Routing) -> WorkedLine:
     sent, mean = found.load / found.chosen.size, found.every.mean(axis=0)
     terms = " + ".join("{} · {}" for _ in sent)
     numbers = [float(each) for pair in zip(sent, mean, strict=True) for each in pair]
-    return WorkedLine(f"balance = {{}} · ({terms}) = {{}}", (float(len(sent)), *numbers, found.balance), ("balance", 0, 0))
+    return WorkedLine(
+        f"balance = {{}} · ({terms}) = {{}}", (float(len(sent)), *numbers, found.balance), ("balance", 0, 0)
+    )
 
 
 def expert_names(count: int) -> tuple[str, ...]:
@@ -298,9 +306,12 @@ def expert_steps(layer: ExpertsNumbers, x: Array, place: int, labels: tuple[str,
             "The experts' results by their shares",
             "output = Σ_i share_i expert_i(x)",
             text,
-            (Numbers("experts' results", outs, names), column("their shares", shares, names, shading="weight", beside=True),
-             Numbers("output", mixed, (label,))),
+            (
+                Numbers("experts' results", outs, names),
+                column("their shares", shares, names, shading="weight", beside=True),
+                Numbers("output", mixed, (label,)),
+            ),
             (sum_line("output_0", shares, outs[:, 0], ("output", 0, 0)),),
-        )  # fmt: skip
+        )
     )
     return steps

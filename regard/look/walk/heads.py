@@ -12,8 +12,7 @@ import numpy as np
 
 from regard.look.walk.softmax import masked, softmax
 from regard.look.walk.steps import Array
-from regard.look.walk.sublayer import Around, LinearNumbers
-
+from regard.look.walk.sublayer import ALONE, Around, LinearNumbers
 
 ALL = slice(None)  # in the place of one query: every query at once
 
@@ -65,7 +64,7 @@ class MultiHeadLook:
     to_key: LinearNumbers  # (D, G E)
     to_value: LinearNumbers  # (D, G E)
     to_out: LinearNumbers | None  # (H E, D)
-    around: Around = Around()
+    around: Around = ALONE
     scale: float | None = None  # what products are multiplied by; None: 1 / √E
     rotary: RotaryNumbers | None = None
     relative: RelativeNumbers | None = None

@@ -71,7 +71,10 @@ class OutputNumbers:
 def last_norm_step(norm: Norm, x: Array, label: str, name: str) -> Step:
     """The norm behind the last block of a stack, of one token: x (D,)."""
     arrays, line = norm_arrays(norm, x, label, "x", "normed x")
-    text = f"Pre-norm blocks add to a vector that is never normed itself; so there is one norm behind the last of them ({NORM_PAPER[norm.kind]})."
+    text = (
+        "Pre-norm blocks add to a vector that is never normed itself; so there is one norm behind the last of them "
+        f"({NORM_PAPER[norm.kind]})."
+    )
     step = Step(f"The norm behind {name}", NORM_FORMULA[norm.kind], text, arrays, (line,))
     return named_apart(step, f"behind {name}")
 
@@ -81,7 +84,9 @@ def output_steps(output: OutputNumbers, x: Array, place: int, label: str) -> lis
     vector, steps = output.pooled(x, place), []
     if output.pooling != "token":
         text = f"The text's one vector is {POOLED[output.pooling]}."
-        steps.append(Step("One vector for the text", f"{output.pooling} of x", text, (Numbers("pooled", vector, ("text",)),)))
+        steps.append(
+            Step("One vector for the text", f"{output.pooling} of x", text, (Numbers("pooled", vector, ("text",)),))
+        )
     if output.layer is not None:
         steps.append(_layer_step(output.layer, vector, label))
         vector = output.layer(vector)
@@ -139,7 +144,9 @@ def _likeliest_step(output: OutputNumbers, logits: Array) -> Step:
         scalar("together", together),
     )
     numbers = (float(logits[best]), highest, total, float(shares[best]))
-    line = WorkedLine(f"probability of {quoted_token(labels[0])} = exp({{}} - {{}}) / {{}} = {{}}", numbers, ("probability", 0, 0))
+    line = WorkedLine(
+        f"probability of {quoted_token(labels[0])} = exp({{}} - {{}}) / {{}} = {{}}", numbers, ("probability", 0, 0)
+    )
     return Step(_title(output, len(shown)), "p(w) = exp(logit_w - max) / Σ exp(logit - max)", text, arrays, (line,))
 
 

@@ -100,7 +100,11 @@ def _continuations(live: list[Written], table: Array, rules: SearchRules, forced
     found = []
     for parent, (hypothesis, row) in enumerate(zip(live, table, strict=True)):
         never = rules.forbidden | (set(rules.ends) if len(hypothesis.ids) < rules.min_length else set())
-        tokens = [rules.ends[0]] if forced else [token for token in np.argsort(-row, kind="stable").tolist() if token not in never]
+        tokens = (
+            [rules.ends[0]]
+            if forced
+            else [token for token in np.argsort(-row, kind="stable").tolist() if token not in never]
+        )
         few = tokens[: 1 if rules.beam == 1 else rules.beam + len(rules.ends)]  # of each no more can matter
         found += [Continuation(parent, token, float(row[token]), hypothesis.total + float(row[token])) for token in few]
     return sorted(found, key=lambda each: -each.total)  # stable: of equals the lower hypothesis, then the lower id
@@ -112,7 +116,9 @@ def _survivors(order: list[Continuation], found: Searched, rules: SearchRules) -
     to_beat = found.best[-1].score if len(found.best) == rules.kept else -math.inf
     if rules.early and len(found.ended) >= rules.beam:
         to_beat = math.inf
-    reach = [each.total / rules.penalty(rules.limit + 1) > to_beat for each in going]  # the best that it could still score
+    reach = [
+        each.total / rules.penalty(rules.limit + 1) > to_beat for each in going
+    ]  # the best that it could still score
     if rules.early:
         return going[: rules.beam] if any(reach) else []
     return [each for each, can_win in zip(going, reach, strict=True) if can_win][: rules.beam]
@@ -138,7 +144,9 @@ def search_steps(found: Searched, rules: SearchRules, words: SearchWords) -> tup
 def _move_step(number: int, move: SearchMove, rules: SearchRules, words: SearchWords) -> Step:
     arrays = tuple(_table(number, place, move, rules, words) for place in range(len(move.hypotheses)))
     first = arrays[0].values[0]
-    line = WorkedLine("total = {} + {} = {}", (move.hypotheses[0].total, float(first[1]), float(first[2])), (arrays[0].name, 0, 2))
+    line = WorkedLine(
+        "total = {} + {} = {}", (move.hypotheses[0].total, float(first[1]), float(first[2])), (arrays[0].name, 0, 2)
+    )
     return Step(f"Token {number}", "total(y w) = total(y) + log p(w | y)", _told(move, rules, words), arrays, (line,))
 
 

@@ -380,17 +380,17 @@ def sum_line(name: str, left: Array, right: Array, of: tuple[str, int, int], bia
 
 
 def compare_step(pairs: Mapping[str, tuple[Array, Array]]) -> tuple[Step, dict[str, float]]:
-    """The last step: recomputed arrays and the model's own, by name, and how far they differ. The last pair, of vectors, is shown."""
+    """The last step: recomputed arrays and the model's own, by name, and how far they differ. The last pair is shown."""
     differences = {name: float(np.abs(mine - model).max()) for name, (mine, model) in pairs.items()}
     name, (mine, model) = list(pairs.items())[-1]
-    worst = max(differences.values())
+    worst, both = max(differences.values()), np.stack([mine, model])
     text = (
         "All numbers above were computed again from the model's weights, in double precision and without its own code. "
         f"recomputed = the model's output, difference {format_power(worst)} "
         f"(the largest number is {np.abs(model).max():.3g})."
     )
     arrays = (
-        Numbers(f"{name}, twice", np.stack([mine, model]), ("recomputed", "the model's"), folded=mine.size > MOST_COMPARED),
+        Numbers(f"{name}, twice", both, ("recomputed", "the model's"), folded=mine.size > MOST_COMPARED),
         column("differences", list(differences.values()), tuple(differences), shading="plain"),
     )
     return Step("Recomputed = the model's output", "max |recomputed - model|", text, arrays), differences

@@ -79,6 +79,9 @@ class Around:
         return self.residual or self.order == "post"
 
 
+ALONE = Around()  # a sub-layer by itself
+
+
 def leave_step(around: Around, x: Array, out: Array, label: str, what: str) -> Step:
     """The residual connection of x and out (D,), and the norm if it stands behind; `what` names the sub-layer."""
     added, left = around.leave(x, out)

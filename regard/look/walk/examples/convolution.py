@@ -68,7 +68,9 @@ def convolution_walk(query: int | str | None = None) -> Walk:
     for numbers in each:
         steps += [named_apart(step, numbers.name) for step in slide_steps(numbers)]
     steps += [_sizes(each), _pool(each[0])]
-    summary = "Seven numbers and a kernel of three. The kernel is the same at every place: what differs is where it stands."
+    summary = (
+        "Seven numbers and a kernel of three. The kernel is the same at every place: what differs is where it stands."
+    )
     return Walk("A convolution, window by window", summary, tuple(steps))
 
 
@@ -98,28 +100,50 @@ def _check_query(query: int | str | None) -> None:
 
 
 def _enter(numbers: ConvolutionNumbers) -> Step:
-    text = "A row of numbers, and the kernel that slides over it. This one takes right from left: it finds where the row falls or rises."
+    text = (
+        "A row of numbers, and the kernel that slides over it. This one takes right from left: it finds where the row falls "
+        "or rises."
+    )
     if tuple(numbers.kernel) != KERNEL:
         text = "A row of numbers, and the kernel that slides over it."
-    return Step("A row and a kernel", "x,  kernel", text, (Numbers("x", numbers.x, ("x",)), Numbers("kernel", numbers.kernel, ("kernel",))))
+    return Step(
+        "A row and a kernel",
+        "x,  kernel",
+        text,
+        (Numbers("x", numbers.x, ("x",)), Numbers("kernel", numbers.kernel, ("kernel",))),
+    )
 
 
 def slide_steps(numbers: ConvolutionNumbers) -> list[Step]:
     """How many windows there are, and each of them."""
     width, k = len(numbers.x), len(numbers.kernel)
     sizes = (float(width), float(numbers.padding), float(numbers.dilation), float(k), float(numbers.stride))
-    line = WorkedLine("floor(({} + 2 · {} - {} · ({} - 1) - 1) / {}) + 1 = {}", (*sizes, float(numbers.count)), ("windows", 0, 0))
+    line = WorkedLine(
+        "floor(({} + 2 · {} - {} · ({} - 1) - 1) / {}) + 1 = {}", (*sizes, float(numbers.count)), ("windows", 0, 0)
+    )
     arrays = [Numbers("windows", np.array([[numbers.count]]), ("",), ("windows",), shading="plain")]
     told = f"The kernel moves {counted(numbers.stride, 'place')} at a time"
     if numbers.padding:
         told += f", over the row with {counted(numbers.padding, 'zero')} at each end"
-        names = tuple("0" if not 0 <= place < width else f"x_{place}" for place in range(-numbers.padding, width + numbers.padding))
-        arrays.append(Numbers("padded x", numbers.padded, ("padded",), tuple(f"{n}: {each}" for n, each in enumerate(names))))
+        names = tuple(
+            "0" if not 0 <= place < width else f"x_{place}"
+            for place in range(-numbers.padding, width + numbers.padding)
+        )
+        arrays.append(
+            Numbers("padded x", numbers.padded, ("padded",), tuple(f"{n}: {each}" for n, each in enumerate(names)))
+        )
     if numbers.dilation > 1:
-        told += f"; its numbers stand {numbers.dilation} apart, so that {k} of them span {numbers.dilation * (k - 1) + 1} places"
-    keeps = f" As many come out as went in: {width}." if numbers.count == width else f" {width} go in, {numbers.count} come out."
+        span = numbers.dilation * (k - 1) + 1
+        told += f"; its numbers stand {numbers.dilation} apart, so that {k} of them span {span} places"
+    keeps = (
+        f" As many come out as went in: {width}."
+        if numbers.count == width
+        else f" {width} go in, {numbers.count} come out."
+    )
     title = f"Stride {numbers.stride}, padding {numbers.padding}, dilation {numbers.dilation}"
-    size = Step(f"{title}: how many windows", "⌊(w + 2p - d (k - 1) - 1) / s⌋ + 1", told + "." + keeps, tuple(arrays), (line,))
+    size = Step(
+        f"{title}: how many windows", "⌊(w + 2p - d (k - 1) - 1) / s⌋ + 1", told + "." + keeps, tuple(arrays), (line,)
+    )
     return [size, _windows(numbers, title)]
 
 
@@ -132,8 +156,13 @@ def _windows(numbers: ConvolutionNumbers, title: str) -> Step:
         Numbers("products", numbers.windows * numbers.kernel, rows, names, beside=True),
         column("out", numbers.out, rows, beside=True),
     )
-    lines = tuple(sum_line(f"out_{n}", numbers.windows[n], numbers.kernel, ("out", n, 0)) for n in range(min(2, numbers.count)))
-    text = "Each row is one window: its number, and the places of x that it covers (those below 0 or behind the end are padding). Number times number, then the sum."
+    lines = tuple(
+        sum_line(f"out_{n}", numbers.windows[n], numbers.kernel, ("out", n, 0)) for n in range(min(2, numbers.count))
+    )
+    text = (
+        "Each row is one window: its number, and the places of x that it covers (those below 0 or behind the end are "
+        "padding). Number times number, then the sum."
+    )
     return Step(f"{title}: window by window", "out_i = Σ_j kernel_j x_(i s - p + j d)", text, arrays, lines)
 
 
@@ -144,7 +173,12 @@ def _sizes(each: list[ConvolutionNumbers]) -> Step:
         "A stride of 2 without padding leaves 3 of 7, with one zero at each end 4; one zero at each end and a stride of 1 keep "
         "the width, as in VGG (Simonyan & Zisserman 2015); two zeros do so for a dilation of 2."
     )
-    return Step("Sizes side by side", "⌊(w + 2p - d (k - 1) - 1) / s⌋ + 1", text, (Numbers("sizes", np.array(values, float), tuple(n.name for n in each), columns, shading="plain"),))
+    return Step(
+        "Sizes side by side",
+        "⌊(w + 2p - d (k - 1) - 1) / s⌋ + 1",
+        text,
+        (Numbers("sizes", np.array(values, float), tuple(n.name for n in each), columns, shading="plain"),),
+    )
 
 
 def _pool(numbers: ConvolutionNumbers) -> Step:
@@ -160,6 +194,11 @@ def _pool(numbers: ConvolutionNumbers) -> Step:
         Numbers("gradient of max", gradient, rows, shading="weight"),
         Numbers("gradient of mean", np.full_like(pairs, 1 / POOL), rows, shading="weight", beside=True),
     )
-    line = WorkedLine("({} + {}) / {} = {}", (float(first[0]), float(first[1]), float(POOL), float(first.mean())), ("mean", 0, 0))
-    text = "Two neighbours become one number: the greatest or their mean. The gradient of the maximum goes to the greatest alone, that of the mean to both alike."
+    line = WorkedLine(
+        "({} + {}) / {} = {}", (float(first[0]), float(first[1]), float(POOL), float(first.mean())), ("mean", 0, 0)
+    )
+    text = (
+        "Two neighbours become one number: the greatest or their mean. The gradient of the maximum goes to the greatest "
+        "alone, that of the mean to both alike."
+    )
     return Step("Pooling", "max(x_2i, x_2i+1)   or   (x_2i + x_2i+1) / 2", text, arrays, (line,))

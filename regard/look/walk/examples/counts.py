@@ -15,7 +15,18 @@ import numpy as np
 
 from regard.errors import UsageError
 from regard.look.walk.examples.given import check_names
-from regard.look.walk.steps import About, Array, Numbers, Step, Walk, WorkedLine, column, counted, quoted_text, quoted_token
+from regard.look.walk.steps import (
+    About,
+    Array,
+    Numbers,
+    Step,
+    Walk,
+    WorkedLine,
+    column,
+    counted,
+    quoted_text,
+    quoted_token,
+)
 
 TEXTS = ("the dog bit the man", "the man fed the dog", "the cat saw the bird", "the bird sang")
 KEYS = ("texts",)
@@ -66,7 +77,8 @@ def texts_walk(texts: Sequence[str]) -> Walk:
         _beside(tf, plain, long / length, rows, words),
     )
     about: About = {"role": "pool", "queries": list(rows), "keys": list(words)}
-    summary = f"{counted(len(texts), 'text')}, {counted(len(words), 'word')}: a word weighs much if it is here often and elsewhere seldom."
+    sizes = f"{counted(len(texts), 'text')}, {counted(len(words), 'word')}"
+    summary = f"{sizes}: a word weighs much if it is here often and elsewhere seldom."
     return Walk("TF-IDF: weights that are counted", summary, steps, about)
 
 
@@ -89,11 +101,12 @@ def _rarity(texts: int, occurs: Array, lecture: Array, smoothed: Array, words: t
         column("log(N / n_j)", lecture, words, shading="weight", beside=True),
         column("smoothed idf", smoothed, words, shading="weight", beside=True),
     )
-    numbers = (float(texts), float(occurs[least]))
+    word, numbers = words[least], (float(texts), float(occurs[least]))
+    by_lecture, by_smooth = (*numbers, float(lecture[least])), (*numbers, float(smoothed[least]))
     lines = (
-        WorkedLine(f"{words[least]}: log({{}} / {{}}) = {{}}", (*numbers, float(lecture[least])), ("log(N / n_j)", least, 0)),
-        WorkedLine(f"{words[least]}: log((1 + {{}}) / (1 + {{}})) + 1 = {{}}", (*numbers, float(smoothed[least])), ("smoothed idf", least, 0)),
-    )  # fmt: skip
+        WorkedLine(f"{word}: log({{}} / {{}}) = {{}}", by_lecture, ("log(N / n_j)", least, 0)),
+        WorkedLine(f"{word}: log((1 + {{}}) / (1 + {{}})) + 1 = {{}}", by_smooth, ("smoothed idf", least, 0)),
+    )
     return Step("How rare each word is", "log(N / n_j)   and   log((1 + N) / (1 + n_j)) + 1", text, arrays, lines)
 
 
@@ -101,7 +114,9 @@ def _lecture(tf: Array, lecture: Array, plain: Array, rows: tuple[str, ...], wor
     best = int(plain[0].argmax())
     numbers = (float(tf[0, best]), float(lecture[best]), float(plain[0, best]))
     line = WorkedLine(f"{words[best]} in text 1: {{}} · {{}} = {{}}", numbers, ("tf · log(N / n_j)", 0, best))
-    text = f"The lecture's weights. In text 1 {quoted_token(words[best])} counts most. They are the same for every question: static."
+    text = (
+        f"In text 1 {quoted_token(words[best])} counts most. Weights are the same whatever is asked: static attention."
+    )
     arrays = (Numbers("tf · log(N / n_j)", plain, rows, words, shading="weight"),)
     return Step("The lecture's weights", "tf · log(N / n_j)", text, arrays, (line,))
 
@@ -126,7 +141,9 @@ def _smoothed(long: Array, length: Array, rows: tuple[str, ...], words: tuple[st
 def _beside(tf: Array, plain: Array, found: Array, rows: tuple[str, ...], words: tuple[str, ...]) -> Step:
     here = [place for place in range(len(words)) if tf[0, place]]
     named = tuple(words[place] for place in here)
-    shares = [each[0, here] / each[0, here].sum() if each[0, here].sum() > 0 else each[0, here] for each in (plain, found)]
+    shares = [
+        each[0, here] / each[0, here].sum() if each[0, here].sum() > 0 else each[0, here] for each in (plain, found)
+    ]
     text = (
         "Text 1 by both, as shares of one: attention that a person chose. What a word means, which words stand beside it and "
         "what is asked do not count; that is what learned attention adds."
@@ -138,5 +155,9 @@ def _beside(tf: Array, plain: Array, found: Array, rows: tuple[str, ...], words:
     place = int(np.argmax(shares[0]))
     total = float(plain[0, here].sum())
     numbers = (float(plain[0, here[place]]), total if total else math.nan, float(shares[0][place]))
-    lines = (WorkedLine(f"{named[place]}: {{}} / {{}} = {{}}", numbers, ("share by the lecture", place, 0)),) if total else ()
+    lines = (
+        (WorkedLine(f"{named[place]}: {{}} / {{}} = {{}}", numbers, ("share by the lecture", place, 0)),)
+        if total
+        else ()
+    )
     return Step("Text 1 by both formulas", "weight / Σ weights", text, arrays, lines)

@@ -182,7 +182,9 @@ def read_labels(value: object, count: int, name: str, before: str = "token ") ->
 
 def read_vector(value: object, name: str) -> Array:
     """A row of finite numbers."""
-    found = read_matrix([value] if isinstance(value, list) and value and not isinstance(value[0], list) else value, name)
+    found = read_matrix(
+        [value] if isinstance(value, list) and value and not isinstance(value[0], list) else value, name
+    )
     if len(found) != 1:
         raise UsageError(f"{name} is {name_shape(found)}", "a vector is one row, as [1, 0, 2]")
     return found[0]

@@ -20,7 +20,9 @@ WORDS = ("cat", "dog", "car", "bus")
 X = ((2, 1, 0), (1, 2, 0), (0, 1, 2), (0, 0, 2))
 LIKE, UNLIKE = "like", "unlike"
 TITLE = "Basic self-attention: like looks at like, or at the unlike"
-SUMMARY = "Four words of three dimensions, no learned matrix at all: the scores are the dot products of the words themselves."
+SUMMARY = (
+    "Four words of three dimensions, no learned matrix at all: the scores are the dot products of the words themselves."
+)
 
 
 def likeness_walk(query: int | str | None = None) -> Walk:
@@ -58,7 +60,8 @@ def _matrices(x: Array, sign: float = 1.0) -> list[Step]:
     gather = Step(
         "The weighted sums",
         "Y = weights X",
-        "Each word becomes an average of the words: " + ("mostly of those like it." if sign > 0 else "mostly of those unlike it."),
+        "Each word becomes an average of the words: "
+        + ("mostly of those like it." if sign > 0 else "mostly of those unlike it."),
         (Numbers("Y", weights @ x, WORDS),),
         (sum_line("Y[0, 0]", weights[0], x[:, 0], ("Y", 0, 0)),),
     )
@@ -80,7 +83,9 @@ def _terms(x: Array, place: int, sign: float) -> list[Step]:
         title=f"{minus}x_i · x_j, term by term",
         formula=f"score_j = {minus}Σ_d x_id x_jd",
         text="The word meets each word, itself too: component times component, then the sum"
-        + (". Large where both point the same way." if sign > 0 else ", with the sign turned: large where they do not."),
+        + (
+            ". Large where both point the same way." if sign > 0 else ", with the sign turned: large where they do not."
+        ),
     )
     gather = replace(
         value_step(look, found),
@@ -107,4 +112,9 @@ def _rigid(x: Array) -> Step:
         "Learned matrices W_q and W_k turn words before they meet, so that a word may look for one thing and offer another: "
         "regard walk --example three-tokens."
     )
-    return Step("What this cannot do", "X Xᵀ = (X Xᵀ)ᵀ", text, (Numbers("X Xᵀ - its transpose", scores - scores.T, WORDS, WORDS),))
+    return Step(
+        "What this cannot do",
+        "X Xᵀ = (X Xᵀ)ᵀ",
+        text,
+        (Numbers("X Xᵀ - its transpose", scores - scores.T, WORDS, WORDS),),
+    )

@@ -14,7 +14,20 @@ from regard.look.walk.examples.given import GivenNumbers
 from regard.look.walk.examples.matrices import matrix_walk, place_of
 from regard.look.walk.feed_forward import FeedForwardNumbers
 from regard.look.walk.heads import ALL, MultiHeadLook, join_heads
-from regard.look.walk.steps import About, Array, Numbers, Step, Walk, WorkedLine, column, counted, lower_first, named_apart, quoted_token, sum_line
+from regard.look.walk.steps import (
+    About,
+    Array,
+    Numbers,
+    Step,
+    Walk,
+    WorkedLine,
+    column,
+    counted,
+    lower_first,
+    named_apart,
+    quoted_token,
+    sum_line,
+)
 from regard.look.walk.sublayer import NORM_FORMULA, Around, LinearNumbers, Norm
 
 TOKENS = ("she", "reads", "books")
@@ -49,7 +62,9 @@ def _array(rows: tuple[object, ...]) -> Array:
 def block_walk(query: int | str | None = None, *, order: str = "post") -> Walk:
     """The block as matrices for all tokens, or for one term by term."""
     block = paper_block(order)
-    where = {"post": "norms behind each sub-layer, as in the paper", "pre": "norms before each sub-layer, as in GPT-2"}[order]
+    where = {"post": "norms behind each sub-layer, as in the paper", "pre": "norms before each sub-layer, as in GPT-2"}[
+        order
+    ]
     summary = f"3 tokens of 4 dimensions, 2 heads of width 2, 6 units, {where}; whole numbers instead of learned ones."
     about: About = {"role": "self", "queries": list(TOKENS), "keys": list(TOKENS)}
     if query is None:
@@ -58,14 +73,26 @@ def block_walk(query: int | str | None = None, *, order: str = "post") -> Walk:
     (look,) = block.looks
     one = look.at(place, quoted_token(TOKENS[place]), 0, ())
     about = {**about, "query": place, "token": TOKENS[place]}
-    return Walk(f"A whole block on paper, as {quoted_token(TOKENS[place])} goes through it", summary, block_steps(block, (one,)), about)
+    return Walk(
+        f"A whole block on paper, as {quoted_token(TOKENS[place])} goes through it",
+        summary,
+        block_steps(block, (one,)),
+        about,
+    )
 
 
 def _matrices(block: BlockNumbers) -> tuple[Step, ...]:
     """Every sub-layer for all tokens at once."""
     (look,), found = block.looks, run_block(block)
     order = look.around.order
-    steps = [Step("The tokens, and what a block does", WRITTEN_OUT[order], "A row for each token.", (Numbers("X", look.x, TOKENS),))]
+    steps = [
+        Step(
+            "The tokens, and what a block does",
+            WRITTEN_OUT[order],
+            "A row for each token.",
+            (Numbers("X", look.x, TOKENS),),
+        )
+    ]
     entered = look.around.enter(look.x)
     steps += [_norm(look.around, look.x, entered, "X", "before attention")] if order == "pre" else []
     for head in range(look.heads):
@@ -81,7 +108,9 @@ def _head(look: MultiHeadLook, x: Array, head: int) -> list[Step]:
     """One head as matrices, in the form that single heads have."""
     parts = (each.head(head, look.width).weight for each in (look.to_query, look.to_key, look.to_value))
     inner = matrix_walk(GivenNumbers(x, *parts, labels=TOKENS)).steps[1:]
-    return [named_apart(replace(step, title=f"Head {head}: {lower_first(step.title)}"), f"head {head}") for step in inner]
+    return [
+        named_apart(replace(step, title=f"Head {head}: {lower_first(step.title)}"), f"head {head}") for step in inner
+    ]
 
 
 def _join(look: MultiHeadLook, out: Array) -> Step:
@@ -119,7 +148,10 @@ def _norm(around: Around, x: Array, normed: Array, of: str, where: str) -> Step:
     )
     numbers = (float(x[0, 0]), float(mean[0, 0]), float(variance[0, 0]), around.norm.epsilon, float(normed[0, 0]))
     line = WorkedLine("({} - {}) / √({} + {}) = {}", numbers, (name, 0, 0))
-    text = f"Each row of {of} by itself: its mean is taken off, and it is divided by its deviation (Ba et al. 2016). Here w is 1 and b is 0."
+    text = (
+        f"Each row of {of} by itself: its mean is taken off, and it is divided by its deviation (Ba et al. 2016). Here w is 1 "
+        "and b is 0."
+    )
     return Step(f"Norm {where}", NORM_FORMULA["layer"], text, arrays, (line,))
 
 
@@ -130,15 +162,26 @@ def _feed_forward(block: BlockNumbers, x: Array, out: Array) -> list[Step]:
     zeros = (after <= 0).sum(axis=1)
     units = tuple(f"unit {unit}" for unit in range(before.shape[1]))
     steps = [_norm(block.around, x, inside, "x", "before feed-forward")] if block.around.order == "pre" else []
-    up = (Numbers("W_1", layer.up.weight, ("0", "1", "2", "3"), units), Numbers("b_1", layer.up.bias, ("b",), units),
-          Numbers("units", before, TOKENS, units))  # fmt: skip
+    up = (
+        Numbers("W_1", layer.up.weight, ("0", "1", "2", "3"), units),
+        Numbers("b_1", layer.up.bias, ("b",), units),
+        Numbers("units", before, TOKENS, units),
+    )
     line = sum_line("units[0, 0]", inside[0], layer.up.weight[:, 0], ("units", 0, 0), float(layer.up.bias[0]))
     steps.append(Step("Feed-forward: up", "x W_1 + b_1", "Each token by itself, to six units.", up, (line,)))
-    which = "; ".join(f"{token}: {', '.join(map(str, (row <= 0).nonzero()[0].tolist())) or 'none'}" for token, row in zip(TOKENS, after, strict=True))
-    text = f"What is below zero becomes 0: {counted(int(zeros.sum()), 'zero')} of {after.size} ({which}). Here is what is not linear in a block besides the softmax and the norm."
+    which = "; ".join(
+        f"{token}: {', '.join(map(str, (row <= 0).nonzero()[0].tolist())) or 'none'}"
+        for token, row in zip(TOKENS, after, strict=True)
+    )
+    text = (
+        f"What is below zero becomes 0: {counted(int(zeros.sum()), 'zero')} of {after.size} ({which}). Besides the softmax and "
+        "the norm, this is all in a block that is not linear."
+    )
     relu = (Numbers("ReLU", after, TOKENS, units), column("zeros", zeros, TOKENS, shading="plain", beside=True))
     first = (float(before[0, 1]), float(after[0, 1]))
-    steps.append(Step("Feed-forward: ReLU", "max(0, units)", text, relu, (WorkedLine("max(0, {}) = {}", first, ("ReLU", 0, 1)),)))
+    steps.append(
+        Step("Feed-forward: ReLU", "max(0, units)", text, relu, (WorkedLine("max(0, {}) = {}", first, ("ReLU", 0, 1)),))
+    )
     down = (Numbers("W_2", layer.down.weight, units), Numbers("feed-forward", out, TOKENS))
     line = sum_line("feed-forward[0, 0]", after[0], layer.down.weight[:, 0], ("feed-forward", 0, 0))
     return [*steps, Step("Feed-forward: down", "ReLU W_2", "Back to the width of the model.", down, (line,))]

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from regard.errors import UsageError
-from regard.look.walk.examples.given import check_names, check_product, name_shapes, read_labels, read_matrix, read_vector
+from regard.look.walk.examples.given import (
+    check_names,
+    check_product,
+    name_shapes,
+    read_labels,
+    read_matrix,
+    read_vector,
+)
 from regard.look.walk.steps import About, Array, Numbers, Step, Walk, WorkedLine, counted, quoted_token, sum_line
 
 WORDS = ("the", "dog", "barks")
@@ -25,7 +32,7 @@ GATES = ("input", "forget", "new", "output")
 
 @dataclass(frozen=True, eq=False)
 class LSTMNumbers:
-    """A sequence and the weights of one layer; columns of both matrices are input, forget, new and output, as torch has them."""
+    """A sequence and the weights of one layer; columns of both matrices are input, forget, new, output, as torch has them."""
 
     x: Array  # (T, D)
     to_gates: Array  # (D, 4 H)
@@ -139,7 +146,12 @@ def _gates(numbers: LSTMNumbers, step: LSTMStep, time: int) -> Step:
     opened = (float(step.sums[1, 0]), float(step.gates[1, 0]))
     lines = (line, WorkedLine("σ: 1 / (1 + exp(-{})) = {}", opened, (f"gates of {name}", 1, 0)))
     arrays = (
-        Numbers(f"x and h before {name}", both, ("x, h",), (*(f"x_{n}" for n in range(len(x))), *(f"h_{n}" for n in range(len(h))))),
+        Numbers(
+            f"x and h before {name}",
+            both,
+            ("x, h",),
+            (*(f"x_{n}" for n in range(len(x))), *(f"h_{n}" for n in range(len(h)))),
+        ),
         Numbers(f"sums of {name}", step.sums, GATES, units),
         Numbers(f"gates of {name}", step.gates, GATES, units),
     )
@@ -161,13 +173,23 @@ def _cell(step: LSTMStep, time: int, label: str) -> Step:
         Numbers(f"c after {name}", step.cell, ("c",), units),
         Numbers(f"h after {name}", step.state, ("h",), units),
     )
+    kept = tuple(float(each[0]) for each in (f, step.before[1], i, g, step.cell))
+    shown = tuple(float(each[0]) for each in (o, step.cell, step.state))
     lines = (
-        WorkedLine("c_0 = {} · {} + {} · {} = {}", (float(f[0]), float(step.before[1][0]), float(i[0]), float(g[0]), float(step.cell[0])), (f"c after {name}", 0, 0)),
-        WorkedLine("h_0 = {} · tanh({}) = {}", (float(o[0]), float(step.cell[0]), float(step.state[0])), (f"h after {name}", 0, 0)),
-    )  # fmt: skip
-    kept = float(f.mean())
-    text = f"On average {kept:.0%} of what was known stays; what {quoted_token(label)} brings is added; the output gate says what is shown."
-    return Step(f"{name.capitalize()}: what is kept, taken in and shown", "c = f ∘ c + i ∘ g,   h = o ∘ tanh(c)", text, arrays, lines)
+        WorkedLine("c_0 = {} · {} + {} · {} = {}", kept, (f"c after {name}", 0, 0)),
+        WorkedLine("h_0 = {} · tanh({}) = {}", shown, (f"h after {name}", 0, 0)),
+    )
+    text = (
+        f"On average {float(f.mean()):.0%} of what was known stays; what {quoted_token(label)} brings is added; the output "
+        "gate says what is shown."
+    )
+    return Step(
+        f"{name.capitalize()}: what is kept, taken in and shown",
+        "c = f ∘ c + i ∘ g,   h = o ∘ tanh(c)",
+        text,
+        arrays,
+        lines,
+    )
 
 
 def _over_time(numbers: LSTMNumbers, found: list[LSTMStep]) -> Step:

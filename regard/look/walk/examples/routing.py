@@ -7,7 +7,14 @@ from collections.abc import Mapping
 import numpy as np
 
 from regard.errors import UsageError
-from regard.look.walk.examples.given import check_names, check_product, name_shapes, read_count, read_labels, read_matrix
+from regard.look.walk.examples.given import (
+    check_names,
+    check_product,
+    name_shapes,
+    read_count,
+    read_labels,
+    read_matrix,
+)
 from regard.look.walk.examples.matrices import place_of
 from regard.look.walk.feed_forward import ExpertsNumbers, FeedForwardNumbers, expert_names, expert_steps, routing_steps
 from regard.look.walk.steps import About, Array, Numbers, Step, Walk, counted, quoted_token
@@ -55,14 +62,24 @@ def read_routing(values: Mapping[str, object], name: str, query: int | str | Non
 
 def routing_walk(layer: ExpertsNumbers, x: Array, labels: tuple[str, ...], query: int | str | None) -> Walk:
     """All tokens to their experts; with a query, what the experts of that token say."""
-    first = Step("The tokens", "x", "Made up, small and whole." if labels == WORDS else "As they were given.", (Numbers("x", x, labels),))
+    first = Step(
+        "The tokens",
+        "x",
+        "Made up, small and whole." if labels == WORDS else "As they were given.",
+        (Numbers("x", x, labels),),
+    )
     about: About = {"queries": list(labels), "keys": list(expert_names(len(layer.experts)))}
     summary = (
-        f"{counted(len(labels), 'token')}, {counted(len(layer.experts), 'expert')}, of which each token uses {layer.used}: many "
-        "weights, and few of them for each token."
+        f"{counted(len(labels), 'token')}, {counted(len(layer.experts), 'expert')}, of which each token uses "
+        f"{layer.used}: many weights, and few of them for each token."
     )
     if query is None:
         return Walk("Experts: who takes which token", summary, (first, *routing_steps(layer, x, labels)), about)
     place = place_of(labels, query)
     title = f"Experts: what {quoted_token(labels[place])} becomes"
-    return Walk(title, summary, (first, *expert_steps(layer, x, place, labels)), {**about, "query": place, "token": labels[place]})
+    return Walk(
+        title,
+        summary,
+        (first, *expert_steps(layer, x, place, labels)),
+        {**about, "query": place, "token": labels[place]},
+    )

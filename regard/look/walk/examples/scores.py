@@ -13,7 +13,14 @@ from dataclasses import replace
 import numpy as np
 
 from regard.errors import UsageError
-from regard.look.walk.examples.given import check_names, check_product, name_shapes, read_labels, read_matrix, read_vector
+from regard.look.walk.examples.given import (
+    check_names,
+    check_product,
+    name_shapes,
+    read_labels,
+    read_matrix,
+    read_vector,
+)
 from regard.look.walk.soft import SCORE_FORMULA, Score, SoftLook, score_steps, soft_steps, weights_and_context
 from regard.look.walk.soft import scores as scores_of
 from regard.look.walk.softmax import softmax
@@ -79,12 +86,21 @@ def six_walk(query: int | str | None = None) -> Walk:
     looks = {score: example_look(score) for score in WEIGHTS}
     first = looks["dot"]
     text = "A decoder's state s, and an annotation h_j for each word that it can look at. Made up, small and whole."
-    steps = [Step("One state, three annotations", "s,  h_j", text, (Numbers("s", first.s, ("s",)), Numbers("h", first.h, WORDS)))]
+    steps = [
+        Step(
+            "One state, three annotations",
+            "s,  h_j",
+            text,
+            (Numbers("s", first.s, ("s",)), Numbers("h", first.h, WORDS)),
+        )
+    ]
     for score, look in looks.items():
         for step in score_steps(look):
-            steps.append(named_apart(replace(step, title=f"{NAMES[score].capitalize()}: {lower_first(step.title)}"), score))
+            steps.append(
+                named_apart(replace(step, title=f"{NAMES[score].capitalize()}: {lower_first(step.title)}"), score)
+            )
     about: About = {"role": "cross", "keys": list(WORDS)}
-    summary = "The same state and the same three annotations, scored in six ways; only the numbers of each score's own are added."
+    summary = "The same state and the same three annotations, scored in six ways."
     return Walk("Six scores side by side", summary, (*steps, *_beside(looks)), about)
 
 

@@ -32,7 +32,9 @@ class Example:
 
 
 EXAMPLES = {
-    "three-tokens": Example("3 tokens of 4 dimensions, keys of width 3, unscaled: from x to every output", three_tokens),
+    "three-tokens": Example(
+        "3 tokens of 4 dimensions, keys of width 3, unscaled: from x to every output", three_tokens
+    ),
     "three-tokens-scaled": Example("the same, scores divided by √3", partial(three_tokens, scale=None)),
     "look-ahead": Example("the mask of a decoder on “<start> I am fine”, and two ways to get it wrong", look_ahead),
     "hi-how-are-you": Example("a grid of scores, divided by 8, and its softmax", hello_walk),
