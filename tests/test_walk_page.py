@@ -39,7 +39,9 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
 def opened(context: BrowserContext, address: str) -> tuple[Page, list[str]]:
     """The page, and whatever it asked for or went wrong with."""
     page, wrong = context.new_page(), list[str]()
-    page.on("request", lambda request: None if request.url.startswith((address, "data:")) else wrong.append(request.url))
+    page.on(
+        "request", lambda request: None if request.url.startswith((address, "data:")) else wrong.append(request.url)
+    )
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.goto(address)
     return page, wrong

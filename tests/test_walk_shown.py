@@ -215,7 +215,7 @@ def test_the_page_holds_every_number_of_its_tables(found: Walk) -> None:
                 assert section.find(".//img") is not None
                 continue
             assert array.name in headings or any(array.name in (each.text or "") for each in section.iter("summary"))
-            for text in (text for row in format_cells(array.values, 3) for text in row):
+            for text in (text for row in array.cells(3) for text in row):
                 assert text in cells or f"= {text}" in headings, (array.name, text)
                 shown += 1
     assert shown > 700

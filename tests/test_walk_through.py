@@ -271,10 +271,8 @@ def test_a_translator_to_its_next_words(more: dict[str, Any]) -> None:
     reading.run()
     for hook in hooks:
         hook.remove()
-    sizes = found["decoder block 1: sizes"]
-    np.testing.assert_allclose(
-        sizes[:, :3], torch.stack([each.norm(dim=1) for each in kept], dim=1).detach(), atol=1e-9
-    )
+    for what, each in zip(("attention", "to the source", "feed-forward"), kept, strict=True):
+        np.testing.assert_allclose(found[f"decoder block 1: {what}"][:, 0], each.norm(dim=1).detach(), atol=1e-9)
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])

@@ -13,7 +13,7 @@ import numpy as np
 from regard.look.walk.feed_forward import ExpertsNumbers, FeedForwardNumbers, feed_forward_steps
 from regard.look.walk.heads import MultiHeadLook, attend_head, join_heads
 from regard.look.walk.heads_steps import heads_steps
-from regard.look.walk.steps import Array, Numbers, Step, capital, counted, named_apart, quoted_token
+from regard.look.walk.steps import Array, Numbers, Step, capital, counted, lower_first, named_apart, quoted_token
 from regard.look.walk.sublayer import ALONE, NORM_FORMULA, NORM_PAPER, Around, leave_step, norm_arrays
 
 CROSS, FEED_FORWARD = "cross", "feed-forward"  # stand behind the names of arrays of these sub-layers
@@ -92,7 +92,7 @@ def block_steps(block: BlockNumbers, looks: tuple[MultiHeadLook, ...]) -> tuple[
 
 def _across(step: Step) -> Step:
     """A step of the look at the encoder's memory, told apart by its title from that of the look at itself."""
-    return replace(step, title=f"To the source: {step.title}")
+    return replace(step, title=f"To the source: {lower_first(step.title)}")
 
 
 def _feed_forward(block: BlockNumbers, x: Array, place: int, labels: tuple[str, ...]) -> list[Step]:
@@ -126,10 +126,9 @@ def short_step(block: BlockNumbers, place: int, name: str) -> Step:
         arrays.append(Numbers(f"{name}: {where}", weights[:, place], heads, look.keys, shading="weight"))
         head, key = np.unravel_index(int(weights[:, place].argmax()), weights[:, place].shape)
         looked.append(f"most with head {head} at {quoted_token(look.keys[key])} ({weights[head, place, key]:.0%})")
-    columns, values = _sizes(block, found)
-    arrays.append(Numbers(f"{name}: sizes", values, labels, columns, shading="plain", marked=place))
+    arrays += _sizes(block, found, name, place)
     arrays.append(Numbers(f"{name}: all vectors", found.out, labels, folded=True, marked=place))
-    arrays.append(Numbers(f"{name}: out", found.out[place], (labels[place],)))
+    arrays.append(Numbers(f"{name}: what leaves", found.out[place], (labels[place],)))
     text = (
         f"{quoted_token(labels[place])} looks {', and across '.join(looked)}. The table has the length of what each "
         "sub-layer adds to each token's vector, and of the vector that leaves."
@@ -141,12 +140,15 @@ def short_step(block: BlockNumbers, place: int, name: str) -> Step:
     return Step(capital(name), WRITTEN_OUT.get(order, WRITTEN_OUT["none"]), text, tuple(arrays))
 
 
-def _sizes(block: BlockNumbers, found: BlockResult) -> tuple[tuple[str, ...], Array]:
-    """Columns with the length of what sub-layers add to each token, and their names."""
+def _sizes(block: BlockNumbers, found: BlockResult, name: str, place: int) -> list[Numbers]:
+    """Columns with the length of what sub-layers add to each token, of what leaves, and the zeros of its ReLU."""
     names = ["attention", "to the source"][: len(block.looks)] + ["feed-forward"] * (block.feed_forward is not None)
-    parts = [np.linalg.norm(each, axis=1) for each in found.added] + [np.linalg.norm(found.out, axis=1)]
-    names.append("out")
+    values = [np.linalg.norm(each, axis=1) for each in (*found.added, found.out)]
+    named = dict(zip([*names, "out"], values, strict=True))
     if found.zeros is not None:
-        parts.append(found.zeros.astype(np.float64))
-        names.append("zeros")
-    return tuple(names), np.stack(parts, axis=1)
+        named["zeros"] = found.zeros
+    labels = block.looks[0].queries
+    return [
+        Numbers(f"{name}: {what}", each[:, None], labels, (what,), "plain", what != "attention", marked=place)
+        for what, each in named.items()
+    ]

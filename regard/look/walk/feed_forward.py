@@ -195,13 +195,21 @@ def activation_step(layer: FeedForwardNumbers, x: Array, label: str) -> Step:
 
 
 def _named(zeros: list[int], units: int) -> str:
-    """How many units are zero and which, in a sentence."""
+    """How many units are zero and which, in a sentence; of very many, which are not."""
     if not zeros:
         return "no unit is 0 for this token."
-    more = f" and {len(zeros) - MOST_NAMED} more" if len(zeros) > MOST_NAMED else ""
-    which = f"number{'s' if len(zeros) > 1 else ''} {', '.join(map(str, zeros[:MOST_NAMED]))}{more}"
+    others = [unit for unit in range(units) if unit not in set(zeros)]
+    if len(zeros) <= MOST_NAMED:
+        which = _listed(zeros)
+    else:
+        which = f"all but {_listed(others)}" if others else "all"
     are = "are" if len(zeros) > 1 else "is"
     return f"{len(zeros)} of {units} units {are} 0 for this token ({which}). What is 0 gives nothing to what follows."
+
+
+def _listed(units: list[int]) -> str:
+    more = f" and {len(units) - MOST_NAMED} more" if len(units) > MOST_NAMED else ""
+    return f"number{'s' if len(units) > 1 else ''} {', '.join(map(str, units[:MOST_NAMED]))}{more}"
 
 
 def down_step(layer: FeedForwardNumbers, x: Array, label: str) -> Step:

@@ -163,8 +163,8 @@ def _table(number: int, place: int, move: SearchMove, rules: SearchRules, words:
     log_p = move.next[place, tokens]
     values = np.stack([np.exp(log_p), log_p, hypothesis.total + log_p], axis=1)
     remarks = tuple(_fate(place, token, move, rules) for token in tokens)
-    after = words.text(hypothesis.ids) if hypothesis.ids else "the beginning"
-    name = f"{number}.{place} after {quoted_text(after) if hypothesis.ids else after}"
+    after = quoted_text(words.text(hypothesis.ids)) if hypothesis.ids else "the beginning"
+    name = f"{number}.{place} after {after}, total {hypothesis.total:.3f}"
     labels = tuple(words.label(token) for token in tokens)
     return Numbers(name, values, labels, ("p", "log p", "total"), shading="plain", remarks=remarks)
 
@@ -187,11 +187,11 @@ def _told(move: SearchMove, rules: SearchRules, words: SearchWords) -> str:
         (chosen,) = (*move.survivors, *move.ended)[:1] or (None,)
         word = "nothing" if chosen is None else quoted_token(words.label(chosen.token))
         return f"Greedy: the likeliest of all, {word}, and never back." + (" That ends the text." if move.ended else "")
-    going, ended = len(move.survivors), len(move.ended)
-    text = "1 hypothesis" if len(move.hypotheses) == 1 else f"{len(move.hypotheses)} hypotheses"
-    text += f" and the continuations of each; the {rules.beam} best totals of all together count: {going} go on"
-    text += f", {ended} ended" if ended else ""
-    return text + ("." if going else ", and nothing that is left could score better than what has ended.")
+    many = "1 hypothesis" if len(move.hypotheses) == 1 else f"{len(move.hypotheses)} hypotheses"
+    text = f"{many} so far. Of all their continuations together the {rules.beam} best totals count: "
+    text += f"{len(move.survivors)} go on" if move.survivors else "none goes on"
+    text += f", {len(move.ended)} ended" if move.ended else ""
+    return text + ("." if move.survivors else ", and nothing that is left could score better than what has ended.")
 
 
 def _ranking_step(found: Searched, rules: SearchRules, words: SearchWords) -> Step:

@@ -45,6 +45,7 @@ class Numbers:
     picture: bool = False  # drawn as a picture, not as a table
     remarks: tuple[str, ...] = ()  # one for each row, in words
     marked: int | None = None  # the row that the step is about
+    called: str = ""  # within its step, where that is shorter than the name, which stands once in a walk
 
     def __post_init__(self) -> None:
         values = np.array(self.values, dtype=np.float64)
@@ -61,12 +62,23 @@ class Numbers:
     def title(self) -> str:
         """The name and the size, as in `q (4)` or `k (7 x 4)`."""
         rows, columns = self.values.shape
-        return f"{self.name} ({columns})" if rows == 1 else f"{self.name} ({rows} x {columns})"
+        return f"{self.heading} ({columns})" if rows == 1 else f"{self.heading} ({rows} x {columns})"
+
+    @property
+    def heading(self) -> str:
+        """The name beside its own step."""
+        return self.called or self.name
 
     @property
     def is_scalar(self) -> bool:
         """Whether it is one number without labels."""
         return self.values.size == 1 and not self.rows[0]
+
+    def cells(self, digits: int) -> list[list[str]]:
+        """The numbers as texts. Of a whole map of weights, those that are next to nothing are zeros."""
+        if self.shading != "weight" or len(self.columns) == 1:
+            return format_cells(self.values, digits)
+        return format_cells(np.where(self.values < 0.5 * 10**-digits, 0.0, self.values), digits)
 
     def data(self) -> dict[str, object]:
         found = {
@@ -132,7 +144,7 @@ class NumberTable:
     @property
     def title(self) -> str:
         """The names of all arrays, the first with its size."""
-        return ", ".join([self.first.title, *(array.name for array in self.arrays[1:])])
+        return ", ".join([self.first.title, *(array.heading for array in self.arrays[1:])])
 
     @property
     def is_folded(self) -> bool:
@@ -180,7 +192,7 @@ class Step:
 
 def named_apart(step: Step, where: str) -> Step:
     """The same step with `where` behind the names of its arrays, so that two of a kind can stand in one walk."""
-    arrays = tuple(replace(array, name=f"{array.name} ({where})") for array in step.arrays)
+    arrays = tuple(replace(each, name=f"{each.name} ({where})", called=each.heading) for each in step.arrays)
     lines = tuple(replace(line, of=(f"{line.of[0]} ({where})", *line.of[1:])) for line in step.lines)
     return replace(step, arrays=arrays, lines=lines)
 
