@@ -373,7 +373,7 @@ def test_decoding_as_a_walk(name: str, beam: int | None) -> None:
     assert list(first.rows[:4]) == list(start.tokenizer.labels(wanted.indices[:4].tolist()))
     np.testing.assert_allclose(first.values[:, 0], np.exp(first.values[:, 1]), atol=1e-12)
     for number, step in enumerate(found.steps[:-2], start=1):
-        assert step.title == f"Token {number}" and len(step.arrays) <= (beam or 1)
+        assert step.title.startswith(f"Token {number}: ") and len(step.arrays) <= (beam or 1)
         fates = [remark for array in step.arrays for remark in array.remarks]
         kept = any(fate.startswith(("goes on", "ends")) for fate in fates)
         assert kept != ("could score better" in step.text)  # a last round in which nothing can win any more

@@ -123,12 +123,12 @@ def short_step(block: BlockNumbers, place: int, name: str) -> Step:
     for look, weights in zip(block.looks, found.weights, strict=True):
         heads = tuple(f"head {head}" for head in range(look.heads))
         where = "weights" if look.memory is None else "weights to the source"
-        arrays.append(Numbers(f"{name}: {where}", weights[:, place], heads, look.keys, shading="weight"))
+        arrays.append(Numbers(f"{name}: {where}", weights[:, place], heads, look.keys, "weight", called=where))
         head, key = np.unravel_index(int(weights[:, place].argmax()), weights[:, place].shape)
         looked.append(f"most with head {head} at {quoted_token(look.keys[key])} ({weights[head, place, key]:.0%})")
     arrays += _sizes(block, found, name, place)
-    arrays.append(Numbers(f"{name}: all vectors", found.out, labels, folded=True, marked=place))
-    arrays.append(Numbers(f"{name}: what leaves", found.out[place], (labels[place],)))
+    arrays.append(Numbers(f"{name}: all vectors", found.out, labels, folded=True, marked=place, called="all vectors"))
+    arrays.append(Numbers(f"{name}: what leaves", found.out[place], (labels[place],), called="what leaves"))
     text = (
         f"{quoted_token(labels[place])} looks {', and across '.join(looked)}. The table has the length of what each "
         "sub-layer adds to each token's vector, and of the vector that leaves."
@@ -149,6 +149,8 @@ def _sizes(block: BlockNumbers, found: BlockResult, name: str, place: int) -> li
         named["zeros"] = found.zeros
     labels = block.looks[0].queries
     return [
-        Numbers(f"{name}: {what}", each[:, None], labels, (what,), "plain", what != "attention", marked=place)
+        Numbers(
+            f"{name}: {what}", each[:, None], labels, (what,), "plain", what != "attention", marked=place, called=what
+        )
         for what, each in named.items()
     ]

@@ -144,10 +144,18 @@ def search_steps(found: Searched, rules: SearchRules, words: SearchWords) -> tup
 def _move_step(number: int, move: SearchMove, rules: SearchRules, words: SearchWords) -> Step:
     arrays = tuple(_table(number, place, move, rules, words) for place in range(len(move.hypotheses)))
     first = arrays[0].values[0]
-    line = WorkedLine(
-        "total = {} + {} = {}", (move.hypotheses[0].total, float(first[1]), float(first[2])), (arrays[0].name, 0, 2)
-    )
-    return Step(f"Token {number}", "total(y w) = total(y) + log p(w | y)", _told(move, rules, words), arrays, (line,))
+    told = (move.hypotheses[0].total, float(first[1]), float(first[2]))
+    line = WorkedLine("total = {} + {} = {}", told, (arrays[0].name, 0, 2))
+    formula = "total(y w) = total(y) + log p(w | y)"
+    return Step(_title(number, move, words), formula, _told(move, rules, words), arrays, (line,))
+
+
+def _title(number: int, move: SearchMove, words: SearchWords) -> str:
+    """The number of the token, and the best text that goes on behind it."""
+    if not move.survivors:
+        return f"Token {number}: the end"
+    best = move.survivors[0]
+    return f"Token {number}: {quoted_text(words.text((*move.hypotheses[best.parent].ids, best.token)))}"
 
 
 def _shown(place: int, move: SearchMove, rules: SearchRules) -> list[int]:
