@@ -23,6 +23,8 @@ from torch import Tensor, nn
 from regard.attention import Role, Seen, record
 from regard.brief import brief
 from regard.bundle import Bundle, load_bundle
+from regard.decode.config import DecodeConfig
+from regard.decode.ranking import Hypothesis
 from regard.errors import Cancelled, UsageError
 from regard.files import JSON
 from regard.look import SentenceAttention, sentence_of
@@ -114,6 +116,19 @@ class Reading:
         return target_log_probabilities(self.run()[0, : len(wanted)], table, wanted).double().cpu().numpy()
 
 
+@dataclass(frozen=True, eq=False)
+class SearchStart:
+    """All that a search of one text begins with, for whoever wants to follow it step by step."""
+
+    options: DecodeConfig
+    tokenizer: TextTokenizer  # of what is written
+    ends: tuple[int, ...]  # ids that end it, the first of them forced at the limit
+    forbidden: tuple[int, ...]
+    limit: int  # most tokens, end not counted
+    vector: Callable[[Sequence[int]], Tensor]  # (D,): what predicts the token after the ids that were written
+    found: Callable[[], list[Hypothesis]]  # the search itself, best first
+
+
 class Predictor:
     """A trained model, ready to use: the base of what each task makes of a bundle.
 
@@ -157,6 +172,10 @@ class Predictor:
     def output_table(self) -> Tensor:
         """The output layer, (V, D): its product with a vector of a reading are the logits of the next token."""
         raise UsageError(f"a model to {self.config.task} predicts no tokens of a whole text")
+
+    def search_start(self, text: str, over: Mapping[str, object]) -> SearchStart:
+        """What a search for one text begins with; `over` are options of decoding that lie over the bundle's own."""
+        raise UsageError(f"a model to {self.config.task} writes no text, so it has no loop of decoding")
 
     def attentions(self, text: str, second: str | None = None) -> SentenceAttention:
         """All attentions of one pass over a text, first the one that a person wants to see first."""

@@ -24,7 +24,7 @@ from regard.look.shown import Shown, Written, function
 from regard.look.words import RowTexts
 
 MODULES = ("map", "sentence", "recorded", "lines", "words", "pictures", "heads", "formation", "layers", "walk.steps")
-DATA = ("map", "sentence", "lines", "words", "pictures", "layers", "walk.steps", "walk.toy")
+DATA = ("map", "sentence", "lines", "words", "pictures", "layers", "walk.steps", "walk.examples.table")
 NAMES = [name for kind in RENDERERS.values() for name in asdict(kind).values() if name]
 
 

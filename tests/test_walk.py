@@ -77,7 +77,7 @@ def check_lines(found: Walk, atol: float = 1e-9) -> int:
     for step in found.steps:
         arrays = {array.name: array.values for array in step.arrays}
         for line in step.lines:
-            sides = line.text.split(": ", 1)[-1] if line.text.startswith("q · a") else line.text
+            sides = re.sub(r"^[^{=\[]*: ", "", line.text)  # what a line is about stands before a colon
             values = iter(line.numbers)
             text = re.sub(r"\{\}", lambda _: f"({next(values)!r})", sides)  # noqa: B023
             text = re.sub(r"\[\d+ more: (\(.+?\))\]", r"\1", text)
@@ -93,7 +93,7 @@ def check_lines(found: Walk, atol: float = 1e-9) -> int:
 
 def _is_name(part: str) -> bool:
     """PE(3, 0) and (W s)_0 are names, not sums."""
-    return bool(re.match(r"PE\(|\(W s\)|\(U h|\(W h|score of|sum of|weight of", part))
+    return bool(re.match(r"PE\(|\(W s\)|\(U h|\(W h|score of|sum of|weight of|logit of|probability of", part))
 
 
 # --- The oracle: torch in float64, by other means than the walk's
@@ -168,6 +168,7 @@ class Oracle:
                 {
                     f"mean of {of}": here.mean(),
                     f"variance of {of}": here.var(unbiased=False),
+                    f"deviation of {of}": here.std(unbiased=False),
                     "b of the norm": norm.bias,
                 }
             )

@@ -14,10 +14,10 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from regard.cli.main import run
-from regard.cli.walk import EXAMPLES as NAMES
 from regard.errors import UsageError
-from regard.look.walk.examples import EXAMPLES, example_walk, walk_of
-from regard.look.walk.given import GivenNumbers, ScoreGrid, check_numbers, read_numbers
+from regard.look.walk.examples import EXAMPLES, example_walk
+from regard.look.walk.examples.given import GivenNumbers, ScoreGrid, check_numbers, read_numbers
+from regard.look.walk.examples.matrices import walk_of
 
 OUTPUTS = [[1.937, 6.683, 1.595], [2.000, 7.964, 0.054], [2.000, 7.760, 0.358]]  # as the lecture prints them
 AHEAD = [[1, 0, 0, 0], [0.38, 0.62, 0, 0], [0.26, 0.32, 0.43, 0], [0.21, 0.26, 0.26, 0.26]]
@@ -63,7 +63,6 @@ def test_the_look_ahead_mask_is_that_of_the_lecture() -> None:
 
 
 def test_every_example_can_be_named_and_shown() -> None:
-    assert tuple(EXAMPLES) == NAMES
     for name in EXAMPLES:
         walk = example_walk(name)
         assert walk.text() and walk.html() and json.loads(walk.json())["steps"]

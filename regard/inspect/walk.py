@@ -1,24 +1,42 @@
-"""The walk of a trained model: one query of one head of one layer, from the model's own vectors and weights.
+"""The walk of a trained model: through a head, a block, all blocks to the next word, or the loop that decodes.
 
     found = walk(predictor, "A man rides a bike.", layer=2, head=1, query="bike")
     found["weights"]
     found.save("walk.html")
+    walk(predictor, "A man rides a bike.", through="block")         heads, W_o, residual, norm, feed-forward
+    walk(predictor, "A man rides a bike.", through="model")         every block in turn, to the ten likeliest words
+    walk(predictor, "A man rides a bike.", through="decoding", beam=3)
 
 The model runs twice: once to see what there is to choose from, once to take the vectors that enter the chosen layer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Literal
+
 from regard.attention import AttentionCall, MultiHead, Role, Seen
 from regard.attention.soft import SoftAttention
-from regard.errors import Advice, Option, UsageError, Verb
-from regard.inspect.walk_attention import WalkChoice, heads_walk, soft_walk
+from regard.errors import Advice, Option, UsageError, Verb, nearest
+from regard.inspect.walk_attention import WalkChoice, check_known, heads_walk
+from regard.inspect.walk_decoding import decoding_walk
+from regard.inspect.walk_model import block_walk, labels_of, model_walk
+from regard.inspect.walk_soft import soft_walk
 from regard.look.layers import check_choice
 from regard.look.recorded import NAMES
 from regard.look.walk.steps import About, Walk, capital, quoted_token
 from regard.predictor import Predictor, Reading, check_predictor
 from regard.tokens.words import is_special, word_label, words_of
 
+Through = Literal["head", "block", "model", "decoding"]
+CHOSEN = ("second", "role", "layer", "head", "query")
+WAYS: dict[str, tuple[str, ...]] = {  # and the options that each has
+    "head": CHOSEN,
+    "block": CHOSEN,
+    "model": ("second", "query"),
+    "decoding": ("beam", "max_length"),
+}
+NAMED = {"head": "a head", "block": "a block", "model": "the whole model", "decoding": "the loop of decoding"}
 ROLES: tuple[Role, ...] = ("cross", "causal", "self", "pool")
 KINDS = {**NAMES, "pool": "attention of a learned query"}
 
@@ -32,16 +50,27 @@ def walk(
     layer: int | None = None,
     head: int | None = None,
     query: int | str | None = None,
+    through: Through = "head",
+    beam: int | None = None,
+    max_length: int | None = None,
 ) -> Walk:
-    """Walk through one attention of a model of text, for one query.
+    """Walk through a model of text with its own numbers.
 
-    second   the translation (None: the model's own), or the other text of a classifier of pairs
-    role     cross, causal, self or pool; None: what the family is looked at for
-    layer    from 0; None: the last
-    head     from 0; None: the one whose row is sharpest
-    query    a number from 0, or a word of the text; None: the last word
+    through     head: one attention for one query; block: all of its block; model: every block in turn, to the likeliest
+                words; decoding: the search, token by token
+    second      the translation (None: the model's own), or the other text of a classifier of pairs
+    role        cross, causal, self or pool; None: what the family is looked at for
+    layer       from 0; None: the last
+    head        from 0; None: the one whose row is sharpest
+    query       a number from 0, or a word of the text; None: the last word
+    beam        of decoding: hypotheses that are kept; None: greedy
+    max_length  of decoding: most tokens; None: what a translation needs, 12 of a text that goes on
     """
     check_predictor(predictor, "walk")
+    chosen = {"second": second, "role": role, "layer": layer, "head": head, "query": query}
+    _check_options(through, {**chosen, "beam": beam, "max_length": max_length})
+    if through == "decoding":
+        return decoding_walk(predictor, text, beam, max_length)
     task = predictor.config.task
     if not text.strip():
         raise UsageError('the text is empty; type one, as in: regard walk "A man rides a bike."')
@@ -53,6 +82,12 @@ def walk(
     choice = _choice(seen, reading, call, head, query)
     attention = predictor.model.get_submodule(call.path)
     if isinstance(attention, MultiHead):
+        check_known(predictor)
+    if isinstance(attention, MultiHead) and through != "head":
+        steps, differences = (block_walk if through == "block" else model_walk)(reading, choice, seen)
+    elif through != "head":
+        raise _no_blocks(predictor, through)
+    elif isinstance(attention, MultiHead):
         steps, differences = heads_walk(reading, choice, attention)
     elif isinstance(attention, SoftAttention) and call.role != "self":
         steps, differences = soft_walk(reading, choice, attention)
@@ -61,8 +96,21 @@ def walk(
     token = choice.queries[choice.query]
     about: About = {"role": call.role, "layer": call.layer, "head": choice.head, "query": choice.query, "token": token}
     about |= {"path": call.path, "queries": list(choice.queries), "keys": list(choice.keys), "task": task}
-    summary = " ".join([_summary(seen, call, choice.head), *(f"Only {note}." for note in reading.notes)])
-    return Walk(_title(call, token), summary, steps, about, differences)
+    about |= {} if through == "head" else {"through": through}
+    summary = " ".join([_summary(seen, call, choice.head, through), *(f"Only {note}." for note in reading.notes)])
+    return Walk(_title(call, token, through), summary, steps, about, differences)
+
+
+def _check_options(through: str, options: Mapping[str, object]) -> None:
+    """Refuse what the chosen way has no use for."""
+    if through not in WAYS:
+        raise UsageError(f"no walk goes through {through}", nearest(through, tuple(WAYS)))
+    unused = next((name for name, value in options.items() if value is not None and name not in WAYS[through]), None)
+    if unused == "second":
+        raise UsageError(f"a walk through {NAMED[through]} writes the other text itself", "leave out the second text")
+    if unused:
+        told = Advice("leave out ", Option(unused))
+        raise UsageError(f"a walk through {NAMED[through]} has no {unused.replace('_', ' ')} to choose", told)
 
 
 def query_place(labels: tuple[str, ...], query: int | str | None) -> int:
@@ -110,7 +158,7 @@ def _call(seen: Seen, reading: Reading, role: str | None, layer: int | None) -> 
 def _choice(seen: Seen, reading: Reading, call: AttentionCall, head: int | None, query: int | str | None) -> WalkChoice:
     """The head and the query that a person means."""
     axes = seen.axes(call)
-    queries, keys = _labels(reading, axes[0], call.q.size(-2)), _labels(reading, axes[1], call.k.size(-2))
+    queries, keys = labels_of(reading, axes[0], call.q.size(-2)), labels_of(reading, axes[1], call.k.size(-2))
     place = query_place(queries, query)
     return WalkChoice(call, queries, keys, place, _head(call, place, head), axes[0])
 
@@ -123,10 +171,6 @@ def _head(call: AttentionCall, place: int, head: int | None) -> int:
     return head
 
 
-def _labels(reading: Reading, axis: str, count: int) -> tuple[str, ...]:
-    return tuple(reading.labels[axis][:count]) if axis in reading.labels else (axis,) * count
-
-
 def _nothing_to_walk(predictor: Predictor) -> UsageError:
     kind = getattr(predictor.config.model, "kind", "model")
     return UsageError(
@@ -135,13 +179,28 @@ def _nothing_to_walk(predictor: Predictor) -> UsageError:
     )
 
 
-def _title(call: AttentionCall, label: str) -> str:
+def _no_blocks(predictor: Predictor, through: str) -> UsageError:
+    kind = getattr(predictor.config.model, "kind", "model")
+    return UsageError(
+        f"a {kind} has no blocks of attention and feed-forward, so no walk goes through {NAMED[through]}",
+        Advice("leave out ", Option("through"), ", or see a block on paper: ", Verb("walk", "--example block")),
+    )
+
+
+def _title(call: AttentionCall, label: str, through: str) -> str:
+    if through == "block":
+        return f"One block, as {quoted_token(label)} goes through it"
+    if through == "model":
+        return "From tokens to words: every block in turn"
     if call.role == "cross":
         return f"Where the model looks before it writes {quoted_token(label)}"
     return "Where the label comes from" if call.role == "pool" else f"Where {quoted_token(label)} looks"
 
 
-def _summary(seen: Seen, call: AttentionCall, head: int) -> str:
+def _summary(seen: Seen, call: AttentionCall, head: int, through: str) -> str:
+    if through != "head":
+        what = f"Block {call.path.rpartition('.')[0]}" if through == "block" else "The whole model"
+        return f"{what}, computed again from its weights. Every number is the model's own."
     layers, kind = len(seen.only(call.role)), KINDS[call.role]
     which = (
         f"layer {call.layer} of {layers}, head {head} of {call.heads}, both counted from 0"

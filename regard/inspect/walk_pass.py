@@ -13,9 +13,10 @@ from regard.attention import AttentionCall
 from regard.attention.masks import Blocks, Both, Causal, Lengths, Mask, Window
 from regard.embed import TokenEmbedding
 from regard.embed.tokens import LearnedPositions, RandomOffset, SinusoidalPositions
-from regard.look.walk.embedding import Embedding, LinearNumbers, Norm, sinusoid
+from regard.look.walk.embedding import Embedding, sinusoid
 from regard.look.walk.softmax import LATER
 from regard.look.walk.steps import Array
+from regard.look.walk.sublayer import LinearNumbers, Norm
 from regard.predictor import Reading
 
 OUTSIDE = "outside the window"

@@ -1,26 +1,18 @@
-"""The first steps of a walk: tokens become vectors and learn their place (Vaswani et al. 2017, section 3.4 and 3.5).
-
-Here are also the parts that all steps share: a linear layer and a norm, in float64.
-"""
+"""The first steps of a walk: tokens become vectors and learn their place (Vaswani et al. 2017, section 3.4 and 3.5)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
-from regard.look.walk.steps import Array, Numbers, Step, WorkedLine, parameter, quoted_token, scalar
+from regard.look.walk.steps import Array, Numbers, Step, WorkedLine, quoted_token
+from regard.look.walk.sublayer import Norm
 
 FEWEST_POSITIONS = 32  # that the picture of the sine table shows, if there are not more tokens
 MOST_POSITIONS = 128
 WORKED_DIMENSIONS = (0, 1, 2, 3)  # whose sine or cosine is written out
-NORM_FORMULA = {
-    "layer": "norm(x) = (x - mean) / √(variance + ε) · w + b",
-    "rms": "norm(x) = x / √(mean of x² + ε) · w",
-}
-NORM_PAPER = {"layer": "layer norm, Ba et al. 2016", "rms": "root-mean-square norm, Zhang & Sennrich 2019"}
 NOT_ADDED = {
     "rotary": "Nothing is added here: this model turns queries and keys by their position, in a step of its own below.",
     "alibi": "Nothing is added here: in this model distance lowers the scores, in a step of its own below.",
@@ -30,43 +22,6 @@ NOT_ADDED = {
     "inside": "Nothing is added here: this model tells positions where a text looks at itself, and not in a look at another.",
     "none": "This model tells no positions: to its attention the text is a set, in which order does not count.",
 }
-
-
-@dataclass(frozen=True, eq=False)
-class LinearNumbers:
-    """x W + b: W (in, out), laid out so that a row times the matrix is the next row."""
-
-    weight: Array  # (in, out)
-    bias: Array | None = None  # (out,)
-
-    def __call__(self, x: Array) -> Array:
-        out = x @ self.weight
-        return out if self.bias is None else out + self.bias
-
-    def head(self, number: int, width: int) -> LinearNumbers:
-        """The columns of one head."""
-        part = slice(number * width, (number + 1) * width)
-        return LinearNumbers(self.weight[:, part], None if self.bias is None else self.bias[part])
-
-
-@dataclass(frozen=True, eq=False)
-class Norm:
-    """layer: (x - mean) / √(variance + ε) · w + b;   rms: x / √(mean of x² + ε) · w."""
-
-    kind: Literal["layer", "rms"]
-    weight: Array  # (D,)
-    bias: Array | None
-    epsilon: float
-
-    def __call__(self, x: Array) -> Array:
-        centre, spread = self.moments(x)
-        normed = (x - centre) / np.sqrt(spread + self.epsilon) * self.weight
-        return normed if self.bias is None else normed + self.bias
-
-    def moments(self, x: Array) -> tuple[Array, Array]:
-        """Mean and variance of each vector, or zero and the mean square: (..., 1) each."""
-        centre = x.mean(axis=-1, keepdims=True) if self.kind == "layer" else np.zeros((*x.shape[:-1], 1))
-        return centre, np.square(x - centre).mean(axis=-1, keepdims=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,32 +140,3 @@ def _learned(embedding: Embedding, place: int) -> Step:
 def _not_added(embedding: Embedding, place: int) -> Step:
     kind = "none" if embedding.positions == "inside" else embedding.positions
     return Step(f"Positions: {kind}", "x", NOT_ADDED[embedding.positions])
-
-
-def norm_arrays(norm: Norm, x: Array, label: str, of: str, name: str) -> tuple[tuple[Numbers, ...], WorkedLine]:
-    """A norm of x (D,), which is called `of`: its arrays, the last the result under `name`, and one component worked out."""
-    centre, spread = (float(part[0]) for part in norm.moments(x))
-    arrays = [scalar(f"variance of {of}", spread), scalar("ε", norm.epsilon)]
-    if norm.kind == "layer":
-        arrays.insert(0, scalar(f"mean of {of}", centre))
-    else:
-        arrays[0] = scalar(f"mean square of {of}", spread)
-    arrays.append(parameter("w of the norm", norm.weight))
-    if norm.bias is not None:
-        arrays.append(parameter("b of the norm", norm.bias))
-    arrays.append(Numbers(name, norm(x), (label,)))
-    return tuple(arrays), _norm_line(norm, x, centre, spread, name)
-
-
-def _norm_line(norm: Norm, x: Array, centre: float, spread: float, name: str) -> WorkedLine:
-    numbers = [float(x[0])]
-    left = "{}"
-    if norm.kind == "layer":
-        left = "({} - {})"
-        numbers.append(centre)
-    text = f"norm_0 = {left} / √({{}} + {{}}) · {{}}"
-    numbers += [spread, norm.epsilon, float(norm.weight[0])]
-    if norm.bias is not None:
-        text += " + {}"
-        numbers.append(float(norm.bias[0]))
-    return WorkedLine(text + " = {}", (*numbers, float(norm(x)[0])), (name, 0, 0))

@@ -1,18 +1,20 @@
-"""Multi-head attention of one query (Vaswani et al. 2017, eq. 1 and section 3.2.2), computed plainly in float64:
+"""Multi-head attention (Vaswani et al. 2017, eq. 1 and section 3.2.2), of one query or of all, plainly in float64:
 
 head_i = Σ_s softmax_s(q_i · k_s / √E) v_s,   output = [head_1 .. head_H] W_o + b_o
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
-from regard.look.walk.embedding import LinearNumbers, Norm
 from regard.look.walk.softmax import masked, softmax
 from regard.look.walk.steps import Array
+from regard.look.walk.sublayer import ALONE, Around, LinearNumbers
+
+ALL = slice(None)  # in the place of one query: every query at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,21 +27,33 @@ class RotaryNumbers:
 
 @dataclass(frozen=True, eq=False)
 class RelativeNumbers:
-    """Relative positions of one query's keys, which join its scores, and with `value_rows` its values."""
+    """Relative positions of the keys, which join the scores, and with `value_rows` the values.
+
+    Shapes are those of one query; for all of them, T stands before S.
+    """
 
     kind: Literal["alibi", "t5", "shaw", "tree"]
     bias: Array | None = None  # (H, S): added to the scores, where that is known without q
     key_rows: Array | None = None  # (S, E): a vector for each key's distance, which q meets (Shaw et al. 2018)
     value_rows: Array | None = None  # (S, E): and one that is added to its value
 
+    def at(self, query: int) -> RelativeNumbers:
+        """Those of one query, from those of all."""
+        return RelativeNumbers(
+            self.kind,
+            None if self.bias is None else self.bias[:, query],
+            None if self.key_rows is None else self.key_rows[query],
+            None if self.value_rows is None else self.value_rows[query],
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class MultiHeadLook:
-    """One query and one head of a multi-head attention: the vectors that enter it and all its weights."""
+    """A multi-head attention, the vectors that enter it and all its weights; seen from one query and one head, or from all."""
 
     queries: tuple[str, ...]  # T labels
     keys: tuple[str, ...]  # S labels
-    query: int
+    query: int | slice  # a place, or ALL
     asker: str  # who looks, in a sentence
     head: int
     heads: int
@@ -50,21 +64,38 @@ class MultiHeadLook:
     to_key: LinearNumbers  # (D, G E)
     to_value: LinearNumbers  # (D, G E)
     to_out: LinearNumbers | None  # (H E, D)
-    norm: Norm | None = None
-    order: str = "none"  # of norm and sub-layer: pre, post, none
-    residual: bool = False
+    around: Around = ALONE
     scale: float | None = None  # what products are multiplied by; None: 1 / √E
     rotary: RotaryNumbers | None = None
     relative: RelativeNumbers | None = None
-    allowed: Array | None = None  # (H, S): where the query may look; None: everywhere
+    allowed: Array | None = None  # (H, S): where the query may look, of all queries (H, T, S); None: everywhere
     reasons: tuple[str, ...] = ()  # why not, of each key
     blocks: int = 0  # that x came through
     encoder_blocks: int = 0  # that the memory came through
 
+    def at(self, query: int, asker: str, head: int, reasons: tuple[str, ...]) -> MultiHeadLook:
+        """The look of one query with one head, from that of all."""
+        allowed = None if self.allowed is None else self.allowed[:, query]
+        relative = None if self.relative is None else self.relative.at(query)
+        return replace(
+            self, query=query, asker=asker, head=head, reasons=reasons, allowed=allowed, relative=relative
+        )  # fmt: skip
+
+    @property
+    def place(self) -> int:
+        """The place of the one query."""
+        assert isinstance(self.query, int), "this look is of all queries"
+        return self.query
+
     @property
     def label(self) -> str:
         """The token of the query."""
-        return self.queries[self.query]
+        return self.queries[self.place]
+
+    @property
+    def own(self) -> Array:
+        """What the query is given, before a norm: (D,), or of all queries (T, D)."""
+        return self.x[self.query]
 
     @property
     def width(self) -> int:
@@ -87,35 +118,44 @@ class MultiHeadLook:
 
     @property
     def value_rows(self) -> Array | None:
-        """Vectors of relative positions that are added to the values (S, E)."""
+        """Vectors of relative positions that are added to the values: (S, E), or of all queries (T, S, E)."""
         return None if self.relative is None else self.relative.value_rows
 
     def allowed_keys(self, head: int) -> Array | None:
-        """Which keys a head may look at (S,); None for all."""
+        """Which keys a head may look at: (S,), or of all queries (T, S); None for all."""
         return None if self.allowed is None else self.allowed[head]
 
 
 @dataclass(frozen=True, eq=False)
 class HeadResult:
-    """Every number that one head computes for one query."""
+    """Every number that one head computes for one query; for all queries, T stands first."""
 
     q: Array  # (E,)
     k: Array  # (S, E)
     v: Array  # (S, E)
     turned_q: Array  # (E,): q as it meets k, after rotary positions, or the same
     turned_k: Array  # (S, E)
-    products: Array  # (S, E): q_e k_se
     scaled: Array  # (S,)
     bias: Array | None  # (S,)
     scores: Array  # (S,): scaled, with bias
     weights: Array  # (S,)
-    weighted: Array  # (S, E): weight_s v_s
+    values: Array  # (S, E): v, with what relative positions add
     out: Array  # (E,)
+
+    @property
+    def products(self) -> Array:
+        """q_e k_se: (S, E)."""
+        return self.turned_q[..., None, :] * self.turned_k
+
+    @property
+    def weighted(self) -> Array:
+        """weight_s v_s: (S, E)."""
+        return self.weights[..., None] * self.values
 
 
 def layer_inputs(look: MultiHeadLook) -> tuple[Array, Array]:
     """Vectors for the queries (T, D), and for keys and values (S, D); the first are normed if the norm stands before."""
-    x = look.norm(look.x) if look.norm is not None and look.order == "pre" else look.x
+    x = look.around.enter(look.x)
     return x, x if look.memory is None else look.memory
 
 
@@ -128,29 +168,27 @@ def attend_head(look: MultiHeadLook, head: int) -> HeadResult:
     v = look.to_value.head(group, look.value_width)(memory)  # (S, E), or of a width of their own
     turned_q, turned_k = q, k
     if look.rotary is not None:
-        turned_q = rotate(q[None], look.rotary, look.query)[0]
+        turned_q = rotate(np.atleast_2d(q), look.rotary, 0 if look.query == ALL else look.place).reshape(q.shape)
         turned_k = rotate(k, look.rotary)
-    products = turned_q * turned_k
-    scaled = products.sum(axis=1) * (width**-0.5 if look.scale is None else look.scale)  # (S,)
+    scaled = turned_q @ turned_k.T * (width**-0.5 if look.scale is None else look.scale)  # (S,)
     bias = score_bias(look, turned_q, head)
     scores = scaled if bias is None else scaled + bias
     weights = softmax(masked(scores, look.allowed_keys(head)))
-    weighted = weights[:, None] * (v if look.value_rows is None else v + look.value_rows)  # (S, E)
-    out = weighted.sum(axis=0)
-    return HeadResult(q, k, v, turned_q, turned_k, products, scaled, bias, scores, weights, weighted, out)
+    values = v if look.value_rows is None else v + look.value_rows
+    out = np.einsum("...s,...se->...e", weights, values)
+    return HeadResult(q, k, v, turned_q, turned_k, scaled, bias, scores, weights, values, out)
 
 
 def join_heads(look: MultiHeadLook) -> tuple[Array, Array]:
-    """Attend with all heads: their outputs (H, E), and these side by side times W_o (D,)."""
-    heads = np.stack([attend_head(look, head).out for head in range(look.heads)])
-    side_by_side = heads.reshape(-1)  # (H E,)
-    return heads, side_by_side if look.to_out is None else look.to_out(side_by_side)
+    """Attend with all heads: their outputs (H, E), and these side by side times W_o (D,); of all queries (H, T, E), (T, D)."""
+    heads = [attend_head(look, head).out for head in range(look.heads)]
+    side_by_side = np.concatenate(heads, axis=-1)  # (H E,)
+    return np.stack(heads), side_by_side if look.to_out is None else look.to_out(side_by_side)
 
 
 def leave_layer(look: MultiHeadLook, out: Array) -> tuple[Array, Array]:
     """The output (D,) with the residual added, and the same normed if the norm stands behind."""
-    added = look.x[look.query] + out if look.residual else out
-    return added, look.norm(added) if look.norm is not None and look.order == "post" else added
+    return look.around.leave(look.own, out)
 
 
 def score_bias(look: MultiHeadLook, q: Array, head: int) -> Array | None:
@@ -158,7 +196,7 @@ def score_bias(look: MultiHeadLook, q: Array, head: int) -> Array | None:
     if look.relative is None:
         return None
     if look.relative.key_rows is not None:
-        return look.relative.key_rows @ q / np.sqrt(look.width)
+        return np.einsum("...se,...e->...s", look.relative.key_rows, q) / np.sqrt(look.width)
     return None if look.relative.bias is None else look.relative.bias[head]
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from regard.look.walk.embedding import NORM_FORMULA, NORM_PAPER, norm_arrays
 from regard.look.walk.heads import (
     HeadResult,
     MultiHeadLook,
     attend_head,
     join_heads,
     layer_inputs,
-    leave_layer,
     rotary_angles,
 )
 from regard.look.walk.softmax import mask_step, masked, softmax_step
@@ -26,6 +24,7 @@ from regard.look.walk.steps import (
     quoted_token,
     sum_line,
 )
+from regard.look.walk.sublayer import NORM_FORMULA, NORM_PAPER, leave_step, norm_arrays
 
 SCORE_BIAS = {
     "alibi": (
@@ -59,27 +58,29 @@ def heads_steps(look: MultiHeadLook) -> tuple[Step, ...]:
     steps += [mask_step(found.scores, allowed, look.reasons, look.keys, look.asker)]
     steps += [softmax_step(masked(found.scores, allowed), look.keys, look.asker), value_step(look, found)]
     steps += [join_step(look)] if look.to_out is not None else []
-    return (*steps, *([leave_step(look)] if look.residual or look.order == "post" else []))
+    out = join_heads(look)[1]
+    behind = [leave_step(look.around, look.own, out, look.label, "attention")] if look.around.is_there else []
+    return (*steps, *behind)
 
 
 def enter_step(look: MultiHeadLook) -> Step:
     """The vector that enters the layer, and its norm if that stands before it."""
-    label, x = look.label, look.x[look.query]
+    label, x, around = look.label, look.own, look.around
     entered, memory = layer_inputs(look)
     where = f"after {counted(look.blocks, 'block')}" if look.blocks else "as it was embedded: no block came before"
     text = f"The vector of {look.asker}, {where}."
     arrays: tuple[Numbers, ...] = (Numbers("x", x, (label,)),)
     lines: tuple[WorkedLine, ...] = ()
     formula = "x"
-    if look.norm is not None and look.order == "pre":
-        more, line = norm_arrays(look.norm, x, label, "x", "normed x")
-        arrays, lines, formula = (*arrays, *more), (line,), NORM_FORMULA[look.norm.kind]
-        text += f" This model norms before it attends ({NORM_PAPER[look.norm.kind]}; Xiong et al. 2020 on the place)."
-    elif look.order == "post":
+    if around.norm is not None and around.order == "pre":
+        more, line = norm_arrays(around.norm, x, label, "x", "normed x")
+        arrays, lines, formula = (*arrays, *more), (line,), NORM_FORMULA[around.norm.kind]
+        text += f" This model norms before it attends ({NORM_PAPER[around.norm.kind]}; Xiong et al. 2020 on the place)."
+    elif around.order == "post":
         text += " This model norms after it attends, as the paper does (Vaswani et al. 2017, section 3.1), so x enters as is."
     if look.memory is None:
         text += " Keys and values are made of the vectors of the same text."
-        arrays += (Numbers("all x", entered, look.queries, folded=True, marked=look.query),)
+        arrays += (Numbers("all x", entered, look.queries, folded=True, marked=look.place),)
     else:
         text += (
             f" Keys and values are made of another text: {counted(len(look.keys), 'vector')} that the encoder made in "
@@ -102,7 +103,7 @@ def project_step(look: MultiHeadLook, found: HeadResult) -> Step:
             f"{counted(look.heads // look.groups - 1, 'other head')}: {look.heads} heads, {look.groups} key-value heads "
             "(Ainslie et al. 2023). "
         )
-    x = layer_inputs(look)[0][look.query]
+    x = layer_inputs(look)[0][look.place]
     to_query = look.to_query.head(look.head, width)
     to_key, to_value = look.to_key.head(look.group, width), look.to_value.head(look.group, look.value_width)
     projections = {"q": to_query, "k": to_key, "v": to_value}
@@ -127,7 +128,7 @@ def project_step(look: MultiHeadLook, found: HeadResult) -> Step:
 def rotary_step(look: MultiHeadLook, found: HeadResult) -> Step:
     """Rotary positions (Su et al. 2021, eq. 34)."""
     assert look.rotary is not None
-    place, width, label = look.query, look.width, look.label
+    place, width, label = look.place, look.width, look.label
     by = rotary_angles(width, look.rotary, place)
     half = width // 2
     pairs = tuple(f"{pair}, {pair + half}" for pair in range(half))
@@ -270,25 +271,3 @@ def join_step(look: MultiHeadLook) -> Step:
         arrays.append(parameter("b_o", bias))
     formula = f"output = [head_0 .. head_{look.heads - 1}] W_o{'' if bias is None else ' + b'}"
     return Step("All heads, joined and projected", formula, text, tuple(arrays), (line,))
-
-
-def leave_step(look: MultiHeadLook) -> Step:
-    """The residual connection, and the norm if it stands behind."""
-    label, x = look.label, look.x[look.query]
-    out = join_heads(look)[1]
-    added, left = leave_layer(look, out)
-    arrays: tuple[Numbers, ...] = ()
-    lines: tuple[WorkedLine, ...] = ()
-    text, formula, title = "", "output", "Norm"
-    if look.residual:
-        text = "What attention found is added to what was there, so that nothing is lost (residual connection, He et al. 2016)."
-        formula, title = "x + output", "Residual"
-        arrays = (Numbers("residual", added, (label,)),)
-        lines = (WorkedLine("{} + {} = {}", (float(x[0]), float(out[0]), float(added[0])), ("residual", 0, 0)),)
-    if look.norm is not None and look.order == "post":
-        more, line = norm_arrays(look.norm, added, label, "the sum", "normed output")
-        text += f" Then the sum is normed ({NORM_PAPER[look.norm.kind]}), as in the paper."
-        formula, title = f"norm({formula})", f"{title} and norm" if look.residual else title
-        arrays, lines = (*arrays, *more), (*lines, line)
-        assert np.allclose(left, more[-1].values)
-    return Step(title, formula, text.strip(), arrays, lines)

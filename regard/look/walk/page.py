@@ -23,7 +23,6 @@ from regard.look.walk.steps import (
     Shading,
     Step,
     Walk,
-    format_cells,
     format_label,
     format_line,
     format_number,
@@ -123,7 +122,7 @@ def _parts(step: Step, digits: int) -> Iterator[PagePart]:
     """The parts of a step. Numbers that follow each other stand in one line, and folded matrices before their biases."""
     for (alone, _), tables in groupby(step.tables(), key=lambda each: (each.first.is_scalar, each.first.folded)):
         if alone:
-            numbers = [(table.first.name, float(table.first.values[0, 0])) for table in tables]
+            numbers = [(table.first.heading, float(table.first.values[0, 0])) for table in tables]
             yield PagePart(
                 "scalars", scalars=tuple(f"{name} = {format_number(value, digits)}" for name, value in numbers)
             )
@@ -175,7 +174,7 @@ def _cells(array: Numbers, digits: int, end: bool) -> list[tuple[Cell, ...]]:
     top = _top(array)
     return [
         tuple(Cell(text, _style(value, top, array.shading, end)) for text, value in zip(texts, row, strict=True))
-        for texts, row in zip(format_cells(array.values, digits), array.values.tolist(), strict=True)
+        for texts, row in zip(array.cells(digits), array.values.tolist(), strict=True)
     ]
 
 
@@ -195,4 +194,4 @@ def _top(array: Numbers) -> float:
 
 def _scale(array: Numbers, named: bool) -> Scale:
     high = f"{_top(array):g}"
-    return Scale(array.name if named else "", f"-{high}" if array.shading == "signed" else "0", high, array.shading)
+    return Scale(array.heading if named else "", f"-{high}" if array.shading == "signed" else "0", high, array.shading)

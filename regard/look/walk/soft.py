@@ -11,7 +11,6 @@ from typing import Literal
 
 import numpy as np
 
-from regard.look.walk.embedding import LinearNumbers
 from regard.look.walk.softmax import mask_step, masked, softmax, softmax_step
 from regard.look.walk.steps import (
     Array,
@@ -25,6 +24,7 @@ from regard.look.walk.steps import (
     scalar,
     sum_line,
 )
+from regard.look.walk.sublayer import LinearNumbers
 
 Score = Literal["additive", "dot", "scaled-dot", "general", "cosine", "location"]
 Family = Literal["bahdanau", "luong", "pool"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict
 
@@ -45,6 +45,7 @@ class Numbers:
     picture: bool = False  # drawn as a picture, not as a table
     remarks: tuple[str, ...] = ()  # one for each row, in words
     marked: int | None = None  # the row that the step is about
+    called: str = ""  # within its step, where that is shorter than the name, which stands once in a walk
 
     def __post_init__(self) -> None:
         values = np.array(self.values, dtype=np.float64)
@@ -61,12 +62,23 @@ class Numbers:
     def title(self) -> str:
         """The name and the size, as in `q (4)` or `k (7 x 4)`."""
         rows, columns = self.values.shape
-        return f"{self.name} ({columns})" if rows == 1 else f"{self.name} ({rows} x {columns})"
+        return f"{self.heading} ({columns})" if rows == 1 else f"{self.heading} ({rows} x {columns})"
+
+    @property
+    def heading(self) -> str:
+        """The name beside its own step."""
+        return self.called or self.name
 
     @property
     def is_scalar(self) -> bool:
         """Whether it is one number without labels."""
         return self.values.size == 1 and not self.rows[0]
+
+    def cells(self, digits: int) -> list[list[str]]:
+        """The numbers as texts. Of a whole map of weights, those that are next to nothing are zeros."""
+        if self.shading != "weight" or len(self.columns) == 1:
+            return format_cells(self.values, digits)
+        return format_cells(np.where(self.values < 0.5 * 10**-digits, 0.0, self.values), digits)
 
     def data(self) -> dict[str, object]:
         found = {
@@ -132,7 +144,7 @@ class NumberTable:
     @property
     def title(self) -> str:
         """The names of all arrays, the first with its size."""
-        return ", ".join([self.first.title, *(array.name for array in self.arrays[1:])])
+        return ", ".join([self.first.title, *(array.heading for array in self.arrays[1:])])
 
     @property
     def is_folded(self) -> bool:
@@ -178,6 +190,13 @@ class Step:
         }
 
 
+def named_apart(step: Step, where: str) -> Step:
+    """The same step with `where` behind the names of its arrays, so that two of a kind can stand in one walk."""
+    arrays = tuple(replace(each, name=f"{each.name} ({where})", called=each.heading) for each in step.arrays)
+    lines = tuple(replace(line, of=(f"{line.of[0]} ({where})", *line.of[1:])) for line in step.lines)
+    return replace(step, arrays=arrays, lines=lines)
+
+
 class About(TypedDict, total=False):
     """Which query of which attention a walk is about. Layers, heads and queries are counted from 0."""
 
@@ -190,6 +209,9 @@ class About(TypedDict, total=False):
     queries: list[str]
     keys: list[str]
     task: str
+    through: str
+    beam: int
+    text: str
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -331,6 +353,16 @@ def quoted_token(label: str) -> str:
     return f"“{visible(label)}”"
 
 
+def quoted_text(text: str) -> str:
+    """A whole text in a sentence, which keeps its spaces."""
+    return f"“{visible_title(text)}”"
+
+
+def lower_first(title: str) -> str:
+    """A title behind another one: its first word small, unless it is a symbol."""
+    return title[:1].lower() + title[1:] if title[1:2].islower() else title
+
+
 def name_asker(role: str, label: str) -> str:
     """Who looks: a token, a decoder that is about to write one, or a learned query."""
     if role == "cross":
@@ -341,6 +373,7 @@ def name_asker(role: str, label: str) -> str:
 # --- Worked sums, and the comparison at the end
 
 FIRST_TERMS = 3  # of a sum, written out
+MOST_COMPARED = 1024  # numbers that are shown twice at once; more are folded away
 
 
 def sum_line(name: str, left: Array, right: Array, of: tuple[str, int, int], bias: float | None = None) -> WorkedLine:
@@ -359,17 +392,17 @@ def sum_line(name: str, left: Array, right: Array, of: tuple[str, int, int], bia
 
 
 def compare_step(pairs: Mapping[str, tuple[Array, Array]]) -> tuple[Step, dict[str, float]]:
-    """The last step: recomputed arrays and the model's own, by name, and how far they differ. The last pair is shown whole."""
+    """The last step: recomputed arrays and the model's own, by name, and how far they differ. The last pair is shown."""
     differences = {name: float(np.abs(mine - model).max()) for name, (mine, model) in pairs.items()}
     name, (mine, model) = list(pairs.items())[-1]
-    worst = max(differences.values())
+    worst, both = max(differences.values()), np.stack([mine, model])
     text = (
         "All numbers above were computed again from the model's weights, in double precision and without its own code. "
         f"recomputed = the model's output, difference {format_power(worst)} "
         f"(the largest number is {np.abs(model).max():.3g})."
     )
     arrays = (
-        Numbers(f"{name}, twice", np.stack([mine, model]), ("recomputed", "the model's")),
+        Numbers(f"{name}, twice", both, ("recomputed", "the model's"), folded=mine.size > MOST_COMPARED),
         column("differences", list(differences.values()), tuple(differences), shading="plain"),
     )
     return Step("Recomputed = the model's output", "max |recomputed - model|", text, arrays), differences

@@ -13,9 +13,9 @@ from rich.text import Text
 
 from regard.look.colors import GLOW, color, hexadecimal, ink_on, scale_top
 from regard.look.walk.shades import signed
-from regard.look.walk.steps import DIGITS, Numbers, NumberTable, Step, Walk, format_cells, format_label, format_line
+from regard.look.walk.steps import DIGITS, Numbers, NumberTable, Step, Walk, format_label, format_line
 
-WIDEST_LABEL = 16
+WIDEST_LABEL = 24
 MOST_ROWS = 40  # of a table; what is more is cut in the middle
 MOST_POSITIONS = 16  # of the picture of sines and cosines
 INDENT = "   "
@@ -71,7 +71,7 @@ def _table(table: NumberTable, width: int, colored: bool, digits: int) -> Iterat
     room = width - margin - (max(map(len, remarks)) + 2 if remarks else 0)
     columns = _columns(table.arrays, room, digits)
     if first.is_scalar:
-        yield Text(f"{first.name} = {columns[0].cells[0]}")
+        yield Text(f"{first.heading} = {columns[0].cells[0]}")
         return
     if len(first.columns) > 1:
         yield Text(table.title, style="dim")
@@ -97,7 +97,7 @@ def _columns(arrays: Sequence[Numbers], room: int, digits: int) -> list[Terminal
 
 
 def _texts(array: Numbers, digits: int) -> list[TerminalColumn]:
-    cells = format_cells(array.values, digits)
+    cells = array.cells(digits)
     return [TerminalColumn(name, [row[place] for row in cells], array) for place, name in enumerate(array.columns)]
 
 

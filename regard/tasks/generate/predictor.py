@@ -24,7 +24,7 @@ from regard.decode.search import Steps, groups, search_steps
 from regard.decode.service import Serves
 from regard.decode.stepper import Joins, Sliding, Stepper, sliding
 from regard.decode.tickets import Request
-from regard.errors import UsageError
+from regard.errors import Advice, Option, UsageError
 from regard.inspect.texts import (
     LONGEST,
     WINDOW,
@@ -40,7 +40,7 @@ from regard.models.config import GPTLineConfig
 from regard.models.fast.language import FastLanguage
 from regard.models.fast.stepper import LaidOut
 from regard.models.language import LanguageModel
-from regard.predictor import Cancel, Reading, check_cancel, read_one
+from regard.predictor import Cancel, Reading, SearchStart, check_cancel, read_one
 from regard.tasks.generate.pieces import NEAR, Pieces, TextPiece, added, before_stop, check_stop
 from regard.tasks.generate.results import Generated, TextScore
 from regard.tokens import TextTokenizer
@@ -241,6 +241,30 @@ class Generator(LanguagePredictor, Serves):
                     found: list[Hypothesis] = done.value[0]
                     return found
             yield live.ids[0, 0].tolist(), live.log_probs[0, 0].tolist()
+
+    def search_start(self, text: str, over: Mapping[str, object]) -> SearchStart:
+        prompt, special, options = self.tokenizer.encode(text), self.tokenizer.specials, self.options(over)
+        limit = LENGTH if options.max_length is None else options.max_length
+        if len(prompt) + 1 + limit > self.context:
+            room = max(0, self.context - len(prompt) - 1)
+            raise UsageError(
+                f"{len(prompt) + 1} tokens of the text and {limit} more are beyond the {self.context} that this model reads",
+                Advice("give a shorter text, or ", Option("max_length", str(room))),
+            )
+
+        def vector(ids: Sequence[int]) -> Tensor:
+            with torch.inference_mode():
+                return self.read_ids([*prompt, *ids]).run()[0, -1]
+
+        return SearchStart(
+            options,
+            self.tokenizer,
+            ends=(special.end, *special.also_end),
+            forbidden=tuple(self._forbidden()),
+            limit=limit,
+            vector=vector,
+            found=lambda: self._search([self._begun(text)], [0], options, (), None)[0],
+        )
 
     def _begun(self, prompt: str) -> list[int]:
         return [self.tokenizer.specials.begin, *self.tokenizer.encode(prompt)]

@@ -36,7 +36,7 @@ from regard.models.fast.products import product_of
 from regard.models.fast.stepper import LaidOut
 from regard.models.fast.translation import FastDecoder
 from regard.models.loss import target_log_probabilities
-from regard.predictor import Cancel, Progress, Reading, check_cancel
+from regard.predictor import Cancel, Progress, Reading, SearchStart, check_cancel
 from regard.tasks.translate.results import PairScore, Translation
 from regard.tokens import BEGIN, END, PAD, UNKNOWN, TextTokenizer, as_arrays
 
@@ -152,6 +152,25 @@ class Translator(PairPredictor, Serves):
                 streams=[place],
                 watch=watch,
             )[0]
+
+    def search_start(self, text: str, over: Mapping[str, object]) -> SearchStart:
+        source, options = self.tokenizers.source.encode(check_text(text)), self.options(over)
+        self._check_reach([text], [len(source) + 1])
+        longest, limit = self.model.longest, options.limit_for(len(source) + 1)
+
+        def vector(ids: Sequence[int]) -> Tensor:
+            with torch.inference_mode(), _softness(options.softness):
+                return self.read_ids(source, ids).run()[0, len(ids)]
+
+        return SearchStart(
+            options,
+            self.tokenizers.target,
+            ends=(END,),
+            forbidden=NEVER,
+            limit=limit if longest is None else min(limit, longest - 1),
+            vector=vector,
+            found=lambda: self.search_one(text, options),
+        )
 
     def _continued(
         self, text: str, place: int, prefix: Sequence[int], options: DecodeConfig, engine: Engine, cancel: Cancel | None

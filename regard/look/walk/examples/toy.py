@@ -8,11 +8,12 @@ from __future__ import annotations
 import numpy as np
 
 from regard.errors import Advice, Option, UsageError
-from regard.look.walk.embedding import LinearNumbers, sinusoid
+from regard.look.walk.embedding import sinusoid
 from regard.look.walk.heads import MultiHeadLook
 from regard.look.walk.heads_steps import heads_steps
 from regard.look.walk.softmax import LATER
 from regard.look.walk.steps import About, Array, Numbers, Step, Walk, quoted_token
+from regard.look.walk.sublayer import LinearNumbers
 
 TOKENS = ("she", "reads", "books")
 X = ((1, 0, 1, 0), (0, 2, 0, 1), (1, 1, 0, 1))

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from regard.errors import UsageError
-from regard.look.walk.embedding import LinearNumbers
-from regard.look.walk.given import GivenNumbers, ScoreGrid
+from regard.look.walk.examples.given import GivenNumbers, ScoreGrid
 from regard.look.walk.heads import MultiHeadLook
 from regard.look.walk.heads_steps import heads_steps
 from regard.look.walk.softmax import LATER, masked, softmax
 from regard.look.walk.steps import About, Array, Numbers, Step, Walk, WorkedLine, counted, quoted_token, sum_line
+from regard.look.walk.sublayer import LinearNumbers
 
 MASKED = "masked by hand"
 
@@ -56,7 +56,7 @@ def factor(given: GivenNumbers) -> float:
 
 def query_walk(given: GivenNumbers, query: int | str | None = None, title: str = "") -> Walk:
     """Walk through the attention of one query; None: the last."""
-    place = _place(given.labels, query)
+    place = place_of(given.labels, query)
     allowed = None if given.allowed is None else given.allowed[place]
     why = LATER if given.causal else MASKED
     reasons = () if allowed is None else tuple("" if seen else why for seen in allowed)
@@ -72,7 +72,8 @@ def query_walk(given: GivenNumbers, query: int | str | None = None, title: str =
     return Walk(title or f"Where {quoted_token(label)} looks", summary(given), heads_steps(look), about)
 
 
-def _place(labels: tuple[str, ...], query: int | str | None) -> int:
+def place_of(labels: tuple[str, ...], query: int | str | None) -> int:
+    """The place of a query that is a label or a number; None: the last."""
     if query is None:
         return len(labels) - 1
     if str(query) in labels:
@@ -256,3 +257,12 @@ def grid_walk(given: ScoreGrid, title: str = "", words: str = "") -> Walk:
     }
     summary = f"{counted(len(given.labels), 'query')} and {counted(len(given.keys), 'key')}: from scores to weights."
     return Walk(title or "From scores to weights", summary.replace("querys", "queries"), tuple(steps), about)
+
+
+def walk_of(given: GivenNumbers | ScoreGrid, query: int | str | None, title: str = "") -> Walk:
+    """The walk through given numbers: of all queries as matrices, or of one term by term."""
+    if isinstance(given, ScoreGrid):
+        if query is not None:
+            raise UsageError("scores alone have no query to go through term by term", "leave out the query")
+        return grid_walk(given, title)
+    return matrix_walk(given, title) if query is None else query_walk(given, query, title)
