@@ -39,7 +39,7 @@ CELLS: dict[str, Callable[[int, int], Any]] = {"rnn": nn.RNNCell, "gru": nn.GRUC
 
 def torchs(layer: RecurrentLayer) -> Any:
     """torch's own cell with the weights of a layer."""
-    cell = CELLS[layer.cell](layer.weight_x.size(1), layer.hidden)
+    cell = CELLS[layer.cell](layer.weight_x.size(1), layer.hidden).to(layer.weight_x.dtype)
     own = (layer.weight_x, layer.weight_h, layer.bias_x, layer.bias_h)
     for theirs, ours in zip((cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh), own, strict=True):
         theirs.data.copy_(ours.data)
@@ -232,8 +232,8 @@ def test_the_probe_is_at_its_minimum() -> None:
     shares = np.exp(logits - logits.max(axis=1, keepdims=True))
     shares /= shares.sum(axis=1, keepdims=True)
     errors = shares - np.eye(3)[wanted]
-    assert errors.T @ x / 61 + PENALTY * weight == pytest.approx(np.zeros((3, 5)), abs=1e-5)
-    assert errors.mean(axis=0) == pytest.approx(np.zeros(3), abs=1e-5)
+    assert errors.T @ x / 61 + PENALTY * weight == pytest.approx(np.zeros((3, 5)), abs=5e-5)
+    assert errors.mean(axis=0) == pytest.approx(np.zeros(3), abs=5e-5)
 
 
 class Sum(nn.Module):

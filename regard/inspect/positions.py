@@ -139,10 +139,9 @@ def _rotary(module: Rotary, length: int, title: str, notes: tuple[str, ...]) -> 
     cosine, sine = module.tables(length)  # each (T, E / 2)
     pairs = (cosine @ cosine.T + sine @ sine.T) / cosine.size(1)  # mean of cos(a - b)
     distances, mean, _, _ = by_distance(pairs.numpy())
-    slow = tuple(f"pair {number}" for number in range(cosine.size(1)))
     return PositionTable(
         title, (*notes, "each pair of dimensions is turned by an angle that grows with the place"), "rotary",
-        cosine.numpy(), _numbered(length), slow, "cosine of the angle, by place and pair",
+        cosine.numpy(), _numbered(length), _numbered(cosine.size(1)), "cosine of the angle, by place and pair",
         pairs.numpy(), "mean cos((s − t) θ)", distances, {"mean over pairs": mean},
     )  # fmt: skip
 

@@ -168,12 +168,8 @@ def _as_tree(
     end: int,
 ) -> BeamTree:
     ended: dict[int, list[Hypothesis]] = {}  # by the step at which the end was written
-    for each in (one for one in hypotheses if one.finished):
+    for each in hypotheses:
         ended.setdefault(len(each.ids), []).append(each)
-    cut_off = {each.ids: each for each in hypotheses if not each.finished}  # at the greatest length, without an end
-    for ids, each in cut_off.items():
-        levels += [{}] * (len(ids) - len(levels))
-        levels[len(ids) - 1] |= {ids: (each.token_log_probabilities[-1], each.log_probability)}
     steps: list[tuple[Node, ...]] = []
     for depth in range(max([len(levels), *(place + 1 for place in ended)], default=0)):
         here = levels[depth] if depth < len(levels) else {}
@@ -182,10 +178,9 @@ def _as_tree(
         after |= {each.ids for each in ended.get(depth + 1, ())}
         nodes = []
         for ids, (newest, total) in here.items():
-            state: Literal["alive", "ended", "dropped"] = "alive" if ids in after else "dropped"
-            score, state = (cut_off[ids].score, "ended") if ids in cut_off else (None, state)
+            state: Literal["alive", "dropped"] = "alive" if ids in after else "dropped"
             label = tokenizer.labels([ids[-1]])[0]
-            nodes.append(Node(before.get(ids[:-1]), ids[-1], label, newest, total, score, state))
+            nodes.append(Node(before.get(ids[:-1]), ids[-1], label, newest, total, None, state))
         for each in ended.get(depth, ()):
             last = each.token_log_probabilities[-1]
             label = tokenizer.labels([end])[0]

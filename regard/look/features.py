@@ -108,8 +108,9 @@ class FeatureMaps(Panels):
             )
             for each in self.layers
         )
-        columns = ("layer", "channels", "places", "sees (pixels a side)", "from place to place")
-        return Facts("each layer", columns, lines)
+        columns = ("layer", "channels", "places", "sees", "jump")
+        note = "sees: pixels a side, by formula; jump: pixels from a place to the next"
+        return Facts("each layer", columns, lines, note)
 
     def data(self) -> dict[str, JSON]:
         return {"title": self.title, "notes": list(self.notes), "layers": [each.data() for each in self.layers],

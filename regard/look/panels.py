@@ -13,6 +13,7 @@ import numpy as np
 
 from regard.errors import RegardError
 from regard.look.colors import scale_top
+from regard.look.labels import visible, visible_title
 from regard.look.shown import Shown
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom, in pixels
@@ -29,7 +30,7 @@ class HeatMap:
     meaning: str = ""  # what a number is: "update gate"
     top: float | None = None  # the number with the last colour; None: the smallest round one that none exceeds
     texts: tuple[tuple[str, ...], ...] = ()  # (R, C) words in the cells
-    marked: tuple[int, int] | None = None  # the cell with a frame
+    row_tokens: bool = False  # rows are tokens, as columns are, and not names
     note: str = ""
 
     def __post_init__(self) -> None:
@@ -39,6 +40,15 @@ class HeatMap:
             raise RegardError(f"a heat map has rows and columns, (R, C), not shape {self.values.shape}")
         if self.labelled and shape != self.values.shape:
             raise RegardError(f"{self.title}: labels for {shape} rows and columns, and numbers for {self.values.shape}")
+
+    @property
+    def row_names(self) -> tuple[str, ...]:
+        """The labels of rows as a reader sees them: of tokens, spaces are shown."""
+        return tuple(map(visible if self.row_tokens else visible_title, self.rows))
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        return tuple(map(visible, self.columns))
 
     @property
     def labelled(self) -> bool:
@@ -64,7 +74,7 @@ class HeatMap:
         """Only some columns, on the same scale."""
         return HeatMap(
             self.title, self.values[:, columns], self.rows, self.columns[columns], self.meaning, self.ends[1],
-            tuple(row[columns] for row in self.texts), None, self.note,
+            tuple(row[columns] for row in self.texts), self.row_tokens, self.note,
         )  # fmt: skip
 
 

@@ -87,7 +87,7 @@ class BlockTrace:
         return [
             HeatMap(f"{before}length of each vector", self.norms, depths, self.labels, "‖x‖"),
             HeatMap(f"{before}cosine between positions, behind the last block", self.cosines(), self.labels, self.labels,
-                    "cosine", top=1.0),
+                    "cosine", top=1.0, row_tokens=True),
             Chart(f"{before}mean cosine between positions", np.arange(len(depths)), {"": self.mean_cosines()},
                   y_label="cosine", ticks=depths),
         ]  # fmt: skip
@@ -139,11 +139,12 @@ class Knowledge:
     def panel(self) -> Chart:
         return Chart(
             "what the last state still knows: the first token, by length",
-            np.array(self.lengths),
+            np.arange(len(self.lengths)),
             {"trained": np.array(self.trained), "fresh weights": np.array(self.fresh),
              "majority": np.array(self.majority)},
             x_label="tokens read",
             y_label="first token read right",
+            ticks=tuple(map(str, self.lengths)),
             note=f"a linear probe of the state, on {min(self.held_out):,} to {max(self.held_out):,} texts held out",
         )  # fmt: skip
 

@@ -65,7 +65,8 @@ class Outputs(Panels):
 
 
 def _share(token: LikelyToken) -> str:
-    return f"{visible(token.label)} {token.probability:.0%}"
+    share = f"{token.probability:.0%}" if token.probability >= 0.01 else "<1%"
+    return f"{visible(token.label)} {share}"
 
 
 # --- A beam search

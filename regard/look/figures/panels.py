@@ -35,12 +35,12 @@ from regard.look.labels import visible
 from regard.look.panels import Chart, Facts, HeatMap, OnePanel, Panels, Photo
 
 ROOM = 10.6  # inches across
-GAP, BELOW = 0.42, 0.3  # inches between panels
+GAP, BELOW = 0.42, 0.22  # inches between panels
 CELL, SMALLEST_CELL = 0.2, 0.075  # inches of a cell with a label; where there are many rows, or columns
 WORDS = (0.86, 0.25)  # inches of a cell with words in it
 LONGEST = 1.1  # inches of a label
 UNLABELLED = 1.22  # inches of a heat map without labels
-CHART = (4.9, 2.5)  # inches of the lines; their labels come to it
+CHART = (4.3, 2.4)  # inches of the lines; their labels come to it
 PHOTO = 2.5  # inches
 BAR, THICK = 1.1, 0.1  # inches of the scale of colours
 BOX_COLORS = ("#d55e00", "#009e73", "#cc79a7")
@@ -114,7 +114,7 @@ def _lines(placed: Sequence[Placed]) -> Iterator[list[Placed]]:
 def _texts(panel: OnePanel) -> Iterator[str]:
     yield from (panel.title, panel.note)
     if isinstance(panel, HeatMap):
-        yield from map(visible, (*panel.rows, *panel.columns, *(each for row in panel.texts for each in row)))
+        yield from (*panel.row_names, *panel.column_names, *(each for row in panel.texts for each in row))
         yield panel.meaning
     elif isinstance(panel, Chart):
         yield from (*panel.lines, panel.x_label, panel.y_label, *map(visible, panel.ticks))
@@ -159,7 +159,7 @@ def _heat_maps(panel: HeatMap, pens: Pens) -> Iterator[Placed]:
         yield _unlabelled(panel, pens)
         return
     wide, high = WORDS if panel.texts else (CELL, CELL)
-    left = 0.06 + max(pens.label.ruler(cut(visible(row), pens.label, LONGEST)) for row in panel.rows)
+    left = 0.06 + max(pens.label.ruler(cut(row, pens.label, LONGEST)) for row in panel.row_names)
     if not panel.texts:
         wide = max(SMALLEST_CELL, min(CELL, (ROOM - left) / len(panel.columns)))
         high = max(SMALLEST_CELL, min(CELL, 5.0 / len(panel.rows)))
@@ -173,7 +173,7 @@ def _heat_maps(panel: HeatMap, pens: Pens) -> Iterator[Placed]:
 
 def _labelled(panel: HeatMap, pens: Pens, left: float, cell: tuple[float, float]) -> Placed:
     rows, columns = panel.values.shape
-    names = [cut(visible(each), pens.label, LONGEST) for each in panel.columns]
+    names = [cut(each, pens.label, LONGEST) for each in panel.column_names]
     flat = bool(panel.texts) or all(pens.label.ruler(name) <= cell[0] for name in names)
     below = pens.label.pitch if flat else 0.06 + max(map(pens.label.ruler, names))
     grid = columns * cell[0], rows * cell[1]
@@ -181,8 +181,8 @@ def _labelled(panel: HeatMap, pens: Pens, left: float, cell: tuple[float, float]
     thin = max(1, round(pens.label.size / POINTS / cell[1])), max(1, round(pens.label.size / POINTS / cell[0]))
 
     def draw(figure: Figure, axes: Axes, x: float, y: float) -> None:
-        for number, row in enumerate(panel.rows[:: thin[0]]):
-            shown = cut(visible(row), pens.label, LONGEST)
+        for number, row in enumerate(panel.row_names[:: thin[0]]):
+            shown = cut(row, pens.label, LONGEST)
             middle = y + (number * thin[0] + 0.5) * cell[1] - pens.label.pitch / 2
             pens.label.write(axes, x + left - 0.05 - pens.label.ruler(shown), middle, shown)
         _draw_cells(axes, panel, (x + left, y), grid)
@@ -215,11 +215,6 @@ def _draw_cells(axes: Axes, panel: HeatMap, corner: tuple[float, float], size: t
     show(axes, shades(panel.shares(), _ramp(panel)), *corner, *size)
     frame = Rectangle(corner, *size, fill=False, edgecolor=FRAME, linewidth=0.6, zorder=3)
     axes.add_patch(frame).set_clip_on(False)
-    if panel.marked is not None:
-        (row, column), (rows, columns) = panel.marked, panel.values.shape
-        wide, high = size[0] / columns, size[1] / rows
-        at = corner[0] + column * wide, corner[1] + row * high
-        axes.add_patch(Rectangle(at, wide, high, fill=False, edgecolor=BOX_COLORS[0], linewidth=1.4, zorder=4))
 
 
 def _ramp(panel: HeatMap) -> tuple[tuple[int, int, int], ...]:
@@ -265,7 +260,7 @@ def _draw_scale(axes: Axes, panel: HeatMap, pen: Pen, corner: tuple[float, float
 
 
 def _chart(panel: Chart, pens: Pens) -> Placed:
-    left, below = 0.62, 0.5 + (0.45 if panel.ticks else 0.0)
+    left, below = 0.62, 0.5 + (0.45 if _turned(panel) else 0.0)
     legend = 0.22 * -(-len(panel.lines) // 3) if len(panel.lines) > 1 else 0.0
     width, height = CHART
 
@@ -287,16 +282,22 @@ def _draw_lines(chart: Axes, panel: Chart, pens: Pens) -> None:
     if panel.logarithmic:
         chart.set_yscale("log")
     elif all(np.nanmin(values, initial=0.0) >= 0 for values in panel.lines.values()):
-        chart.set_ylim(bottom=0)
+        most = max(float(np.nanmax(values, initial=0.0)) for values in panel.lines.values())
+        chart.set_ylim(0, 1.08 * most or 1.0)
     chart.set_xlabel(panel.x_label, family=pens.label.families)
     chart.set_ylabel(panel.y_label, family=pens.label.families)
     if panel.ticks:
-        size = 7.5 if len(panel.ticks) <= 32 else 6
-        chart.set_xticks(panel.across, [cut(visible(each), pens.label, 0.75) for each in panel.ticks], rotation=90,
-                         fontsize=size, family=pens.label.families, parse_math=False)  # fmt: skip
+        names = [cut(visible(each), pens.label, 0.75) for each in panel.ticks]
+        chart.set_xticks(panel.across, names, rotation=90 if _turned(panel) else 0, family=pens.label.families,
+                         fontsize=7.5 if len(names) <= 32 else 6, parse_math=False)  # fmt: skip
     if len(panel.lines) > 1:
         chart.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, frameon=False, fontsize=8, borderaxespad=0.2,
                      handlelength=1.6, columnspacing=1.2, prop={"family": pens.label.families, "size": 8})  # fmt: skip
+
+
+def _turned(panel: Chart) -> bool:
+    """Whether the labels below a chart are written upwards: words are, short numbers not."""
+    return any(len(visible(each)) > 3 for each in panel.ticks) or len(panel.ticks) > 12
 
 
 def _photo(panel: Photo, pens: Pens) -> Placed:

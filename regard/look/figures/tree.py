@@ -48,14 +48,15 @@ def draw_tree(tree: BeamTree) -> Figure:
         ink, y = color_of(tree, place, winner), top + rows[place] * ROW
         label = cut(visible(node.label), word, WIDEST)
         word.write(axes, columns[place[0]], y, label, ink=ink)
-        small.write(axes, columns[place[0]], y + 0.145, told(tree, place), ink=ink if place in winner else QUIET)
+        small.write(axes, columns[place[0]], y + 0.16, told(tree, place), ink=ink if place in winner else QUIET)
         if node.parent is not None:
             parent = (place[0] - 1, node.parent)
-            before = visible(tree.steps[parent[0]][parent[1]].label)
-            start = columns[parent[0]] + word.ruler(cut(before, word, WIDEST)) + 0.04
+            before = cut(visible(tree.steps[parent[0]][parent[1]].label), word, WIDEST)
+            start = columns[parent[0]] + word.ruler(before) + 0.04
             ends = top + rows[parent] * ROW + word.pitch / 2, y + word.pitch / 2
-            across = [start, columns[place[0]] - GAP / 2, columns[place[0]] - 0.05]
-            axes.plot(across, [ends[0], ends[1], ends[1]], color=WINS if place in winner else FRAME,
+            bend = columns[parent[0]] + max(word.ruler(before), small.ruler(told(tree, parent))) + 0.05
+            across = [start, bend, columns[place[0]] - 0.14, columns[place[0]] - 0.05]
+            axes.plot(across, [ends[0], ends[0], ends[1], ends[1]], color=WINS if place in winner else FRAME,
                       linewidth=1.6 if place in winner else 0.8, zorder=1, clip_on=False)  # fmt: skip
     return figure
 

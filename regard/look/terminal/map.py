@@ -42,7 +42,8 @@ def draw_map(attention: AttentionMap, width: int, colored: bool) -> Text:
     lines = [Text(_cut(visible_title(attention.title), width), style="bold")] if attention.title else []
     for weights, name in zip(heads, names, strict=True):
         lines += [Text(name, style="italic")] if name else []
-        lines += grid_lines(attention.rows, attention.columns, weights / top, width, partial(_cell, colored=colored))
+        rows = [visible(row) for row in attention.rows]
+        lines += grid_lines(rows, attention.columns, weights / top, width, partial(_cell, colored=colored))
     lines += [Text(), _legend(top, colored, masked=bool(np.isnan(attention.weights).any()))]
     lines += told(attention.notes, width)
     return Text("\n", no_wrap=True, overflow="ignore").join(lines)
@@ -103,9 +104,12 @@ def draw_formation(formation: Formation, width: int, colored: bool) -> Group:
 def grid_lines(
     rows: Sequence[str], columns: Sequence[str], shares: np.ndarray, width: int, cell: Callable[[float], Text]
 ) -> Iterator[Text]:
-    """A grid (T, S) of cells two characters wide, cut into as few panels of columns as fit, all about equally wide."""
+    """A grid (T, S) of cells two characters wide, cut into as few panels of columns as fit, all about equally wide.
+
+    `rows` are written as they are, and what is invisible in `columns` is made visible.
+    """
     widest = max(1, min(WIDEST_LABEL, width // 3))
-    labels = [_cut(visible(row), widest) for row in rows]
+    labels = [_cut(row, widest) for row in rows]
     margin = max(cell_len(label) for label in labels)
     fitting = max(1, (width - margin - 1) // 2)
     panels = math.ceil(len(columns) / fitting)

@@ -76,7 +76,7 @@ def _cell(panel: HeatMap, colored: bool, size: int = 2) -> Callable[[float], Tex
 
 
 def _grid(panel: HeatMap, width: int, colored: bool) -> list[RenderableType]:
-    lines = list(grid_lines(panel.rows, panel.columns, panel.shares(), width, _cell(panel, colored)))
+    lines = list(grid_lines(panel.row_names, panel.columns, panel.shares(), width, _cell(panel, colored)))
     return [Text("\n", no_wrap=True, overflow="ignore").join(lines), _legend(panel, colored)]
 
 
@@ -93,8 +93,8 @@ def _legend(panel: HeatMap, colored: bool) -> Text:
 def _worded(panel: HeatMap, width: int, colored: bool) -> list[RenderableType]:
     """A line for each column: its label, and the words of its cells, the more the brighter."""
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("", *panel.rows):
-        table.add_column(visible_title(name), no_wrap=True)
+    for name in ("", *panel.row_names):
+        table.add_column(name, no_wrap=True)
     draw, shares = partial(_word, colored=colored, signed=panel.signed), panel.shares()
     for column, label in enumerate(panel.columns):
         cells = [draw(row[column], shares[number, column]) for number, row in enumerate(panel.texts)]
@@ -159,7 +159,7 @@ def _halves(above: list[str], below: list[str]) -> Text:
 
 def _bars(panel: Chart, width: int) -> Iterator[RenderableType]:
     """A line for each point and its number; a single line of the chart has bars, too."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = Table(box=None, pad_edge=False, header_style="dim", show_header=bool(panel.x_label or any(panel.lines)))
     table.add_column(panel.x_label, justify="right", no_wrap=True)
     for name in panel.lines:
         table.add_column(name, justify="right", no_wrap=True)
