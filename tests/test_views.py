@@ -23,7 +23,7 @@ from regard.bundle import Bundle, save_bundle
 from regard.cli.main import run
 from regard.errors import RegardError, UsageError
 from regard.inspect.writing import GOES_ON
-from regard.look.panels import Chart, Facts, HeatMap, Panels, Photo, liveliest
+from regard.look.panels import Chart, Facts, Gallery, HeatMap, Panels, Photo, liveliest
 from regard.look.written import BeamTree, Node
 from regard.tasks.generate.predictor import Generator
 from regard.tasks.trained import load
@@ -188,7 +188,7 @@ def test_where_each_token_goes(used: int) -> None:
 
 
 def test_a_model_without_experts() -> None:
-    with pytest.raises(UsageError, match="this gpt2 has no experts to choose from; train one with model.experts=4"):
+    with pytest.raises(UsageError, match=r"this gpt2 has no experts to choose from; train one with model\.experts=4"):
         regard.routing_of(Generator(make("generate", "gpt2", **BLOCKS)), TEXT)
 
 
@@ -310,7 +310,7 @@ class Made(Panels):
         return [
             HeatMap("signed", signed, ("a", "b", "c"), ("x < y", "$z_1$"), "number"),
             HeatMap("words", np.array([[0.5, 1.0]]), ("best",), ("one", "two"), texts=(("<s> 50%", "& 100%"),)),
-            HeatMap("plain", np.arange(12.0).reshape(3, 4)),
+            Gallery("plain", (HeatMap("one", np.arange(12.0).reshape(3, 4)), HeatMap("two", -np.ones((3, 4))))),
             Chart("lines", np.arange(3), {"one": np.array([1.0, 0.1, np.nan]), "two": np.ones(3)}, logarithmic=True),
             Photo("box", np.zeros((8, 8, 3), dtype=np.uint8), {"by formula": (1, 2, 5, 6)}),
             Facts("facts", ("layer", "size"), (("0", "3 x 3"),)),

@@ -158,7 +158,7 @@ def _bias(module: ALiBi | T5, length: int, title: str, notes: tuple[str, ...]) -
     names = tuple(f"head {head}" for head in range(heads))
     return PositionTable(
         title, notes, kind, table, names, tuple(map(str, distances)), "added to scores, by head and distance",
-        bias[0], "added to the scores of head 0" if heads > 1 else "added to scores", distances, lines,
+        bias[0], "added to scores", distances, lines, ", head 0" if heads > 1 else "",
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from regard.files import JSON
-from regard.look.panels import Box, Facts, HeatMap, OnePanel, Panels, Photo, numbers
+from regard.look.panels import Box, Facts, Gallery, HeatMap, OnePanel, Panels, Photo, numbers
 
 STRONGEST = 8  # channels of a layer that are shown
 
@@ -33,11 +33,10 @@ class LayerFeatures:
         rows, columns = self.maps.shape[1:]
         return rows, columns
 
-    def panels(self) -> list[HeatMap]:
-        return [
-            HeatMap(f"{self.name} · {channel}" if number == 0 else f"channel {channel}", values)
-            for number, (channel, values) in enumerate(zip(self.chosen, self.maps, strict=True))
-        ]
+    def panel(self) -> Gallery:
+        rows, columns = self.grid
+        maps = tuple(HeatMap(f"channel {each}", values) for each, values in zip(self.chosen, self.maps, strict=True))
+        return Gallery(f"{self.name}: {self.channels} channels of {rows} x {columns} places", maps)
 
     def data(self) -> dict[str, JSON]:
         return {"name": self.name, "channels": self.channels, "grid": list(self.grid), "field": self.field,
@@ -75,7 +74,7 @@ class FeatureMaps(Panels):
 
     def panels(self) -> Sequence[OnePanel]:
         found: list[OnePanel] = [self._photo(), self._gradient(), self._facts()]
-        return [*found, *(panel for each in self.layers for panel in each.panels())]
+        return [*found, *(each.panel() for each in self.layers)]
 
     def _photo(self) -> Photo:
         row, column = self.field.place

@@ -1,4 +1,4 @@
-"""Views of what is not attention, made of panels: heat maps with labels, charts, pictures with boxes, and tables.
+"""Views of what is not attention, made of panels: heat maps with labels, galleries, charts, pictures with boxes, tables.
 
 A view derives from `Panels` and says of which panels it is made; how a panel looks in each medium is told once, in
 `figures/panels.py`, `pages/panels.py` and `terminal/panels.py`.
@@ -21,7 +21,7 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom, in pixels
 
 @dataclass(frozen=True, eq=False)  # arrays have no single answer to ==
 class HeatMap:
-    """Numbers as colours. Without labels it is a picture of them; with `texts` each cell has words in it."""
+    """Numbers as colours. Without labels it is one of a gallery; with `texts` each cell has words in it."""
 
     title: str
     values: np.ndarray  # (R, C); NaN: there is none
@@ -79,6 +79,15 @@ class HeatMap:
 
 
 @dataclass(frozen=True, eq=False)
+class Gallery:
+    """Small pictures of numbers side by side, such as the channels of a layer; each is a heat map without labels."""
+
+    title: str
+    maps: tuple[HeatMap, ...]
+    note: str = ""
+
+
+@dataclass(frozen=True, eq=False)
 class Chart:
     """Lines over one axis."""
 
@@ -88,7 +97,7 @@ class Chart:
     x_label: str = ""
     y_label: str = ""
     logarithmic: bool = False
-    ticks: tuple[str, ...] = ()  # labels of the points across, instead of their numbers
+    ticks: tuple[str, ...] = ()  # labels of the points across, as they are shown, instead of their numbers
     note: str = ""
 
 
@@ -112,7 +121,7 @@ class Facts:
     note: str = ""
 
 
-OnePanel = HeatMap | Chart | Photo | Facts
+OnePanel = HeatMap | Gallery | Chart | Photo | Facts
 
 
 @dataclass(frozen=True, eq=False)

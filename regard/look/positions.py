@@ -26,6 +26,7 @@ class PositionTable(Panels):
     pairs_mean: str  # what a number of the pairs is
     distances: np.ndarray  # (distances,): key minus query
     by_distance: Mapping[str, np.ndarray]  # the same by distance: name -> (distances,)
+    pairs_of: str = ""  # of which head the pairs are, where each has its own
 
     def panels(self) -> Sequence[OnePanel]:
         places = tuple(map(str, range(len(self.pairs))))
@@ -33,7 +34,7 @@ class PositionTable(Panels):
         left_out = len(self.by_distance) - len(lines)
         return [
             HeatMap(f"{self.kind}: {self.meaning}", self.table, self.rows, self.columns, self.meaning),
-            HeatMap(f"{self.kind}: {self.pairs_mean}", self.pairs, places, places, self.pairs_mean),
+            HeatMap(f"{self.kind}: {self.pairs_mean}{self.pairs_of}", self.pairs, places, places, self.pairs_mean),
             Chart(f"{self.kind}: {self.pairs_mean}, by distance", self.distances, lines, x_label="key − query",
                   y_label=self.pairs_mean, note=f"{left_out} more are in the JSON" if left_out else ""),
         ]  # fmt: skip

@@ -52,12 +52,12 @@ class Outputs(Panels):
         ranks = ("likeliest", *(f"{rank + 1}." for rank in range(1, count)))
         own = np.array([step.token.probability for step in self.steps])
         bits = np.array([step.entropy for step in self.steps])
-        across = np.arange(len(labels))
+        across, shown = np.arange(len(labels)), tuple(map(visible, labels))
         return [
             HeatMap("the likeliest tokens at each step", shares, ranks, labels, "probability", top=1.0, texts=words,
-                    note="below each: the token that was written"),
-            Chart("entropy", across, {"": bits}, y_label="bits", ticks=labels),
-            Chart("probability of what was written", across, {"": own}, y_label="probability", ticks=labels),
+                    note="by the token that was written"),
+            Chart("entropy", across, {"": bits}, y_label="bits", ticks=shown),
+            Chart("probability of what was written", across, {"": own}, y_label="probability", ticks=shown),
         ]  # fmt: skip
 
     def data(self) -> dict[str, JSON]:

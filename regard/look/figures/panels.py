@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -31,15 +30,15 @@ from regard.look.figures.sheet import (
     tidy,
     write_heading,
 )
-from regard.look.labels import visible
-from regard.look.panels import Chart, Facts, HeatMap, OnePanel, Panels, Photo
+from regard.look.labels import visible_title
+from regard.look.panels import Chart, Facts, Gallery, HeatMap, OnePanel, Panels, Photo
 
 ROOM = 10.6  # inches across
 GAP, BELOW = 0.42, 0.22  # inches between panels
 CELL, SMALLEST_CELL = 0.2, 0.075  # inches of a cell with a label; where there are many rows, or columns
 WORDS = (0.86, 0.25)  # inches of a cell with words in it
 LONGEST = 1.1  # inches of a label
-UNLABELLED = 1.22  # inches of a heat map without labels
+SMALL, BETWEEN = 1.14, 0.16  # inches of a picture in a gallery, and between two
 CHART = (4.3, 2.4)  # inches of the lines; their labels come to it
 PHOTO = 2.5  # inches
 BAR, THICK = 1.1, 0.1  # inches of the scale of colours
@@ -116,8 +115,10 @@ def _texts(panel: OnePanel) -> Iterator[str]:
     if isinstance(panel, HeatMap):
         yield from (*panel.row_names, *panel.column_names, *(each for row in panel.texts for each in row))
         yield panel.meaning
+    elif isinstance(panel, Gallery):
+        yield from (each.title for each in panel.maps)
     elif isinstance(panel, Chart):
-        yield from (*panel.lines, panel.x_label, panel.y_label, *map(visible, panel.ticks))
+        yield from (*panel.lines, panel.x_label, panel.y_label, *map(visible_title, panel.ticks))
     elif isinstance(panel, Facts):
         yield from (*panel.columns, *(each for line in panel.lines for each in line))
     else:
@@ -128,6 +129,8 @@ def _placed(panel: OnePanel, pens: Pens) -> Iterator[Placed]:
     """The panel in a page's measures; a heat map that is too wide in several parts."""
     if isinstance(panel, HeatMap):
         yield from _heat_maps(panel, pens)
+    elif isinstance(panel, Gallery):
+        yield _gallery(panel, pens)
     elif isinstance(panel, Chart):
         yield _chart(panel, pens)
     elif isinstance(panel, Photo):
@@ -155,9 +158,6 @@ def _headed(panel: OnePanel, pens: Pens, width: float, height: float, draw: Draw
 
 
 def _heat_maps(panel: HeatMap, pens: Pens) -> Iterator[Placed]:
-    if not panel.labelled:
-        yield _unlabelled(panel, pens)
-        return
     wide, high = WORDS if panel.texts else (CELL, CELL)
     left = 0.06 + max(pens.label.ruler(cut(row, pens.label, LONGEST)) for row in panel.row_names)
     if not panel.texts:
@@ -196,19 +196,23 @@ def _labelled(panel: HeatMap, pens: Pens, left: float, cell: tuple[float, float]
     return _headed(panel, pens, max(left + grid[0], left + _scale_width(panel, pens.label)), height, draw)
 
 
-def _unlabelled(panel: HeatMap, pens: Pens) -> Placed:
-    rows, columns = panel.values.shape
-    high = UNLABELLED * rows / columns
-    draw = partial(_draw_picture_of_numbers, panel, pens.label, (UNLABELLED, high))
-    return _headed(panel, pens, UNLABELLED, high + pens.label.pitch, draw)
+def _gallery(panel: Gallery, pens: Pens) -> Placed:
+    """Small pictures in lines that fit the page, each under its name, with its scale below."""
+    tall = max(SMALL * each.values.shape[0] / each.values.shape[1] for each in panel.maps)
+    across = min(len(panel.maps), int((ROOM + BETWEEN) / (SMALL + BETWEEN)))
+    line = pens.label.pitch * 2 + tall + BETWEEN
 
+    def draw(figure: Figure, axes: Axes, x: float, y: float) -> None:
+        for number, each in enumerate(panel.maps):
+            left, top = x + number % across * (SMALL + BETWEEN), y + number // across * line
+            rows, columns = each.values.shape
+            pens.label.write(axes, left, top, cut(each.title, pens.label, SMALL))
+            _draw_cells(axes, each, (left, top + pens.label.pitch), (SMALL, SMALL * rows / columns))
+            said = cut("{:g} to {:g}".format(*each.ends), pens.label, SMALL)
+            pens.label.write(axes, left, top + pens.label.pitch + SMALL * rows / columns, said, ink=QUIET)
 
-def _draw_picture_of_numbers(
-    panel: HeatMap, pen: Pen, size: tuple[float, float], figure: Figure, axes: Axes, x: float, y: float
-) -> None:
-    _draw_cells(axes, panel, (x, y), size)
-    low, high = panel.ends
-    pen.write(axes, x, y + size[1], cut(f"{low:g} to {high:g} {panel.meaning}", pen, size[0]), ink=QUIET)
+    width = across * (SMALL + BETWEEN) - BETWEEN
+    return _headed(panel, pens, width, -(-len(panel.maps) // across) * line - BETWEEN, draw)
 
 
 def _draw_cells(axes: Axes, panel: HeatMap, corner: tuple[float, float], size: tuple[float, float]) -> None:
@@ -261,7 +265,7 @@ def _draw_scale(axes: Axes, panel: HeatMap, pen: Pen, corner: tuple[float, float
 
 def _chart(panel: Chart, pens: Pens) -> Placed:
     left, below = 0.62, 0.5 + (0.45 if _turned(panel) else 0.0)
-    legend = 0.22 * -(-len(panel.lines) // 3) if len(panel.lines) > 1 else 0.0
+    legend = 0.22 * -(-len(panel.lines) // 4) if len(panel.lines) > 1 else 0.0
     width, height = CHART
 
     def draw(figure: Figure, axes: Axes, x: float, y: float) -> None:
@@ -281,23 +285,24 @@ def _draw_lines(chart: Axes, panel: Chart, pens: Pens) -> None:
     tidy(chart)
     if panel.logarithmic:
         chart.set_yscale("log")
+        chart.tick_params(axis="y", which="minor", labelsize=7, labelcolor=TEXT, color=FRAME)
     elif all(np.nanmin(values, initial=0.0) >= 0 for values in panel.lines.values()):
         most = max(float(np.nanmax(values, initial=0.0)) for values in panel.lines.values())
         chart.set_ylim(0, 1.08 * most or 1.0)
     chart.set_xlabel(panel.x_label, family=pens.label.families)
     chart.set_ylabel(panel.y_label, family=pens.label.families)
     if panel.ticks:
-        names = [cut(visible(each), pens.label, 0.75) for each in panel.ticks]
+        names = [cut(each, pens.label, 0.75) for each in panel.ticks]
         chart.set_xticks(panel.across, names, rotation=90 if _turned(panel) else 0, family=pens.label.families,
                          fontsize=7.5 if len(names) <= 32 else 6, parse_math=False)  # fmt: skip
     if len(panel.lines) > 1:
-        chart.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, frameon=False, fontsize=8, borderaxespad=0.2,
+        chart.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, frameon=False, fontsize=8, borderaxespad=0.2,
                      handlelength=1.6, columnspacing=1.2, prop={"family": pens.label.families, "size": 8})  # fmt: skip
 
 
 def _turned(panel: Chart) -> bool:
     """Whether the labels below a chart are written upwards: words are, short numbers not."""
-    return any(len(visible(each)) > 3 for each in panel.ticks) or len(panel.ticks) > 12
+    return any(len(each) > 3 for each in panel.ticks) or len(panel.ticks) > 12
 
 
 def _photo(panel: Photo, pens: Pens) -> Placed:

@@ -34,7 +34,8 @@ def draw_tree(tree: BeamTree) -> Figure:
     word, small = Pen(9.0, families), Pen(6.5, families, color=QUIET)
     columns = column_starts(tree, lambda text: word.ruler(cut(text, word, WIDEST)), GAP)
     rows = tree.rows()
-    width = max(columns[-1] + WIDEST + 0.3, 5.0)
+    last = max((word.ruler(cut(visible(node.label), word, WIDEST)) for node in (tree.steps or ((),))[-1]), default=0.0)
+    width = max(columns[-1] + last + 0.5, 5.0)
     title = heading(tree.title, "", families, width)
     top = heading_height(title) + word.pitch
     figure, axes = sheet(width, top + (max(rows.values(), default=0) + 1) * ROW + 0.1)
@@ -57,7 +58,7 @@ def draw_tree(tree: BeamTree) -> Figure:
             bend = columns[parent[0]] + max(word.ruler(before), small.ruler(told(tree, parent))) + 0.05
             across = [start, bend, columns[place[0]] - 0.14, columns[place[0]] - 0.05]
             axes.plot(across, [ends[0], ends[0], ends[1], ends[1]], color=WINS if place in winner else FRAME,
-                      linewidth=1.6 if place in winner else 0.8, zorder=1, clip_on=False)  # fmt: skip
+                      linewidth=1.6 if place in winner else 0.8, zorder=2 if place in winner else 1, clip_on=False)  # fmt: skip
     return figure
 
 

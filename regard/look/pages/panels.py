@@ -13,10 +13,10 @@ from regard.look.figures.panels import panels_figure
 from regard.look.figures.sheet import render as as_file
 from regard.look.pages import template
 from regard.look.pages.map import coded_numbers
-from regard.look.panels import Facts, HeatMap, OnePanel, Panels
+from regard.look.panels import Facts, Gallery, HeatMap, OnePanel, Panels
 
 WIDE, LARGEST, SMALLEST = 1100, 22, 5  # pixels of a heat map, and of a cell of it
-UNLABELLED = 132  # pixels of a heat map without labels
+SMALL = 120  # pixels of a picture in a gallery
 MOST_LABELS = 9  # pixels of a cell below which labels are left out
 
 
@@ -27,7 +27,7 @@ class MapOfPage:
     panel: HeatMap
     picture: str
     cell: int  # pixels
-    size: tuple[int, int]  # of one without labels
+    size: tuple[int, int]  # of one in a gallery, in pixels
     number: int  # among those that tell their numbers
     ramp: str
     low: str
@@ -36,6 +36,14 @@ class MapOfPage:
     @property
     def small(self) -> bool:
         return self.cell < MOST_LABELS
+
+
+@dataclass(frozen=True)
+class GalleryOfPage:
+    """Small pictures side by side."""
+
+    panel: Gallery
+    maps: list[MapOfPage]
 
 
 @dataclass(frozen=True)
@@ -64,12 +72,17 @@ def panels_page(view: Panels) -> str:
             told.append(panel.values)
         elif isinstance(panel, HeatMap):
             parts.append(WordsOfPage(panel, _words(panel)))
+        elif isinstance(panel, Gallery):
+            parts.append(
+                GalleryOfPage(panel, [_map(each, len(told) + number) for number, each in enumerate(panel.maps)])
+            )
+            told += [each.values for each in panel.maps]
         elif isinstance(panel, Facts):
             parts.append(panel)
         else:
             svg = as_file(panels_figure([panel]), "svg")
             parts.append(DrawnOfPage(panel, template.data_uri(svg, "image/svg+xml")))
-    kinds = {MapOfPage: "map", WordsOfPage: "words", DrawnOfPage: "drawn", Facts: "facts"}
+    kinds = {MapOfPage: "map", GalleryOfPage: "gallery", WordsOfPage: "words", DrawnOfPage: "drawn", Facts: "facts"}
     return template.render(
         "panels.html",
         title=view.title,
@@ -88,7 +101,7 @@ def _map(panel: HeatMap, number: int) -> MapOfPage:
         panel,
         template.data_uri(file.getvalue(), "image/png"),
         max(SMALLEST, min(LARGEST, WIDE // columns)),
-        (UNLABELLED, max(1, round(UNLABELLED * rows / columns))),
+        (SMALL, max(1, round(SMALL * rows / columns))),
         number,
         ",".join(hexadecimal(each) for each in ramp),
         f"{low:g}",

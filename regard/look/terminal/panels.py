@@ -18,29 +18,21 @@ from rich.text import Text
 
 from regard.look.colors import DIVERGING, GLOW, color, hexadecimal, ink_on
 from regard.look.labels import visible, visible_title
-from regard.look.panels import Chart, Facts, HeatMap, OnePanel, Panels, Photo
+from regard.look.panels import Chart, Facts, Gallery, HeatMap, OnePanel, Panels, Photo
 from regard.look.terminal.map import SHADES, grid_lines, told
 
 SIGNED = "=-·+#"  # far below zero, below, about zero, above, far above
 GAP = 2  # characters between pictures side by side
-PICTURE = 16  # characters across of a heat map without labels
+PICTURE = 16  # characters across of a picture in a gallery
 BARS = "▏▎▍▌▋▊▉█"
-MOST_LINES = 40  # of a chart
+MOST_LINES = 72  # of a chart
 
 
 def draw_panels(view: Panels, width: int, colored: bool) -> Group:
-    """Title, each panel, notes. Heat maps without labels stand side by side."""
+    """Title, each panel, notes."""
     parts: list[RenderableType] = [Text(visible_title(view.title), style="bold")]
-    small: list[HeatMap] = []
-    for panel in [*view.panels(), None]:
-        if isinstance(panel, HeatMap) and not panel.labelled:
-            small.append(panel)
-            continue
-        if small:
-            parts += ["", *_side_by_side(small, width, colored)]
-            small = []
-        if panel is not None:
-            parts += ["", *_panel(panel, width, colored)]
+    for panel in view.panels():
+        parts += ["", *_panel(panel, width, colored)]
     return Group(*parts, *(["", *told(view.notes, width)] if view.notes else []))
 
 
@@ -49,6 +41,8 @@ def _panel(panel: OnePanel, width: int, colored: bool) -> list[RenderableType]:
     head += [Text(line.plain, style="dim") for line in told([panel.note] if panel.note else [], width)]
     if isinstance(panel, HeatMap):
         return [*head, *(_worded(panel, width, colored) if panel.texts else _grid(panel, width, colored))]
+    if isinstance(panel, Gallery):
+        return [*head, *_side_by_side(panel, width, colored)]
     if isinstance(panel, Chart):
         return [*head, *_bars(panel, width)]
     if isinstance(panel, Photo):
@@ -109,12 +103,12 @@ def _word(text: str, share: float, *, colored: bool, signed: bool) -> Text:
     return Text(f" {visible_title(text)} ", style=f"{hexadecimal(ink_on(ground))} on {hexadecimal(ground)}")
 
 
-def _side_by_side(maps: list[HeatMap], width: int, colored: bool) -> list[RenderableType]:
+def _side_by_side(panel: Gallery, width: int, colored: bool) -> list[RenderableType]:
     """Small pictures of numbers in lines that fit the width, two rows of places in a line of characters."""
     lines: list[RenderableType] = []
     across = max(1, (width + GAP) // (PICTURE + GAP))
-    for start in range(0, len(maps), across):
-        some = maps[start : start + across]
+    for start in range(0, len(panel.maps), across):
+        some = panel.maps[start : start + across]
         names = [_padded(visible_title(each.title)) for each in some]
         notes = [_padded("{:g} to {:g}".format(*each.ends)) for each in some]
         blocks = [_blocks(each, colored) for each in some]
@@ -169,7 +163,7 @@ def _bars(panel: Chart, width: int) -> Iterator[RenderableType]:
     heights = _heights(panel, first)
     chosen = np.unique(np.linspace(0, len(panel.across) - 1, MOST_LINES).round().astype(int))
     for place in chosen:
-        label = visible(panel.ticks[place]) if panel.ticks else f"{panel.across[place]:g}"
+        label = visible_title(panel.ticks[place]) if panel.ticks else f"{panel.across[place]:g}"
         cells = ["" if math.isnan(line[place]) else f"{line[place]:.3g}" for line in panel.lines.values()]
         table.add_row(Text(label), *cells, Text(_bar(heights[place], room)))
     yield table
