@@ -261,7 +261,7 @@ class RecurrentEncoder(nn.Module):
     def last_state(self, x: Tensor) -> Tensor:
         """The last layer's state behind x (B, S, inputs), of the direction that reads forwards: (B, hidden or half)."""
         _, states = self(x, torch.full((len(x),), x.size(1), device=x.device))
-        return states[-1][0][:, : self.layers[-1].forth.hidden]  # type: ignore[union-attr, misc]
+        return states[-1][0][:, : self.layers[-1].forth.hidden]  # type: ignore[union-attr]
 
 
 class OneDirection(nn.Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -90,15 +91,15 @@ def look(
         raise UsageError('the text is empty; type one, as in: regard look "A man rides a bike."')
     if form is not None and form not in (*ATTENTION, *VIEWS):
         raise UsageError(f"nothing is shown as {form}", nearest(form, (*ATTENTION, *VIEWS)))
-    asked = {"second": second, "layer": layer, "place": _place(place), "beam": beam, "material": on or None}
+    wanted = {"second": second, "layer": layer, "place": _place(place), "beam": beam, "material": on or None}
     if form in VIEWS:
         others = {"question": question, "--role": role, "--head": head, "--word": word, "--pieces": pieces or None,
                   "--hide-special": None if specials else True, "--channels": channels or None,
                   "--smooth": smooth or None, "--exact": exact or None}  # fmt: skip
-        _show(_view(text, form, model, device, asked, others, out), out)
+        _show(_view(text, form, model, device, wanted, others, out), out)
         return
     for name in ("place", "beam", "material"):
-        if asked[name] is not None:
+        if wanted[name] is not None:
             views = {"place": "features", "beam": "beam", "material": "states"}
             raise UsageError(f"--{'on' if name == 'material' else name} is for --as {views[name]}")
     check_out(out)
@@ -139,7 +140,7 @@ def _view(
     model: str | None,
     device: str,
     asked: dict[str, Any],
-    others: dict[str, object],
+    others: Mapping[str, object],
     out: Path | None,
 ) -> Any:  # one of the views of `regard.tasks.views`
     """A view of what is not attention; `others` are options that are about attention."""

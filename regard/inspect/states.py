@@ -219,7 +219,7 @@ def jacobian_norms(model: KeepsState, ids: Tensor) -> np.ndarray:
         x = model.embedded(model.in_order(ids))  # (1, T, I)
         hidden = model.last_state(x).size(-1)
     squares = torch.zeros(ids.size(1), dtype=torch.float64)
-    for units in torch.arange(hidden, device=ids.device).split(UNITS):
+    for units in torch.split(torch.arange(hidden, device=ids.device), UNITS):
         copies = x.repeat(len(units), 1, 1).requires_grad_()  # (units, T, I)
         state = model.last_state(copies).gather(1, units[:, None])  # (units, 1)
         (gradient,) = torch.autograd.grad(state.sum(), copies)
@@ -325,7 +325,9 @@ def _samples(model: KeepsState, texts: Sequence[tuple[int, ...]], length: int, d
 @torch.no_grad()
 def _probed(model: KeepsState, samples: Samples) -> float:
     """The share of held-out texts whose first token a probe of the last state reads right."""
-    states = torch.cat([model.last_state(model.embedded(part)) for part in samples.ids.split(256)]).double().cpu()
+    states = (
+        torch.cat([model.last_state(model.embedded(part)) for part in torch.split(samples.ids, 256)]).double().cpu()
+    )
     learned, wanted = states[: samples.learned], torch.from_numpy(samples.wanted)
     middle, spread = learned.mean(dim=0), learned.std(dim=0).clamp(min=1e-6)
     scaled = (states - middle) / spread

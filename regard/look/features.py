@@ -40,7 +40,7 @@ class LayerFeatures:
 
     def data(self) -> dict[str, JSON]:
         return {"name": self.name, "channels": self.channels, "grid": list(self.grid), "field": self.field,
-                "jump": self.jump, "chosen": list(self.chosen), "maps": numbers(self.maps)}  # type: ignore[dict-item]  # fmt: skip
+                "jump": self.jump, "chosen": list(self.chosen), "maps": numbers(self.maps)}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ class PlaceField:
 
     def data(self) -> dict[str, JSON]:
         return {"layer": self.layer, "place": list(self.place), "formula": list(self.formula), "reached": list(self.reached),
-                "moved": self.moved, "gradient": numbers(self.gradient)}  # type: ignore[dict-item]  # fmt: skip
+                "moved": self.moved, "gradient": numbers(self.gradient)}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from regard.errors import RegardError
+from regard.files import JSON
 from regard.look.colors import scale_top
 from regard.look.labels import visible, visible_title
 from regard.look.shown import Shown
@@ -153,9 +154,9 @@ class Panels(Shown):
         return "; ".join((self.title, *(panel.title for panel in self.panels())))
 
 
-def numbers(values: np.ndarray, digits: int = 6) -> list[object]:
+def numbers(values: np.ndarray, digits: int = 6) -> list[JSON]:
     """An array for JSON, with so many significant digits."""
-    found: list[object] = np.vectorize(lambda each: float(f"{each:.{digits}g}"), otypes=[float])(values).tolist()
+    found: list[JSON] = np.vectorize(lambda each: float(f"{each:.{digits}g}"), otypes=[float])(values).tolist()
     return found
 
 

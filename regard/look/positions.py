@@ -45,4 +45,4 @@ class PositionTable(Panels):
             "title": self.title, "notes": list(self.notes), "kind": self.kind, "table": numbers(self.table),
             "meaning": self.meaning, "pairs": numbers(self.pairs), "pairs_mean": self.pairs_mean,
             "distances": self.distances.tolist(), "by_distance": by_distance,
-        }  # type: ignore[dict-item]  # fmt: skip
+        }  # fmt: skip

@@ -28,7 +28,7 @@ class LayerRouting:
 
     def data(self) -> dict[str, JSON]:
         return {"name": self.name, "weights": numbers(self.weights), "probabilities": numbers(self.probabilities),
-                "load": numbers(self.load)}  # type: ignore[dict-item]  # fmt: skip
+                "load": numbers(self.load)}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)

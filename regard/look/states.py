@@ -51,7 +51,7 @@ class LayerTrace:
     def data(self) -> dict[str, JSON]:
         parts = {name: numbers(values) for name, values in self.parts.items()}
         return {"name": self.name, "layer": self.layer, "labels": list(self.labels), "backwards": self.backwards,
-                "parts": parts}  # type: ignore[dict-item]  # fmt: skip
+                "parts": parts}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +94,7 @@ class BlockTrace:
 
     def data(self) -> dict[str, JSON]:
         return {"name": self.name, "labels": list(self.labels), "norms": numbers(self.norms),
-                "cosines": numbers(self.cosines()), "mean_cosines": numbers(self.mean_cosines())}  # type: ignore[dict-item]  # fmt: skip
+                "cosines": numbers(self.cosines()), "mean_cosines": numbers(self.mean_cosines())}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +122,7 @@ class Gradients:
 
     def data(self) -> dict[str, JSON]:
         return {"measure": self.measure, "texts": self.texts, "trained": numbers(self.trained),
-                "fresh": numbers(self.fresh)}  # type: ignore[dict-item]  # fmt: skip
+                "fresh": numbers(self.fresh)}  # fmt: skip
 
 
 @dataclass(frozen=True)

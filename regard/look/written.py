@@ -131,7 +131,7 @@ class BeamTree(Shown):
     def winner(self) -> Place | None:
         """The ended hypothesis with the best score."""
         ended = [(node.score, place) for place, node in self.nodes() if node.score is not None]
-        return max(ended, default=(None, None), key=lambda each: each[0])[1]  # type: ignore[arg-type, return-value]
+        return max(ended, default=(None, None), key=lambda each: each[0])[1]
 
     def path(self, place: Place | None) -> list[Place]:
         """The nodes from the first step to this one."""

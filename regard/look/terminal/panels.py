@@ -33,7 +33,9 @@ def draw_panels(view: Panels, width: int, colored: bool) -> Group:
     parts: list[RenderableType] = [Text(visible_title(view.title), style="bold")]
     for panel in view.panels():
         parts += ["", *_panel(panel, width, colored)]
-    return Group(*parts, *(["", *told(view.notes, width)] if view.notes else []))
+    if view.notes:
+        parts += ["", *told(view.notes, width)]
+    return Group(*parts)
 
 
 def _panel(panel: OnePanel, width: int, colored: bool) -> list[RenderableType]:
