@@ -19,11 +19,16 @@ if TYPE_CHECKING:
     from regard.inspect.faithfulness import faithfulness
     from regard.inspect.formation import formation_of
     from regard.inspect.heads import heads_of
+    from regard.inspect.positions import positions_of
+    from regard.inspect.routing import routing_of
+    from regard.inspect.states import states_of
     from regard.inspect.walk import walk
+    from regard.inspect.writing import beam_of, outputs_of
     from regard.models.attention import add_kernel
     from regard.models.table import add_kind
     from regard.tasks.calls import train, tune
     from regard.tasks.recipe import add_task
+    from regard.tasks.see import features_of
     from regard.tasks.task import Task
     from regard.tasks.trained import load
 
@@ -40,12 +45,18 @@ __all__ = [
     "add_score",
     "add_task",
     "attend",
+    "beam_of",
     "faithfulness",
+    "features_of",
     "formation_of",
     "heads_of",
     "intervene",
     "load",
+    "outputs_of",
+    "positions_of",
     "record",
+    "routing_of",
+    "states_of",
     "train",
     "tune",
     "walk",
@@ -65,6 +76,12 @@ _HOME = {
     "faithfulness": "regard.inspect.faithfulness",
     "formation_of": "regard.inspect.formation",
     "heads_of": "regard.inspect.heads",
+    "states_of": "regard.inspect.states",
+    "positions_of": "regard.inspect.positions",
+    "routing_of": "regard.inspect.routing",
+    "beam_of": "regard.inspect.writing",
+    "outputs_of": "regard.inspect.writing",
+    "features_of": "regard.tasks.see",
     "walk": "regard.inspect.walk",
     "intervene": "regard.attention",
     "Remove": "regard.attention",

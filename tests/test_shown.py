@@ -23,8 +23,15 @@ from regard.look.renderers import FIGURE_FILE, RENDERERS, TERMINAL_TEXT
 from regard.look.shown import Shown, Written, function
 from regard.look.words import RowTexts
 
-MODULES = ("map", "sentence", "recorded", "lines", "words", "pictures", "heads", "formation", "layers", "walk.steps")
-DATA = ("map", "sentence", "lines", "words", "pictures", "layers", "walk.steps", "walk.examples.table")
+MODULES = (
+    *("map", "sentence", "recorded", "lines", "words", "pictures", "heads", "formation", "layers", "walk.steps"),
+    *("panels", "written"),
+)
+DATA = (
+    *("map", "sentence", "lines", "words", "pictures", "layers", "walk.steps"),
+    "walk.examples.table",
+    *("panels", "states", "features", "positions", "routing", "written"),
+)
 NAMES = [name for kind in RENDERERS.values() for name in asdict(kind).values() if name]
 
 

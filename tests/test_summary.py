@@ -29,16 +29,19 @@ def test_every_layer_in_the_order_in_which_it_runs() -> None:
     found = summary(classifier(), torch.randn(3, 3, 14, 14))
     pool = "encoder.stages.{}.attention.network"
     assert list(found.layers) == [
-        Layer("encoder.stages.0.layers.0.convolution", "Convolution", (3, 5, 14, 14), 5 * 3 * 9, 14 * 14 * 5 * 3 * 9),
+        Layer("encoder.stages.0.layers.0.convolution", "Convolution", (3, 5, 14, 14), 5 * 3 * 9, 14 * 14 * 5 * 3 * 9,
+              detail="3 x 3, padding 1"),
         Layer("encoder.stages.0.layers.0.norm", "BatchNorm", (3, 5, 14, 14), 2 * 5, 0),
         Layer(f"{pool.format(0)}.down", "Linear", (3, 4), 5 * 4, 5 * 4),
         Layer(f"{pool.format(0)}.up", "Linear", (3, 5), 4 * 5, 4 * 5),
-        Layer("encoder.stages.1.layers.0.convolution", "Convolution", (3, 11, 7, 7), 11 * 5 * 9, 7 * 7 * 11 * 5 * 9),
+        Layer("encoder.stages.1.pooling", "MaxPool2d", (3, 5, 7, 7), 0, 0, detail="2 x 2, stride 2"),
+        Layer("encoder.stages.1.layers.0.convolution", "Convolution", (3, 11, 7, 7), 11 * 5 * 9, 7 * 7 * 11 * 5 * 9,
+              detail="3 x 3, padding 1"),
         Layer("encoder.stages.1.layers.0.norm", "BatchNorm", (3, 11, 7, 7), 2 * 11, 0),
         Layer(f"{pool.format(1)}.down", "Linear", (3, 4), 11 * 4, 11 * 4),
         Layer(f"{pool.format(1)}.up", "Linear", (3, 11), 4 * 11, 4 * 11),
         Layer("head", "Linear", (3, LABELS), 11 * LABELS + LABELS, 11 * LABELS),
-    ]
+    ]  # fmt: skip
     assert found.parameters == sum(layer.parameters for layer in found.layers)
     assert found.multiply_adds == 26_460 + 40 + 24_255 + 88 + 77
 
@@ -142,7 +145,7 @@ def test_as_data_and_as_text() -> None:
     assert data["multiply_adds"] == found.multiply_adds
     assert data["layers"][0] == {
         "path": "encoder.stages.0.layers.0.convolution", "kind": "Convolution", "shape": [3, 5, 14, 14],
-        "parameters": 135, "multiply_adds": 26_460, "calls": 1,
+        "parameters": 135, "multiply_adds": 26_460, "calls": 1, "detail": "3 x 3, padding 1",
     }  # fmt: skip
     console = Console(width=100)
     with console.capture() as capture:

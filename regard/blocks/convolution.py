@@ -1,8 +1,12 @@
-"""Convolutions: causal and dilated over text, with gates, and over pictures, and how large a picture is behind one.
+"""Convolutions: causal and dilated over text, with gates, and over pictures; the size behind one, and what a place sees.
 
     output = ⌊(w + 2p - d (k - 1) - 1) / s⌋ + 1    width w, padding p, kernel k, dilation d, stride s
 
 That is relationship 15 of Dumoulin & Visin 2016; without dilation ⌊(w + 2p - k) / s⌋ + 1.
+
+    r' = r + (k - 1) d j,    j' = j s,    f' = f - p j      receptive field r, jump j, first pixel f
+
+That is Araujo et al. 2019 ("Computing receptive fields of convolutional neural networks", eq. 2), layer by layer.
 """
 
 from __future__ import annotations
@@ -44,13 +48,48 @@ def output_size(
     )
 
 
-def same_padding(kernel: int) -> tuple[int, int]:
+def same_padding(kernel: int, dilation: int = 1) -> tuple[int, int]:
     """Zeros before the first row and behind the last, so that at stride 1 as many rows come out as go in.
 
-    They are k - 1 together; an even kernel has no middle, and one more of them stands behind.
+    They are d (k - 1) together; an even kernel has no middle, and where their number is odd one more stands behind.
     """
-    before = (kernel - 1) // 2
-    return before, kernel - 1 - before
+    before = dilation * (kernel - 1) // 2
+    return before, dilation * (kernel - 1) - before
+
+
+@dataclass(frozen=True)
+class Window:
+    """A convolution or a pooling as what it does to a row: `padding` counts the zeros before the first."""
+
+    kernel: int
+    stride: int = 1
+    padding: int = 0
+    dilation: int = 1
+
+
+@dataclass(frozen=True)
+class ReceptiveField:
+    """The pixels that a place of a grid depends on, along one side: place i sees `size` of them from first + i · jump on.
+
+    Those before 0 or behind the last pixel are padding.
+    """
+
+    size: int = 1
+    jump: int = 1
+    first: int = 0
+
+    def after(self, *windows: Window) -> ReceptiveField:
+        """The field of a place behind these windows, one after another."""
+        field = self
+        for each in windows:
+            size = field.size + (each.kernel - 1) * each.dilation * field.jump
+            field = ReceptiveField(size, field.jump * each.stride, field.first - each.padding * field.jump)
+        return field
+
+    def pixels(self, place: int, side: int) -> range:
+        """The pixels of a picture of `side` that a place sees."""
+        start = self.first + place * self.jump
+        return range(max(0, start), max(0, min(side, start + self.size)))
 
 
 def _formula(size: int, kernel: int, stride: int, padding: int, dilation: int) -> str:
@@ -179,7 +218,7 @@ class ConvolutionBlock(nn.Module):
 
 
 class Convolution(nn.Conv2d):
-    """(B, inputs, H, W) -> (B, outputs, H', W'), at stride 1 as large as before."""
+    """(B, inputs, H, W) -> (B, outputs, H', W'). `padding` None: as many zeros as keep the size at stride 1."""
 
     def __init__(
         self,
@@ -188,15 +227,18 @@ class Convolution(nn.Conv2d):
         kernel: int,
         *,
         stride: int = 1,
+        padding: int | None = None,
+        dilation: int = 1,
         groups: int = 1,
         bias: bool = False,
     ) -> None:
-        before, behind = same_padding(kernel)
+        before, behind = same_padding(kernel, dilation) if padding is None else (padding, padding)
+        self.window, self.more = Window(kernel, stride, before, dilation), behind - before
         # A 1 x 1 kernel with a stride leaves places out. They are left out first: with channels last and fewer than 8 of
         # them, oneDNN (3.12, issue 6035) writes behind the end of its memory when it computes that gradient.
         self.skip = stride if kernel == 1 else 1
-        super().__init__(inputs, outputs, kernel, stride // self.skip, before, groups=groups, bias=bias)
-        self.more = behind - before  # an even kernel needs more zeros behind
+        around = 0 if self.skip > 1 else before
+        super().__init__(inputs, outputs, kernel, stride // self.skip, around, dilation, groups=groups, bias=bias)
 
     def reset_parameters(self) -> None:
         """Variance 2 / fan-in, which keeps the size of signals through ReLUs (He et al. 2015, eq. 10)."""
@@ -206,28 +248,42 @@ class Convolution(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.skip > 1:
-            x = x[:, :, :: self.skip, :: self.skip]
+            zeros = self.window.padding
+            x = (pad(x, (zeros,) * 4) if zeros else x)[:, :, :: self.skip, :: self.skip]
         return super().forward(pad(x, (0, self.more, 0, self.more)) if self.more else x)
 
-    def size_after(self, size: int) -> int:
+    def size_after(self, size: int, what: str = "convolution") -> int:
         """Rows of what comes out of pictures of `size` rows."""
-        kernel, stride, before = self.kernel_size[0], self.stride[0] * self.skip, int(self.padding[0])
-        return output_size(size + self.more, kernel, stride, before)
+        each = self.window
+        return output_size(size + self.more, each.kernel, each.stride, each.padding, each.dilation, what)
 
 
 class ConvolutionNorm(nn.Module):
     """A convolution without a bias, which its batch norm has."""
 
-    def __init__(self, inputs: int, outputs: int, kernel: int, *, stride: int = 1) -> None:
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: int,
+        *,
+        stride: int = 1,
+        padding: int | None = None,
+        dilation: int = 1,
+    ) -> None:
         super().__init__()
-        self.convolution = Convolution(inputs, outputs, kernel, stride=stride)
+        self.convolution = Convolution(inputs, outputs, kernel, stride=stride, padding=padding, dilation=dilation)
         self.norm = BatchNorm(outputs)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.norm(self.convolution(x))
 
-    def size_after(self, size: int) -> int:
-        return self.convolution.size_after(size)
+    def size_after(self, size: int, what: str = "convolution") -> int:
+        return self.convolution.size_after(size, what)
+
+    @property
+    def window(self) -> Window:
+        return self.convolution.window
 
 
 def channels_last(pixels: Tensor) -> Tensor:

@@ -86,12 +86,21 @@ class Experts(nn.Module):
         self.router = nn.Linear(width, experts, bias=False)
         self.experts = nn.ModuleList(make() for _ in range(experts))
 
-    def forward(self, x: Tensor) -> Tensor:
-        tokens = x.reshape(-1, x.size(-1))  # (N, D)
+    def route(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The probability of every expert for tokens (N, D), (N, experts); which are chosen, and their weights, (N, used).
+
+        Of several the weights are the softmax of their own scores (Shazeer et al. 2017, eq. 3 to 5), of one its
+        probability, without which the router would learn nothing (Fedus et al. 2022, eq. 1 and 2).
+        """
         scores = self.router(tokens)  # (N, experts)
         values, chosen = scores.topk(self.used, dim=-1)  # (N, used)
         every = scores.softmax(dim=-1)  # (N, experts)
-        shares = (every.gather(1, chosen) if self.used == 1 else values.softmax(dim=-1)).to(x.dtype)  # (N, used)
+        shares = (every.gather(1, chosen) if self.used == 1 else values.softmax(dim=-1)).to(tokens.dtype)  # (N, used)
+        return every, chosen, shares
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = x.reshape(-1, x.size(-1))  # (N, D)
+        every, chosen, shares = self.route(tokens)
         self._report_balance(every, chosen)
         out = torch.zeros_like(tokens)
         for number, expert in enumerate(self.experts):

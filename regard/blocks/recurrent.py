@@ -12,7 +12,10 @@ it before; so that U h can be one product). A state is a tuple: (h,), and (h, c)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -53,6 +56,79 @@ STEPS: dict[str, Callable[[Tensor, CellState, Tensor, Tensor], CellState]] = {
     "lstm": lstm_step,
 }
 GATES = {"rnn": 1, "gru": 3, "lstm": 4}
+
+
+# --- The same steps with every part by its name, for whoever wants to see them
+
+
+def rnn_parts(inputs: Tensor, state: CellState, weight: Tensor, bias: Tensor) -> dict[str, Tensor]:
+    return {"state": (inputs + linear(state[0], weight, bias)).tanh()}
+
+
+def gru_parts(inputs: Tensor, state: CellState, weight: Tensor, bias: Tensor) -> dict[str, Tensor]:
+    (of_r, of_z, of_n), (r, z, n) = inputs.chunk(3, dim=-1), linear(state[0], weight, bias).chunk(3, dim=-1)
+    reset, update = (of_r + r).sigmoid(), (of_z + z).sigmoid()
+    candidate = (of_n + reset * n).tanh()
+    return {"state": (1 - update) * candidate + update * state[0], "update": update, "reset": reset,
+            "candidate": candidate}  # fmt: skip
+
+
+def lstm_parts(inputs: Tensor, state: CellState, weight: Tensor, bias: Tensor) -> dict[str, Tensor]:
+    h, c = state
+    i, f, g, o = (inputs + linear(h, weight, bias)).chunk(4, dim=-1)
+    admit, forget, candidate, output = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
+    cell = forget * c + admit * candidate
+    return {"state": output * cell.tanh(), "cell": cell, "input": admit, "forget": forget, "output": output,
+            "candidate": candidate}  # fmt: skip
+
+
+PARTS: dict[str, Callable[[Tensor, CellState, Tensor, Tensor], dict[str, Tensor]]] = {
+    "rnn": rnn_parts,
+    "gru": gru_parts,
+    "lstm": lstm_parts,
+}
+
+
+@dataclass(frozen=True)
+class LayerRun:
+    """One layer over some steps, as it was asked: all that its states and gates follow from."""
+
+    layer: RecurrentLayer
+    gates: Tensor  # (T, N, gates): W x, and what was fed, before any state is known
+    state: CellState  # before the first step
+
+    def parts(self) -> dict[str, Tensor]:
+        """State, gates and cell at each step, by name: each (T, N, hidden)."""
+        layer, state, steps = self.layer, self.state, list[dict[str, Tensor]]()
+        for gates in self.gates.unbind(0):
+            steps.append(PARTS[layer.cell](gates, state, layer.weight_h, layer.bias_h))
+            state = tuple(steps[-1][name] for name in ("state", "cell") if name in steps[-1])
+        return {name: torch.stack([step[name] for step in steps]) for name in steps[0]}
+
+
+_runs: ContextVar[list[LayerRun] | None] = ContextVar("recurrent layers", default=None)
+
+
+@contextmanager
+def layer_runs() -> Iterator[list[LayerRun]]:
+    """Inside this block every recurrent layer adds what it was asked to the list, whole sequences or single steps."""
+    found: list[LayerRun] = []
+    token = _runs.set(found)
+    try:
+        yield found
+    finally:
+        _runs.reset(token)
+
+
+def joined_runs(runs: Sequence[LayerRun]) -> list[LayerRun]:
+    """One run for each layer, those of single steps one after another, in the order in which layers ran first."""
+    by_layer: dict[RecurrentLayer, list[LayerRun]] = {}
+    for run in runs:
+        by_layer.setdefault(run.layer, []).append(run)
+    return [LayerRun(layer, torch.cat([run.gates for run in own]), own[0].state) for layer, own in by_layer.items()]
+
+
+# --- Whole sequences
 
 
 def fused(cell: str, x: Tensor, state: CellState, weights: list[Tensor]) -> tuple[Tensor, CellState]:
@@ -100,6 +176,8 @@ class RecurrentLayer(nn.Module):
 
     def forward(self, x: Tensor, state: CellState) -> tuple[Tensor, CellState]:
         """A whole sequence in torch's fused kernel."""
+        if (runs := _runs.get()) is not None:
+            runs.append(LayerRun(self, self.gates(x), state))
         return fused(self.cell, x, state, [self.weight_x, self.weight_h, self.bias_x, self.bias_h])
 
     def gates(self, x: Tensor) -> Tensor:
@@ -108,6 +186,8 @@ class RecurrentLayer(nn.Module):
 
     def step(self, gates: Tensor, state: CellState) -> CellState:
         """One step: the gates of its input (N, gates) -> the new state."""
+        if (runs := _runs.get()) is not None:
+            runs.append(LayerRun(self, gates[None], state))
         return STEPS[self.cell](gates, state, self.weight_h, self.bias_h)
 
 
@@ -177,6 +257,11 @@ class RecurrentEncoder(nn.Module):
             x, state = layer(x, lengths if padded else None)  # (S, B, hidden)
             states.append(state)
         return x.transpose(0, 1), states
+
+    def last_state(self, x: Tensor) -> Tensor:
+        """The last layer's state behind x (B, S, inputs), of the direction that reads forwards: (B, hidden or half)."""
+        _, states = self(x, torch.full((len(x),), x.size(1), device=x.device))
+        return states[-1][0][:, : self.layers[-1].forth.hidden]  # type: ignore[union-attr]
 
 
 class OneDirection(nn.Module):

@@ -1,21 +1,29 @@
-"""`regard look`: where a model of any task looks, in a text or on a picture."""
+"""`regard look`: where a model of any task looks, in a text or on a picture; and what of it is not attention."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.model import READING, check_model, check_out, load_model, newest_of_any
+import regard
+from regard.cli.model import READING, check_files, check_model, check_out, load_model, newest_of_any
 from regard.cli.options import Device
 from regard.cli.output import results, say
 from regard.data.pictures.config import is_picture
-from regard.errors import UsageError
+from regard.errors import UsageError, nearest
 from regard.tasks.table import family_of
+from regard.tasks.views import VIEWS, check_view, view_of
 
 if TYPE_CHECKING:
+    from regard.inspect.texts import Material
     from regard.predictor import Predictor
+
+ATTENTION = ("map", "grid", "lines", "words", "rollout")  # forms of attention
+SUFFIXES = (".png", ".svg", ".html", ".json")  # of a view
+POSITIONS = ("sinusoidal", "learned", "rotary", "alibi", "shaw", "t5", "none")  # kinds that need no model
 
 
 def look(
@@ -33,8 +41,9 @@ def look(
     ] = None,
     form: Annotated[
         str | None,
-        typer.Option("--as", metavar="FORM", help="map, grid (all heads), lines, words (colours in the text), rollout.",
-                     show_default="map; words for a classifier"),
+        typer.Option("--as", metavar="FORM", show_default="map; words for a classifier",
+                     help="map, grid (all heads), lines, words (colours in the text), rollout; or what is not attention: "
+                     "states, features, positions, routing, beam, outputs."),
     ] = None,
     role: Annotated[
         str | None,
@@ -63,11 +72,36 @@ def look(
     exact: Annotated[
         bool, typer.Option("--exact", help="Of a text: what the model mixes beside what exact attention would.")
     ] = False,
+    on: Annotated[
+        list[str] | None,
+        typer.Option("--on", metavar="FILE...", help="With --as states: texts for gradients and the probe.",
+                     show_default="its validation data"),
+    ] = None,
+    place: Annotated[
+        str | None,
+        typer.Option(metavar="ROW,COLUMN", help="With --as features: of which place, from 0.", show_default="the middle"),
+    ] = None,
+    beam: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="With --as beam: hypotheses.", show_default="4")
+    ] = None,
     device: Device = "auto",
 ) -> None:  # fmt: skip
     """Where a model looks: who looks at whom, all heads, words in colours; what a classifier weighs; places of a picture."""
     if not text.strip():
         raise UsageError('the text is empty; type one, as in: regard look "A man rides a bike."')
+    if form is not None and form not in (*ATTENTION, *VIEWS):
+        raise UsageError(f"nothing is shown as {form}", nearest(form, (*ATTENTION, *VIEWS)))
+    wanted = {"second": second, "layer": layer, "place": _place(place), "beam": beam, "material": on or None}
+    if form in VIEWS:
+        others = {"question": question, "--role": role, "--head": head, "--word": word, "--pieces": pieces or None,
+                  "--hide-special": None if specials else True, "--channels": channels or None,
+                  "--smooth": smooth or None, "--exact": exact or None}  # fmt: skip
+        _show(_view(text, form, model, device, wanted, others, out), out)
+        return
+    for name in ("place", "beam", "material"):
+        if wanted[name] is not None:
+            views = {"place": "features", "beam": "beam", "material": "states"}
+            raise UsageError(f"--{'on' if name == 'material' else name} is for --as {views[name]}")
     check_out(out)
     run = model or newest_of_any("make one with: regard demo, or name a model with -m", tasks=_tasks(text, question))
     found = check_model(run, device, role=role, layer=layer, head=head)
@@ -89,10 +123,62 @@ def look(
         shown = predictor.channels(text) if channels else predictor.look(*asked, layer=layer, head=head)
     else:
         shown = look_at(predictor, text, second, AskedView(form, role, layer, head, pieces, specials, word))
-    if out is not None:
-        say(f"wrote {shown.save(out, smooth=True) if smooth else shown.save(out)}")
-    else:
+    _show(shown, out, smooth=smooth)
+
+
+def _show(shown: Any, out: Path | None, *, smooth: bool = False) -> None:  # one of the forms of `regard.look`
+    """Print it, or save it as the suffix says."""
+    if out is None:
         results().print(shown)
+    else:
+        say(f"wrote {shown.save(out, smooth=True) if smooth else shown.save(out)}")
+
+
+def _view(
+    text: str,
+    form: str,
+    model: str | None,
+    device: str,
+    asked: dict[str, Any],
+    others: Mapping[str, object],
+    out: Path | None,
+) -> Any:  # one of the views of `regard.tasks.views`
+    """A view of what is not attention; `others` are options that are about attention."""
+    for name, value in others.items():
+        if value is not None:
+            raise UsageError(f"{name} is about attention, and --as {form} shows something else; leave it out")
+    check_view(form, asked)
+    check_out(out, SUFFIXES)
+    if form == "positions" and text in POSITIONS:
+        return regard.positions_of(text)
+    check_files(asked["material"] or ())
+    run = model or newest_of_any("make one with: regard demo, or name a model with -m", tasks=_tasks(text, None))
+    predictor = load_model(run, device)
+    if form == "states":
+        asked |= {"material": _material(predictor, run, asked["material"])}
+    return view_of(predictor, form, text, **asked)
+
+
+def _material(predictor: Predictor, run: str | Path, on: list[str] | None) -> Material | None:
+    """The texts that a person names, or those that the run was validated on; None where there are none."""
+    from regard.tasks.material import material_of
+
+    try:
+        return material_of(predictor, run, on or ())
+    except UsageError:
+        if on:
+            raise
+        return None
+
+
+def _place(text: str | None) -> tuple[int, int] | None:
+    """A row and a column, as in 3,4."""
+    if text is None:
+        return None
+    numbers = text.split(",")
+    if len(numbers) != 2 or not all(each.strip().isdecimal() for each in numbers):
+        raise UsageError(f"--place takes a row and a column, as in --place 3,4, not {text}")
+    return int(numbers[0]), int(numbers[1])
 
 
 def _tasks(text: str, question: str | None) -> tuple[str, ...]:

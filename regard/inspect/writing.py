@@ -1,37 +1,34 @@
 """How a model writes: the likeliest next tokens, those beside each token that was written, and a beam search as a tree.
 
-likeliest_next(translator, source_ids, prefix_ids)    what may come behind a prefix
-tokens_written(generator, prompt_ids, ids)            each written token, with what else was likely there
-beam_tree(translator, "two dogs", beam=4)             every hypothesis of a search, step by step
+likeliest_next(reading, tokenizer, 10)       what may come behind a prefix
+tokens_written(reading, tokenizer, 0, 10)    each written token, with what else was likely there
+beam_tree(search, tokenizer, end)            every hypothesis of a search, step by step
+outputs_of(model, "two dogs")                the distribution at each written token, with its entropy, to be shown
+beam_of(model, "two dogs", beam=4)           the tree, to be shown
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from regard.decode.config import DecodeConfig
 from regard.decode.live import Live
 from regard.decode.ranking import Hypothesis
+from regard.errors import UsageError
 from regard.files import JSON
+from regard.inspect.texts import LanguagePredictor, PairPredictor
+from regard.look.written import BeamTree, LikelyToken, Node, Outputs, OutputStep
 from regard.predictor import Predictor, Reading
 from regard.tokens import TextTokenizer
 
-
-@dataclass(frozen=True)
-class LikelyToken:
-    """A token with its probability under the model."""
-
-    id: int
-    label: str
-    probability: float
-
-    def data(self) -> dict[str, JSON]:
-        return {"id": self.id, "label": self.label, "probability": self.probability}
+GOES_ON = 12  # tokens that a language model writes where nobody says how many
 
 
 @dataclass(frozen=True)
@@ -76,38 +73,72 @@ def _likeliest(shares: Tensor, tokenizer: TextTokenizer, count: int) -> list[Lik
     return [LikelyToken(*each) for each in zip(ids.tolist(), labels, values.tolist(), strict=True)]
 
 
-@dataclass(frozen=True)
-class Node:
-    """A hypothesis after one step: where it goes on from, its newest token, and what became of it."""
+class Searches(Protocol):
+    """Writes a text by a search that can be watched: models to translate and to generate."""
 
-    parent: int | None  # its place among the nodes of the step before; None at the first step
-    id: int
-    label: str
-    log_probability: float  # of its newest token
-    total: float  # of all its tokens
-    score: float | None  # what ranks it, once it has ended
-    state: Literal["alive", "ended", "dropped"]  # dropped: no candidate of the next step is of it
+    def options(self, over: Mapping[str, object], /) -> DecodeConfig: ...
 
-    def data(self) -> dict[str, JSON]:
-        return {
-            "parent": self.parent,
-            "id": self.id,
-            "label": self.label,
-            "log_probability": self.log_probability,
-            "total": self.total,
-            "score": self.score,
-            "state": self.state,
-        }
+    def search_one(
+        self, text: str, options: DecodeConfig, *, watch: Callable[[Live], None] | None = None
+    ) -> list[Hypothesis]: ...
 
 
-@dataclass(frozen=True)
-class BeamTree:
-    """A beam search of one source, step by step. Its ended hypotheses are those that were ranked at the end."""
+def searches(predictor: Predictor) -> bool:
+    """Whether a predictor writes by a search."""
+    return isinstance(predictor, PairPredictor | LanguagePredictor) and callable(getattr(predictor, "search_one", None))
 
-    steps: tuple[tuple[Node, ...], ...]
 
-    def data(self) -> dict[str, JSON]:
-        return {"steps": [[node.data() for node in step] for step in self.steps]}
+def beam_of(predictor: Predictor, text: str, *, beam: int = 4, max_length: int | None = None) -> BeamTree:
+    """The beam search of one text as a tree; of a language model at most `max_length` tokens, 12 where nobody says."""
+    searching, tokenizer, end = _writer(predictor)
+    over: dict[str, object] = {"beam": beam, "n_best": beam, "sample": False}
+    if max_length is None and isinstance(predictor, LanguagePredictor):
+        max_length = GOES_ON
+    over |= {} if max_length is None else {"max_length": max_length}
+    options = searching.options(over)
+    tree, _ = beam_tree(lambda watch: searching.search_one(text, options, watch=watch), tokenizer, end)
+    return replace(tree, title=f"beam search with {beam} hypotheses: {text}")
+
+
+def outputs_of(predictor: Predictor, text: str, second: str | None = None, *, count: int = 5) -> Outputs:
+    """The distribution at each token that was written, with its entropy.
+
+    `second` is what is taken as written: a translation, or how a text goes on; without, what the model writes itself,
+    greedily where it is a language model.
+    """
+    searching, tokenizer, _ = _writer(predictor)
+    if isinstance(predictor, PairPredictor):
+        reading, first = predictor.read(text, second), 0
+    else:
+        before = tokenizer.encode(text)
+        options = searching.options({"beam": 1, "n_best": 1, "sample": False, "max_length": GOES_ON})
+        ids = tokenizer.encode(second) if second is not None else searching.search_one(text, options)[0].ids
+        reading, first = predictor.read_ids([*before, *ids]), len(before)
+    if not reading.predicted[first:]:
+        raise UsageError("nothing was written behind this text: there is no distribution to show")
+    steps = _output_steps(reading, tokenizer, first, count)
+    whose = "what the model wrote" if second is None else "the given text"
+    notes = (*reading.notes, f"{len(steps)} tokens of {whose}; a choice of {tokenizer.size:,} at each, "
+             f"{np.log2(tokenizer.size):.1f} bits if all were alike")  # fmt: skip
+    return Outputs(f"output distribution over time: {text}", notes, steps)
+
+
+@torch.inference_mode()
+def _output_steps(reading: Reading, tokenizer: TextTokenizer, first: int, count: int) -> tuple[OutputStep, ...]:
+    shares = _probabilities(reading.predictor, reading.run()[0, first : len(reading.predicted)], tokenizer)  # (T, V)
+    bits = -(torch.special.xlogy(shares, shares)).sum(dim=-1) / math.log(2)  # (T,)
+    written = tokens_written(reading, tokenizer, first, count)
+    return tuple(
+        OutputStep(each.token, each.alternatives, float(entropy)) for each, entropy in zip(written, bits, strict=True)
+    )
+
+
+def _writer(predictor: Predictor) -> tuple[Searches, TextTokenizer, int]:
+    """What searches, what spells its tokens, and its end token."""
+    if not searches(predictor) or not isinstance(predictor, PairPredictor | LanguagePredictor):
+        raise UsageError(f"a model to {predictor.config.task} writes no text by a search")
+    tokenizer = predictor.tokenizer_of("target")
+    return cast("Searches", predictor), tokenizer, tokenizer.specials.end
 
 
 Level = dict[tuple[int, ...], tuple[float, float]]  # ids of a hypothesis -> log-probability of the newest, and of all

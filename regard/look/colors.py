@@ -39,6 +39,12 @@ GLOW: tuple[Color, ...] = (
     (253, 231, 37),
 )
 
+# ColorBrewer "RdBu" (Brewer 2003), turned around: blue below zero, red above, both the darker the further away.
+DIVERGING: tuple[Color, ...] = (
+    (5, 48, 97), (33, 102, 172), (67, 147, 195), (146, 197, 222), (209, 229, 240), (247, 247, 247),
+    (253, 219, 199), (244, 165, 130), (214, 96, 77), (178, 24, 43), (103, 0, 31),
+)  # fmt: skip
+
 
 def color(ramp: tuple[Color, ...], share: float) -> Color:
     """The colour at `share` of the way along the ramp (0 first, 1 last), mixed from its two neighbours."""
@@ -48,6 +54,14 @@ def color(ramp: tuple[Color, ...], share: float) -> Color:
     first, second = ramp[below], ramp[below + 1]
     red, green, blue = (round(a + (b - a) * mix) for a, b in zip(first, second, strict=True))
     return red, green, blue
+
+
+def shades(shares: np.ndarray, ramp: tuple[Color, ...]) -> np.ndarray:
+    """The colours of shares between 0 and 1, in 256 steps: (...) -> (..., 3) bytes; what is no number is white."""
+    table = np.array([*(color(ramp, level / 255) for level in range(256)), WHITE], dtype=np.uint8)  # (257, 3)
+    levels = np.rint(np.clip(np.nan_to_num(shares), 0, 1) * 255).astype(np.intp)
+    found: np.ndarray = table[np.where(np.isnan(shares), 256, levels)]
+    return found
 
 
 def hexadecimal(rgb: Color) -> str:

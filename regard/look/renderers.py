@@ -88,4 +88,16 @@ RENDERERS = {
         fragment="regard.look.pages.map:picture_of",
         terminal="regard.look.terminal.pictures:draw_mixing",
     ),
+    "Panels": Renderers(
+        figure="regard.look.figures.panels:draw_panels",
+        page="regard.look.pages.panels:panels_page",
+        fragment="regard.look.pages.map:picture_of",
+        terminal="regard.look.terminal.panels:draw_panels",
+    ),
+    "BeamTree": Renderers(
+        figure="regard.look.figures.tree:draw_tree",
+        page="regard.look.pages.tree:tree_page",
+        fragment="regard.look.pages.map:picture_of",
+        terminal="regard.look.terminal.tree:draw_tree",
+    ),
 }

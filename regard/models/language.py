@@ -102,6 +102,18 @@ class LSTM(LanguageModel):
         out, _ = self.layers(self.tokens(ids), self.layers.zeros(len(ids)))  # (B, T, hidden)
         return self._vectors(out)
 
+    def in_order(self, ids: Tensor) -> Tensor:
+        """Texts (B, T) in the order in which they are read."""
+        return ids
+
+    def embedded(self, ids: Tensor) -> Tensor:
+        """Texts (B, T) as the layers read them: (B, T, D)."""
+        return self.tokens(ids)
+
+    def last_state(self, x: Tensor) -> Tensor:
+        """What the last layer keeps of texts (B, T, D): (B, hidden)."""
+        return self.layers(x, self.layers.zeros(len(x)))[1][-1][0]
+
     def start(self, source: object, prefix: Tensor) -> tuple[Tensor, LSTMState]:
         """Read the prefix (B, P) at once; `source` is not used. Gives logits (B, 1, V) of what follows."""
         out, layers = self.layers(self.tokens(prefix), self.layers.zeros(len(prefix)))

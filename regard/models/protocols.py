@@ -5,13 +5,16 @@ Each has methods only, so that it can be asked of any module while a program run
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeGuard, runtime_checkable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 from torch import Tensor
 
 from regard.attention import Seen
+
+if TYPE_CHECKING:
+    from regard.models.pictures.encoder import FeatureMap
 
 
 @runtime_checkable
@@ -70,3 +73,24 @@ class LooksFromClassToken(Protocol):
     def class_attention(self, seen: Seen, /) -> Tensor: ...
 
     def rollout_map(self, seen: Seen, /) -> Tensor: ...
+
+
+@runtime_checkable
+class HasFeatureMaps(Protocol):
+    """Sees by convolutions, each of which gives a map of every channel."""
+
+    def feature_maps(self, pixels: Tensor, /) -> Iterator[FeatureMap]: ...
+
+
+@runtime_checkable
+class KeepsState(Protocol):
+    """Reads a sequence by recurrent layers, from one end to the other, into a state of fixed size."""
+
+    def in_order(self, ids: Tensor, /) -> Tensor:
+        """Ids (B, T) in the order in which they are read."""
+
+    def embedded(self, ids: Tensor, /) -> Tensor:
+        """The vectors (B, T, I) of ids (B, T)."""
+
+    def last_state(self, x: Tensor, /) -> Tensor:
+        """What the last layer keeps of vectors (B, T, I), in the order in which they are read, at the end: (B, hidden)."""

@@ -60,6 +60,18 @@ class RecurrentModel(EncoderDecoder):
         annotations, last = self.encoder(self.source(ids), lengths)
         return RecurrentMemory(annotations, mask, last=last)
 
+    def in_order(self, ids: Tensor) -> Tensor:
+        """Sources (B, S) in the order in which they are read."""
+        return ids
+
+    def embedded(self, ids: Tensor) -> Tensor:
+        """Sources (B, S) as the encoder reads them: (B, S, D)."""
+        return self.source(ids)
+
+    def last_state(self, x: Tensor) -> Tensor:
+        """What the encoder that reads forwards keeps of whole sources (B, S, D): (B, hidden)."""
+        return self.encoder.last_state(x)
+
     def decode(self, ids: Tensor, memory: RecurrentMemory) -> Tensor:
         return self.read(self.target(ids), self.begin(memory))
 
@@ -114,6 +126,9 @@ class Seq2Seq(RecurrentModel):
 
     def encode(self, ids: Tensor, lengths: Tensor) -> RecurrentMemory:
         return super().encode(backwards(ids.T, lengths).T if self.config.reverse else ids, lengths)
+
+    def in_order(self, ids: Tensor) -> Tensor:
+        return ids.flip(1) if self.config.reverse else ids
 
     def begin(self, memory: RecurrentMemory) -> RecurrentState:
         assert memory.last is not None

@@ -36,6 +36,7 @@ class Layer:
     parameters: int  # its own; shared ones stand in the first row that has them
     multiply_adds: int  # for one picture or text
     calls: int = 1
+    detail: str = ""  # of a convolution or a pooling: its kernel, and what of the rest is not as usual
 
     @property
     def name(self) -> str:
@@ -43,7 +44,8 @@ class Layer:
 
     @property
     def does(self) -> str:
-        return self.kind if self.calls == 1 else f"{self.kind} ({self.calls} times)"
+        kind = f"{self.kind} {self.detail}".rstrip()
+        return kind if self.calls == 1 else f"{kind} ({self.calls} times)"
 
     @property
     def gives(self) -> str:
@@ -155,7 +157,8 @@ class _Watch(TorchDispatchMode):
             count = self.counts.get(module, 0)
             if parameters or count or not any(True for _ in module.children()):
                 shape, calls = self.shapes.get(module, ()), self.calls.get(module, 1)
-                yield Layer(self.names[module], type(module).__name__, shape, parameters, count // rows, calls)
+                kind, detail = type(module).__name__, _detail(module)
+                yield Layer(self.names[module], kind, shape, parameters, count // rows, calls, detail)
 
     def _own(self, module: nn.Module) -> Iterator[nn.Parameter]:
         """A module's own parameters, and those of parts that never ran by themselves: it used them in its own way."""
@@ -163,6 +166,25 @@ class _Watch(TorchDispatchMode):
         for child in module.children():
             if child not in self.calls:
                 yield from self._own(child)
+
+
+def _detail(module: nn.Module) -> str:
+    """The window of a convolution or a pooling: "3 x 3, stride 2, padding 1"."""
+    if not isinstance(module, nn.Conv2d | nn.MaxPool2d | nn.AvgPool2d):
+        return ""
+    usual = {"stride": 1, "padding": 0, "dilation": 1}
+    values = {name: _side(getattr(module, name)) for name in usual if hasattr(module, name)}
+    own = getattr(module, "window", None)  # ours says what it does where it does it in two steps
+    values |= {} if own is None else {name: getattr(own, name) for name in usual}
+    kernel = _side(module.kernel_size)
+    return ", ".join(
+        [f"{kernel} x {kernel}", *(f"{name} {value}" for name, value in values.items() if value != usual[name])]
+    )
+
+
+def _side(value: Any) -> Any:
+    """One number for both sides of a window, which are equal in ours."""
+    return value[0] if isinstance(value, tuple) and len(set(value)) == 1 else value
 
 
 class _Counter(TorchDispatchMode):

@@ -183,6 +183,18 @@ class Additive(Pooled):
         annotations, _ = self.encoder(self.tokens(batch.ids), batch.lengths)  # (B, S, hidden)
         return self.pool(annotations, padding_mask(batch))  # (B, hidden)
 
+    def in_order(self, ids: Tensor) -> Tensor:
+        """Texts (B, S) in the order in which they are read."""
+        return ids
+
+    def embedded(self, ids: Tensor) -> Tensor:
+        """Texts (B, S) as the encoder reads them: (B, S, D)."""
+        return self.tokens(ids)
+
+    def last_state(self, x: Tensor) -> Tensor:
+        """What the encoder that reads forwards keeps of texts (B, S, D): (B, hidden / 2)."""
+        return self.encoder.last_state(x)
+
 
 class SelfAttention(Averaged):
     """One layer of query-key-value self-attention (Vaswani et al. 2017, section 3.2), then the mean.

@@ -19,7 +19,7 @@ from matplotlib.patches import Rectangle
 
 from regard.errors import RegardError, UsageError
 from regard.files import write_bytes
-from regard.look.colors import INK, Color, color, hexadecimal, scale_top
+from regard.look.colors import DIVERGING, INK, color, hexadecimal, scale_top
 from regard.look.figures.fonts import drawable, families_for
 from regard.look.figures.sheet import (
     DPI,
@@ -147,11 +147,6 @@ def _draw_numbers(axes: Axes, values: np.ndarray, greatest: np.ndarray, per_inch
 
 
 SUFFIXES = (".png", ".svg")
-# ColorBrewer "RdBu" (Brewer 2003), turned around: blue below zero, red above, both the darker the further away.
-DIVERGING: tuple[Color, ...] = (
-    (5, 48, 97), (33, 102, 172), (67, 147, 195), (146, 197, 222), (209, 229, 240), (247, 247, 247),
-    (253, 219, 199), (244, 165, 130), (214, 96, 77), (178, 24, 43), (103, 0, 31),
-)  # fmt: skip
 MOST_ASIDE = 7  # small pictures side by side for one matrix
 BLOCK, SMALLER = 4.6, 2.9  # inches across of one matrix's small pictures; of each, if there are several
 GAP, BETWEEN = 0.05, 0.35  # inches between small pictures, and between matrices

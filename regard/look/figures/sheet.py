@@ -115,7 +115,7 @@ def families_of(*texts: str) -> list[str]:
 def heading(title: str, caption: str, families: list[str], width: float) -> Heading:
     """Title and caption in lines of that width."""
     bold, plain = Pen(12.5, families, weight="bold"), Pen(11.0, families)
-    return [(pen, line) for pen, text in ((bold, title), (plain, caption)) for line in _lines(text, pen, width)]
+    return [(pen, line) for pen, text in ((bold, title), (plain, caption)) for line in lines_of(text, pen, width)]
 
 
 def heading_height(lines: Heading) -> float:
@@ -140,7 +140,8 @@ def cut(text: str, pen: Pen, width: float) -> str:
     return shown[:fitting] + "…"
 
 
-def _lines(text: str, pen: Pen, width: float) -> list[str]:
+def lines_of(text: str, pen: Pen, width: float) -> list[str]:
+    """The text in lines of that width."""
     shown = spelled(visible_title(text), pen.families) if text else ""
     return [shown[start:end] for start, end in wrap(shown, width, lambda start, end: pen.ruler(shown[start:end]))]
 

@@ -126,7 +126,7 @@ def maps_page(
         small=cell < SMALL_CELL,
         thumbnail=(max(12, round(len(columns) * share)), max(12, round(len(rows) * share))),
         shrunk=share < 1,
-        numbers=_numbers([weights for _, weights in heads] if numbers else []),
+        numbers=coded_numbers([weights for _, weights in heads] if numbers else []),
     )
 
 
@@ -145,7 +145,7 @@ def _picture(weights: np.ndarray, top: float) -> str:
     return template.data_uri(file.getvalue(), "image/png")
 
 
-def _numbers(panels: Sequence[np.ndarray]) -> dict[str, object]:
+def coded_numbers(panels: Sequence[np.ndarray]) -> dict[str, object]:
     """Return weights in two bytes each, from the lowest to the highest, and one value for masked."""
     known = [weights[np.isfinite(weights)] for weights in panels]
     low = min((float(each.min()) for each in known if each.size), default=0.0)

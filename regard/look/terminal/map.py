@@ -10,7 +10,8 @@ from __future__ import annotations
 import io
 import math
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import zip_longest
 from typing import Literal
 
@@ -41,7 +42,8 @@ def draw_map(attention: AttentionMap, width: int, colored: bool) -> Text:
     lines = [Text(_cut(visible_title(attention.title), width), style="bold")] if attention.title else []
     for weights, name in zip(heads, names, strict=True):
         lines += [Text(name, style="italic")] if name else []
-        lines += _panels(attention, weights / top, width, colored)
+        rows = [visible(row) for row in attention.rows]
+        lines += grid_lines(rows, attention.columns, weights / top, width, partial(_cell, colored=colored))
     lines += [Text(), _legend(top, colored, masked=bool(np.isnan(attention.weights).any()))]
     lines += told(attention.notes, width)
     return Text("\n", no_wrap=True, overflow="ignore").join(lines)
@@ -99,19 +101,23 @@ def draw_formation(formation: Formation, width: int, colored: bool) -> Group:
     return Group(table, Text(meaning, style="dim"), "", last, formation.sentence)
 
 
-def _panels(attention: AttentionMap, shares: np.ndarray, width: int, colored: bool) -> Iterator[Text]:
-    """The grid (T, S), cut into as few panels of columns as fit the width, all about equally wide."""
+def grid_lines(
+    rows: Sequence[str], columns: Sequence[str], shares: np.ndarray, width: int, cell: Callable[[float], Text]
+) -> Iterator[Text]:
+    """A grid (T, S) of cells two characters wide, cut into as few panels of columns as fit, all about equally wide.
+
+    `rows` are written as they are, and what is invisible in `columns` is made visible.
+    """
     widest = max(1, min(WIDEST_LABEL, width // 3))
-    labels = [_cut(visible(row), widest) for row in attention.rows]
+    labels = [_cut(row, widest) for row in rows]
     margin = max(cell_len(label) for label in labels)
     fitting = max(1, (width - margin - 1) // 2)
-    panels = math.ceil(len(attention.columns) / fitting)
-    for part in np.array_split(np.arange(len(attention.columns)), panels):
-        for header in _header([visible(attention.columns[index]) for index in part]):
+    panels = math.ceil(len(columns) / fitting)
+    for part in np.array_split(np.arange(len(columns)), panels):
+        for header in _header([visible(columns[index]) for index in part]):
             yield Text(" " * (margin + 1) + header)
         for label, row in zip(labels, shares[:, part], strict=True):
-            cells = [_cell(share, colored) for share in row]
-            yield Text.assemble(_right(label, margin), " ", *cells)
+            yield Text.assemble(_right(label, margin), " ", *map(cell, row))
 
 
 def _cell(share: float, colored: bool) -> Text:

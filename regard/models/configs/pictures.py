@@ -22,12 +22,23 @@ class NetworkConfig(StrictConfig):
 
 
 class ConvNetConfig(NetworkConfig):
-    """Stages of 3 x 3 convolutions; each stage but the first begins by halving the picture with max-pooling."""
+    """Stages of 3 x 3 convolutions; each stage but the first begins by halving the picture with max-pooling.
+
+    What comes out of w rows has ⌊(w + 2 padding - dilation (kernel - 1) - 1) / stride⌋ + 1.
+    """
 
     kind: Literal["convnet"] = "convnet"
     channels: tuple[int, ...] = Field((32, 64, 128), min_length=1, description="Channels of each stage.")
     layers: int = Field(2, ge=1, description="Convolutions in a stage.")
     kernel: int = Field(3, ge=1, description="Size of the kernels.")
+    stride: int = Field(1, ge=1, description="Stride of the first convolution of each stage.")
+    padding: Literal["same"] | Annotated[int, Field(ge=0)] = Field(
+        "same", description="Zeros on each side; same: as many as keep the size at stride 1."
+    )
+    dilation: int = Field(1, ge=1, description="From one tap of a kernel to the next, in places.")
+    pooling: Literal["max", "average", "none"] = Field(
+        "max", description="What halves the picture before each stage but the first."
+    )
     attention: Attention = Field("none", description="After each stage: se (channels), cbam (channels, then places).")
     dropout: float = Field(0.1, ge=0, lt=1, description="Dropout before the last layer.")
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import deque
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import conv2d, max_pool2d, pad, relu, relu6
+from torch.nn.functional import conv2d, pad, relu, relu6
 
 from regard.attention.spatial import make_picture_attention
-from regard.blocks.convolution import ConvolutionNorm, channels_last, output_size
+from regard.blocks.convolution import ConvolutionNorm, ReceptiveField, Window, channels_last, output_size
 from regard.data.pictures.config import PictureFormat
 from regard.errors import RegardError
 from regard.models.config import ConvNetConfig, ResNetConfig
 from regard.models.configs.pictures import EfficientNetConfig
-from regard.models.pictures.encoder import PictureEncoder, View
+from regard.models.pictures.encoder import FeatureMap, PictureEncoder, View
 from regard.tensors import read_tensors
 
 
@@ -47,24 +50,56 @@ class Convolutional(PictureEncoder):
 
 
 SMALLEST = 2  # rows; a picture that would get smaller is not halved
+HALF = Window(2, 2)
+POOLINGS: dict[str, type[nn.MaxPool2d] | type[nn.AvgPool2d]] = {"max": nn.MaxPool2d, "average": nn.AvgPool2d}
 
 
 class Stage(nn.Module):
-    """(B, inputs, H, W) -> (B, outputs, H', W'), halved first if `pool` is 2."""
+    """(B, inputs, H, W) -> (B, outputs, H', W'), halved first if `halved`; the first convolution has the stride."""
 
-    def __init__(self, inputs: int, outputs: int, config: ConvNetConfig, pool: int) -> None:
+    def __init__(self, inputs: int, outputs: int, config: ConvNetConfig, *, halved: bool) -> None:
         super().__init__()
-        self.pool = pool
+        self.pooling = POOLINGS[config.pooling](HALF.kernel, HALF.stride) if halved else None
+        padding = None if config.padding == "same" else config.padding
         widths = [inputs, *[outputs] * config.layers]
-        self.layers = nn.ModuleList(ConvolutionNorm(before, after, config.kernel) for before, after in pairwise(widths))
+        self.layers = nn.ModuleList(
+            ConvolutionNorm(
+                before,
+                after,
+                config.kernel,
+                stride=1 if number else config.stride,
+                padding=padding,
+                dilation=config.dilation,
+            )
+            for number, (before, after) in enumerate(pairwise(widths))
+        )
         self.attention = make_picture_attention(config.attention, outputs)
 
-    def forward(self, x: Tensor) -> Tensor:
-        if self.pool > 1:
-            x = max_pool2d(x, self.pool)
+    def maps(self, x: Tensor) -> Iterator[Tensor]:
+        """What comes out of each convolution, and at last of the attention, if there is one."""
+        if self.pooling is not None:
+            x = self.pooling(x)
         for layer in self.layers:
             x = layer(x).relu_()  # the norm's gradient does not need its output
-        return x if self.attention is None else self.attention(x)
+            yield x
+        if self.attention is not None:
+            yield self.attention(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return deque(self.maps(x), maxlen=1).pop()  # the last; no other is kept
+
+    def windows(self) -> list[Window]:
+        """What each convolution does to a row; pooling is the first one's, before it."""
+        return [layer.window for layer in self.layers]  # type: ignore[misc]
+
+    def size_after(self, size: int, name: str) -> int:
+        """Rows of what comes out of pictures of `size` rows; an error says which convolution of `name` does not fit."""
+        if self.pooling is not None:
+            size = output_size(size, HALF.kernel, HALF.stride, what=f"{name}, pooling")
+        for number, layer in enumerate(self.layers):
+            assert isinstance(layer, ConvolutionNorm)
+            size = layer.size_after(size, f"{name}, convolution {number}")
+        return size
 
 
 class ConvNet(Convolutional):
@@ -76,20 +111,29 @@ class ConvNet(Convolutional):
         size, inputs = picture_format.size, int(picture_format.channels)
         self.stages = nn.ModuleList()
         for number, outputs in enumerate(config.channels):
-            pool = 2 if number > 0 and size // 2 >= SMALLEST else 1
-            stage = Stage(inputs, outputs, config, pool)
-            size = output_size(size, pool, pool, what="max-pooling")
-            for layer in stage.layers:
-                assert isinstance(layer, ConvolutionNorm)
-                size = layer.size_after(size)
+            halved = config.pooling != "none" and number > 0 and size // 2 >= SMALLEST
+            stage = Stage(inputs, outputs, config, halved=halved)
+            size, inputs = stage.size_after(size, f"stage {number}"), outputs
             self.stages.append(stage)
-            inputs = outputs
         self.grid = (size, size)
 
     def features(self, pixels: Tensor) -> Tensor:
         for stage in self.stages:
             pixels = stage(pixels)
         return pixels  # (B, D, rows, columns)
+
+    def feature_maps(self, pixels: Tensor) -> Iterator[FeatureMap]:
+        """What comes out of each convolution and each attention, with what a place of it sees."""
+        field: ReceptiveField | None = ReceptiveField()
+        for number, stage in enumerate(self.stages):
+            assert isinstance(stage, Stage)
+            field = field if field is None or stage.pooling is None else field.after(HALF)
+            windows = stage.windows()
+            for place, out in enumerate(stage.maps(pixels)):
+                attends, pixels = place == len(windows), out
+                # Attention lets through by what it saw of the whole picture, so that nothing behind it is local.
+                field = None if field is None or attends else field.after(windows[place])
+                yield FeatureMap(f"stage {number}, {'attention' if attends else f'convolution {place}'}", out, field)
 
 
 KERNEL = 3
@@ -117,6 +161,12 @@ class ResidualBlock(nn.Module):
     def size_after(self, size: int) -> int:
         return self.second.size_after(self.first.size_after(size))
 
+    def field_after(self, field: ReceptiveField | None) -> ReceptiveField | None:
+        """What a place behind the block sees: through its two convolutions, around which the shortcut sees less."""
+        return (
+            None if field is None or self.attention is not None else field.after(self.first.window, self.second.window)
+        )
+
 
 class ResNet(Convolutional):
     """Pictures -> a grid of the last stage's channels."""
@@ -137,12 +187,18 @@ class ResNet(Convolutional):
         self.grid = (size, size)
 
     def features(self, pixels: Tensor) -> Tensor:
-        x = self.stem(pixels).relu_()
-        for stage in self.stages:
+        return deque(self.feature_maps(pixels), maxlen=1).pop().values  # (B, D, rows, columns)
+
+    def feature_maps(self, pixels: Tensor) -> Iterator[FeatureMap]:
+        """What comes out of the stem and of each block, with what a place of it sees."""
+        x, field = self.stem(pixels).relu_(), cast("ReceptiveField | None", ReceptiveField().after(self.stem.window))
+        yield FeatureMap("stem", x, field)
+        for number, stage in enumerate(self.stages):
             assert isinstance(stage, nn.ModuleList)
-            for block in stage:
-                x = block(x)
-        return x  # (B, D, rows, columns)
+            for index, block in enumerate(stage):
+                assert isinstance(block, ResidualBlock)
+                x, field = block(x), block.field_after(field)
+                yield FeatureMap(f"stage {number}, block {index}", x, field)
 
 
 # Of each stage: how many blocks, kernel, stride of the first, how many times wider inside, channels (table 1, stages 2 to 8).

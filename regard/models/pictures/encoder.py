@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from regard.blocks.convolution import ReceptiveField
+
 
 @dataclass(frozen=True)
 class View:
@@ -14,6 +16,15 @@ class View:
 
     vector: Tensor  # (B, D)
     places: Tensor  # (B, P, D): the grid, row by row
+
+
+@dataclass(frozen=True)
+class FeatureMap:
+    """What one layer of a convolutional network makes of pictures."""
+
+    name: str
+    values: Tensor  # (B, channels, rows, columns)
+    field: ReceptiveField | None  # what a place of it sees along one side; None: all of the picture
 
 
 class PictureEncoder(nn.Module):

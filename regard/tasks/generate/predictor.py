@@ -19,6 +19,7 @@ from regard.data.batch import TextBatch, pad
 from regard.data.stream import TokenStream, evaluation_batches
 from regard.decode.config import DecodeConfig, DecodeOptions, Engine, check_engine
 from regard.decode.engine import Model
+from regard.decode.live import Live
 from regard.decode.ranking import Hypothesis
 from regard.decode.search import Steps, groups, search_steps
 from regard.decode.service import Serves
@@ -115,6 +116,20 @@ class Generator(LanguagePredictor, Serves):
         else:
             out = self._generate(prompts, self.options(options), stop, numbers, attention, cancel, engine)
         return out[0] if isinstance(prompt, str) else out
+
+    def search_one(
+        self, text: str, options: DecodeConfig, *, watch: Callable[[Live], None] | None = None
+    ) -> list[Hypothesis]:
+        """The best ways to go on with one text; `watch` sees the hypotheses that go on after each step."""
+        search = self._steps([self._begun(text)], [0], options, ())
+        while True:
+            try:
+                live = next(search)
+            except StopIteration as done:
+                found: list[Hypothesis] = done.value[0]
+                return found
+            if watch is not None:
+                watch(live)
 
     def check(self, stop: Sequence[str] = (), **options: Unpack[DecodeOptions]) -> None:
         """Refuse what `generate` would refuse of its stop strings and options."""
