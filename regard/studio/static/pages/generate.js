@@ -225,6 +225,7 @@ class Generate {
         if (map) found.push(...firing(map, look.source).map(pattern => ({ ...pattern, layer, head })));
       }
     }
+    this.looking.markFiring(found);
     if (!found.length) return show(this.firing, h("p", { class: "note" }, "On this text no head follows a simple pattern (previous token, first token, induction)."));
     found.sort((a, b) => b.share - a.share);
     return show(this.firing, h("ul", { class: "chips", "aria-label": "Heads that fire" }, found.slice(0, 12).map(({ name, layer, head, share }) => h("li", {},

@@ -1,10 +1,11 @@
-/* Models: a card for each, with its scores; of one, its layers, its tokenizer to play with, and how to take it elsewhere. */
+/* Models: a card for each, with its scores; of one, its layers, its tokenizer to play with; models go out and come in. */
 import { Latest, get, post } from "../api.js";
 import { showCall, command } from "../parts/call.js";
 import { field, heading, problemCard, section, select, waiting } from "../parts/controls.js";
 import { debounced, h, scrolling, show } from "../parts/dom.js";
 import { number, short } from "../parts/numbers.js";
 import { saving } from "../parts/saving.js";
+import { Taking } from "../parts/taking.js";
 import { TokenLine } from "../parts/tokens.js";
 import { address, go } from "../url.js";
 
@@ -23,7 +24,14 @@ class Models {
     Object.assign(this, { studio, latest: new Latest(), tokens: new Latest() });
     this.cards = h("div", { class: "cards" });
     this.one = h("div");
-    this.element = h("div", {}, this.cards, this.one);
+    this.taking = new Taking(name => this.taken(name));
+    this.element = h("div", {}, this.cards, this.one, this.taking.element);
+  }
+
+  async taken(name) {
+    await this.studio.refresh();
+    if (name === this.query.model) this.update(this.query);
+    else go({ model: name, side: null, text: null });
   }
 
   update(query) {
@@ -71,8 +79,8 @@ class Models {
       model.card && section("Its card", h("div", { class: "model-card" }, markdown(model.card)),
         saving("the card", [["Markdown", `${model.name}.md`, () => model.card], ["JSON", `${model.name}.json`, () => JSON.stringify(model, null, 2)]])),
       section("Take it elsewhere", h("p", {}, "A bundle is a folder of safetensors and JSON, which regard.load reads."),
-        saving("the bundle", [["ZIP", `${model.name}.zip`, `api/models/${encodeURIComponent(model.name)}/bundle`]]), h("p", {}, "Out to other libraries, and in from them:"),
-        h("pre", { tabindex: "0", "aria-label": "Commands" }, h("code", {}, [...FORMS.map(form => command("regard", "export", place, "--to", form, "-o", `${model.name}-${form}`)), "regard import path/to/folder -o models/mine"].join("\n")))),
+        saving("the bundle", [["ZIP", `${model.name}.zip`, `api/models/${encodeURIComponent(model.name)}/bundle`]]), h("p", {}, "Out to other libraries:"),
+        h("pre", { tabindex: "0", "aria-label": "Commands" }, h("code", {}, FORMS.map(form => command("regard", "export", place, "--to", form, "-o", `${model.name}-${form}`)).join("\n")))),
       showCall({ path: `api/models/${encodeURIComponent(model.name)}`, command: command("regard", "summary", place), lines: ["import regard", "", `model = regard.load(${JSON.stringify(place)})`] }));
     this.drawLayers(model);
     this.play();

@@ -1,7 +1,7 @@
 /* Train: the runs of this folder, live; their curves side by side, what they wrote, and how their attention formed. */
 import { Latest, get, mapOf, post } from "../api.js";
 import { chart } from "../parts/chart.js";
-import { showCall } from "../parts/call.js";
+import { python, showCall } from "../parts/call.js";
 import { field, heading, player, problemCard, section, select, slider } from "../parts/controls.js";
 import { h, scrolling, show } from "../parts/dom.js";
 import { HeatMap, mapLegend } from "../parts/map.js";
@@ -142,7 +142,8 @@ class Train {
     const rows = inputs.map((text, i) => h("tr", {}, [text, ...found[i]].map(each => h("td", { dir: "auto" }, each))));
     show(this.one, rows.length > 0 && section(runs.length > 1 ? "What they say now" : "What it says now", scrolling("Samples", h("table", { class: "list samples-of" }, h("caption", { class: "unseen" }, "Samples"),
       h("thead", {}, h("tr", {}, ["given", ...able.map(model => model.name)].map(name => h("th", { scope: "col" }, name)))), h("tbody", {}, rows)))),
-    showCall({ path: `api/runs/${encodeURIComponent(runs[0].id)}`, command: "regard runs" }));
+    showCall({ path: `api/runs/${encodeURIComponent(runs[0].id)}`, command: "regard runs",
+      lines: ["from pathlib import Path", "from regard.training.history import read_history", "", `history = read_history(Path(${python(runs[0].folder)}))`] }));
   }
 }
 

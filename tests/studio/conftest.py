@@ -1,0 +1,60 @@
+"""One server and one browser for all tests of the page; each test has a tab of its own, in a browser that knows the files."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, sync_playwright
+from served import Client, save_bundles, serving
+from test_verify import BLOCKS, make
+
+from regard.bundle import save_bundle
+from regard.studio.config import ServeConfig
+from regard.tasks.run import RunResult
+from studio.browsing import FLAGS, Tab, chromium, new_context
+
+LARGE = {"layers": 4, "heads": 8, "width": 128, "feed_forward": 256, "max_length": 1100}  # reads 1,024 tokens and more
+
+
+@pytest.fixture(scope="package")
+def studio(tmp_path_factory: pytest.TempPathFactory, tiny_run: RunResult) -> Iterator[Client]:
+    """The real server, with a model of random weights for each task and one run."""
+    folder = tmp_path_factory.mktemp("studio")
+    bundles = save_bundles(folder / "bundles")
+    save_bundle(folder / "bundles" / "large", make("generate", "gpt2", {"kind": "byte"}, **LARGE))
+    pairs = make("classify", "bert", {"kind": "wordpiece"}, **BLOCKS)
+    of_pairs = replace(pairs, config=pairs.config.model_copy(update={"pairs": True}))
+    save_bundle(folder / "bundles" / "pairs", of_pairs)
+    bundles |= {name: folder / "bundles" / name for name in ("large", "pairs")}
+    shutil.copytree(tiny_run.folder, folder / "runs" / "translate" / "1")
+    places = {"runs": folder / "runs", "imported": folder / "models"}
+    with serving(ServeConfig(models=tuple(bundles.values()), **places, shipped=False, page=True)) as found:
+        yield found
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    path = chromium()
+    with sync_playwright() as play:
+        found = play.chromium.launch(executable_path=path, args=list(FLAGS))
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="package")
+def known(browser: Browser) -> Iterator[BrowserContext]:
+    """A browser that keeps the page's files, as one does that was here before."""
+    found = new_context(browser)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def tab(known: BrowserContext, studio: Client) -> Iterator[Tab]:
+    found = Tab(known, studio)
+    yield found
+    found.page.close()
+    assert found.wrong == []
