@@ -64,13 +64,24 @@ def new_context(browser: Browser, scheme: str = "light", width: int = 1280) -> B
 class Tab:
     """One tab, which remembers errors of the page, and whom it asked beside this machine."""
 
-    def __init__(self, context: BrowserContext, studio: Client) -> None:
-        self.page: Page = context.new_page()
-        self.address, self.wrong = studio.address, list[str]()
+    def __init__(self, page: Page, studio: Client) -> None:
+        self.page, self.address, self.wrong = page, studio.address, list[str]()
         self.page.set_default_timeout(15_000)
-        self.page.on("console", lambda said: self.wrong.append(said.text) if said.type == "error" else None)
-        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
-        self.page.on("request", self._check_host)
+        self.heard = {"console": self._hear_console, "pageerror": self._hear_error, "request": self._check_host}
+        for name, listen in self.heard.items():
+            page.on(name, listen)  # type: ignore[call-overload]
+
+    def leave(self) -> None:
+        """Leave the page to another test."""
+        for name, listen in self.heard.items():
+            self.page.remove_listener(name, listen)
+
+    def _hear_console(self, said: Any) -> None:
+        if said.type == "error":
+            self.wrong.append(said.text)
+
+    def _hear_error(self, error: Any) -> None:
+        self.wrong.append(str(error))
 
     def _check_host(self, request: Any) -> None:
         where = urlsplit(request.url)
@@ -78,6 +89,10 @@ class Tab:
             self.wrong.append(f"asked {request.url}")
 
     def open(self, state: str, shown: str = "") -> Page:
+        """Go to a state, by way of a page that has nothing on it: what is waited for cannot be what was there before."""
+        if self.page.url.startswith(f"{self.address}/#/"):
+            self.page.goto(f"{self.address}/#/nowhere")
+            self.page.wait_for_selector("h1:has-text('There is no such page')")
         self.page.goto(f"{self.address}/#/{state}")
         self.page.wait_for_selector("body[data-ready]")
         if shown:

@@ -1,4 +1,4 @@
-"""One server and one browser for all tests of the page; each test has a tab of its own, in a browser that knows the files."""
+"""One server, one browser and one tab for all tests of the page: a page that is loaded once goes from state to state."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 from served import Client, save_bundles, serving
 from test_verify import BLOCKS, make
 
@@ -52,9 +52,24 @@ def known(browser: Browser) -> Iterator[BrowserContext]:
     found.close()
 
 
+@pytest.fixture(scope="package")
+def loaded(known: BrowserContext) -> Page:
+    return known.new_page()
+
+
 @pytest.fixture
-def tab(known: BrowserContext, studio: Client) -> Iterator[Tab]:
-    found = Tab(known, studio)
+def tab(loaded: Page, studio: Client) -> Iterator[Tab]:
+    """The one tab that all share; what it showed before is gone."""
+    found = Tab(loaded, studio)
+    yield found
+    found.leave()
+    assert found.wrong == []
+
+
+@pytest.fixture
+def fresh(known: BrowserContext, studio: Client) -> Iterator[Tab]:
+    """A tab of its own, for tests that change what it loads or asks."""
+    found = Tab(known.new_page(), studio)
     yield found
     found.page.close()
     assert found.wrong == []

@@ -76,7 +76,7 @@ def test_sliders_move_the_weights_and_the_numbers_can_be_taken_along(tab: Tab, t
     assert np.allclose(numbers(matrix(page, "weights")), softmax(scores, np.tri(3, dtype=bool)), atol=5e-4)
     (tmp_path / "numbers.json").write_bytes(saved(page, "the numbers", "JSON"))
     walk = walk_of(read_numbers(tmp_path / "numbers.json"), None)
-    assert np.allclose(numbers(matrix(page, "output")), walk["output"], atol=6e-4)
+    assert np.allclose(numbers(matrix(page, "output")), walk["Z"], atol=6e-4)
     page = tab.open("walk?start=hello&t=4", ".matrix td")
     (tmp_path / "numbers.json").write_bytes(saved(page, "the numbers", "JSON"))
     walk = walk_of(read_numbers(tmp_path / "numbers.json"), None)
@@ -179,7 +179,7 @@ def test_the_ramps_are_those_of_the_figures(tab: Tab) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_cells_of_a_map_have_the_colours_of_their_weights(browser: Browser, studio: Client, scheme: str) -> None:
-    tab = Tab(new_context(browser, scheme), studio)
+    tab = Tab(new_context(browser, scheme).new_page(), studio)
     with tab.page.expect_response(re.compile(r"api/look/.+/1/0")) as asked:  # all heads are shown, small
         page = tab.open(f"translate?model=translate&text={TEXT}", ".heat td[data-place]")
     page.get_by_role("button", name="layer 1, head 0").click()

@@ -172,7 +172,7 @@ class Generate {
     const { model, begun } = this, { length, temperature, topP, sample, seed } = this.settings;
     show(this.call, showCall({
       path: "api/generate", body: request, lines: pythonLines(model, "generate", [begun], { max_length: length, ...this.drawing() }),
-      command: command("regard", "generate", "-m", model.path ?? model.name, begun, "--max-length", String(length),
+      command: command("regard", "generate", "-m", model.path ?? model.name, begun, "--length", String(length),
         ...sample ? ["--temperature", String(temperature), "--top-p", String(topP), "--seed", String(seed)] : ["--beam", "1"]),
     }));
   }

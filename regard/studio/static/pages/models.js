@@ -53,7 +53,7 @@ class Models {
     const scores = Object.entries(model.scores ?? {}).filter(([, value]) => typeof value === "number").slice(0, 3);
     return h("article", { class: `card model${chosen ? " chosen" : ""}` }, h("h2", {}, model.name),
       h("p", { class: "note" }, [model.task, model.title, model.shipped ? "comes with Regard" : null].filter(Boolean).join(" · ")),
-      scores.length > 0 && h("dl", { class: "scores" }, scores.map(([name, value]) => h("div", {}, h("dt", {}, name.replaceAll("_", " ")), h("dd", {}, number(value, 2))))),
+      scores.length > 0 && h("dl", { class: "scores" }, scores.map(([name, value]) => h("div", {}, h("dt", {}, name.replaceAll("_", " ")), h("dd", {}, scored(value))))),
       h("p", { class: "row" }, page && h("a", { href: address(page, { model: model.name }), "aria-label": `Use ${model.name}` }, "Use it"),
         h("button", { type: "button", class: "link", "aria-pressed": chosen, "aria-label": `Look into ${model.name}`, onclick: () => { go({ model: model.name, side: null, text: null }); this.one.scrollIntoView({ block: "nearest" }); } }, "Look into it")));
   }
@@ -127,6 +127,9 @@ class Models {
     show(this.told, i === null ? h("span", { class: "note" }, rest) : [`token ${i}: `, h("b", {}, `id ${tokens[i].id}`), tokens[i].special ? ", special" : ""]);
   }
 }
+
+/* A score in as many digits as tell something: 97.93, 0.09, 0.0027. */
+const scored = value => value !== 0 && Math.abs(value) < 0.01 ? String(Number(value.toPrecision(2))) : number(value, 2);
 
 /* The data of `regard summary`: a row for each layer, in the order in which they run. */
 function layersOf(found) {
