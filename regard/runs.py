@@ -12,6 +12,7 @@ from regard.errors import Advice, RegardError, UsageError, Verb
 from regard.files import LOCK, is_bare, read_json, standing_folder
 
 RUNS = Path("runs")
+MODELS = Path("models")  # bundles that came from elsewhere
 SHIPPED = Path(__file__).parent / "shipped"  # small bundles that come with the package (`tools/ship.py` makes them)
 EXAMPLES = {  # what to type to use the model in the folder {model}, by its task
     "translate": 'regard translate -m {model} "a sentence"',

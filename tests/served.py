@@ -125,7 +125,8 @@ def serving(config: ServeConfig) -> Iterator[Client]:
 
 def small(folder: Path, models: tuple[Path, ...], limits: Limits | None = None, **more: Any) -> ServeConfig:
     """A service of these bundles alone, and of no run."""
-    return ServeConfig(models=models, runs=folder / "no-runs", shipped=False, limits=limits or Limits(), **more)
+    places = {"runs": folder / "no-runs", "imported": folder / "models"}
+    return ServeConfig(models=models, **places, shipped=False, limits=limits or Limits(), **more)
 
 
 def wait_for(true: Callable[[], bool], seconds: float = 20.0) -> None:

@@ -293,6 +293,22 @@ def test_pictures_to_try(client: Client) -> None:
     assert client.ask("/api/models/translate/examples/0").status == 404
 
 
+def test_scores_are_the_log_probabilities_of_what_is_written(client: Client, folder: Path) -> None:
+    """Of a translation those that its search found; of a text those that the language model's own `score` sums."""
+    asked = {"model": "translate", "text": TEXT}
+    plain = client.json("/api/translate", {**asked, "beam": 1, "max_length": 7})
+    found = client.json("/api/score", {**asked, "written": plain["ids"]})["log_probabilities"]
+    assert found[:7] == pytest.approx(plain["token_log_probabilities"][:7], abs=1e-4) and len(found) == 8  # and the end
+    change = {"kind": "remove", "role": "cross", "layer": 0, "head": 1}
+    without = client.json("/api/score", {**asked, "written": plain["ids"], "changes": [change]})
+    assert without["loss"] != pytest.approx(-np.mean(found), abs=1e-5)
+    whole = client.json("/api/score", {"model": "generate", "text": TEXT})
+    own = Generator.load(folder / "generate").score([TEXT])[0].log_probability
+    assert math.fsum(whole["log_probabilities"]) == pytest.approx(own, abs=1e-3)
+    assert whole["loss"] == pytest.approx(-np.mean(whole["log_probabilities"]))
+    assert client.ask("/api/score", {"model": "classify", "text": TEXT}).status == 400
+
+
 def test_a_walk(client: Client, folder: Path) -> None:
     found = client.json("/api/walk", {"model": "generate", "text": TEXT, "layer": 1, "head": 2, "query": 3})
     own = regard.walk(regard.load(folder / "generate"), TEXT, layer=1, head=2, query=3)
@@ -352,6 +368,10 @@ def test_metrics_are_what_a_parser_of_prometheus_reads(client: Client) -> None:
     assert seconds["regard_request_seconds_count"] == seconds["regard_request_seconds_bucket"]  # the last is +Inf
     written = [s.value for s in found["regard_tokens"].samples if s.labels == {"model": "translate", "side": "written"}]
     assert written[0] >= 5
+    sizes = {s.name: s.value for s in found["regard_batch_size"].samples if s.labels.get("model") == "translate"}
+    assert sizes["regard_batch_size_sum"] >= sizes["regard_batch_size_count"] >= 5  # a step for each token
+    (waiting,) = found["regard_queue_depth"].samples
+    assert waiting.value == 0 and found["regard_queue_limit"].samples[0].value == 256
 
 
 def test_a_histogram_counts_up_to_each_bound() -> None:

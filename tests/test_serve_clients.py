@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import urllib.error
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import numpy as np
 import openai
 import pytest
@@ -43,7 +45,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def client(folder: Path) -> Iterator[Client]:
     models = tuple(path for path in folder.iterdir() if path.is_dir())
-    with serving(small(folder, models, Limits(tokens=64, characters=500, texts=8, beam=4))) as found:
+    limits = Limits(tokens=64, characters=500, texts=8, beam=4, archive_bytes=1_000_000)
+    with serving(small(folder, models, limits, page=True)) as found:
         yield found
 
 
@@ -238,6 +241,20 @@ def test_hugging_face_sees(client: Client, folder: Path, tmp_path: Path) -> None
     assert found[0].answer == answer.answer and found[0].score == pytest.approx(answer.probability)
 
 
+def test_hugging_faces_fields_come_in_a_form_as_well(client: Client) -> None:
+    """A picture as a file of a form, with the other fields beside it."""
+    for name, fields in (("caption", {}), ("answer", {"question": "is there a ring ?", "parameters": '{"top_k": 2}'})):
+        files = {"image" if fields else "inputs": ("a.png", picture(), "image/png")}
+        found = httpx.post(f"{client.address}/hf/{name}", data=fields, files=files)
+        body = {"inputs": base64.b64encode(picture()).decode(), **fields}
+        body |= {"parameters": {"top_k": 2}} if fields else {}
+        assert found.status_code == 200 and found.json() == client.json(f"/hf/{name}", body)
+    wrong = httpx.post(f"{client.address}/hf/caption", data={"parameters": "no JSON"}, files={"inputs": picture()})
+    assert wrong.status_code == 400
+    assert httpx.post(f"{client.address}/hf/caption", data={"a": "b"}, files={"inputs": picture()}).status_code == 400
+    assert httpx.post(f"{client.address}/hf/classify", files={"inputs": (None, TEXT)}).json()[0]["label"]
+
+
 # --- The schema
 
 
@@ -262,4 +279,4 @@ def test_no_request_of_the_schema_fails_the_server(client: Client) -> None:
 
         ask()
         asked.add(operation.label)
-    assert {"POST /translate", "POST /v1/completions", "POST /hf/{name}", "POST /api/look"} <= asked
+    assert {"POST /translate", "POST /v1/completions", "POST /hf/{name}", "POST /api/look", "POST /api/models"} <= asked

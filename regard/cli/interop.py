@@ -11,14 +11,14 @@ import regard
 from regard.cli.options import AsJson, RunFolder
 from regard.cli.output import print_json, print_table, say
 from regard.errors import RegardError, UsageError, nearest
-from regard.runs import bundle_folder
+from regard.runs import MODELS, bundle_folder
 from regard.tasks.table import TASKS
 
 if TYPE_CHECKING:
     from regard.bundle import Bundle
 
-MODELS = Path("models")
 PICKLES = (".pth", ".pt", ".ckpt")
+ARCHIVE = ".zip"
 
 
 def import_model(
@@ -26,7 +26,8 @@ def import_model(
         Path,
         typer.Argument(
             metavar="DIR|FILE",
-            help="A folder of Hugging Face with safetensors (GPT-2, BERT, LLaMA, Marian, ViT), or a .bin of llama2.c.",
+            help="A folder of Hugging Face with safetensors (GPT-2, BERT, LLaMA, Marian, ViT), a .bin of llama2.c, "
+            "or a .zip of either, or of a bundle.",
             show_default=False,
         ),
     ],
@@ -50,8 +51,12 @@ def import_model(
     from regard.bundle import save_bundle
 
     interop.refuse_to_replace(folder)
-    bundle = interop.import_folder(source, report=say) if source.is_dir() else interop.import_llama2c(source, tokens)
-    save_bundle(folder, bundle)
+    if source.suffix == ARCHIVE and source.is_file():
+        bundle = interop.import_archive(source, folder, report=say)
+    else:
+        foreign = source.is_dir()
+        bundle = interop.import_folder(source, report=say) if foreign else interop.import_llama2c(source, tokens)
+        save_bundle(folder, bundle)
     facts = about(bundle, folder)
     if as_json:
         print_json(facts)
@@ -74,7 +79,7 @@ def name_of(source: Path) -> str:
 
 def check_source(source: Path, tokens: Path | None) -> None:
     """Refuse what cannot be taken in, before torch is imported."""
-    if source.is_dir() and tokens is not None:
+    if (source.is_dir() or source.suffix == ARCHIVE) and tokens is not None:
         raise UsageError("--tokens is for files of llama2.c; a folder has its own tokenizer")
     if source.is_file() and (source.suffix == ".safetensors" or source.name == "config.json"):
         raise UsageError(f"name the folder that {source.name} lies in: regard import {source.parent}")

@@ -21,6 +21,7 @@ Name = Annotated[str, Field(description="A name from GET /api/models.", max_leng
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Ids = Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(max_length=4096)]
 B = TypeVar("B", bound=BaseModel)
+MULTIPART = "multipart/form-data"
 
 
 class Body(BaseModel):
@@ -195,6 +196,14 @@ class LookBody(Body):
     changes: Changes = []
 
 
+class ScoreBody(Body):
+    model: Name
+    text: str
+    second: str | None = Field(None, description="The translation; none: the model's own.")
+    written: Ids = Field([], description="Instead of a translation's text: its ids, as the model wrote them.")
+    changes: Changes = []
+
+
 class WalkBody(Body):
     model: Name
     text: str
@@ -222,10 +231,14 @@ def checked(kind: type[B], values: object) -> B:
         raise RequestValidationError(error.errors(include_url=False)) from None
 
 
+def media_type(request: Request) -> str:
+    """What a body is said to be, without parameters."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
 async def fields_of(request: Request) -> dict[str, Any]:
     """The fields of a request, whether they come as JSON or as a form; of a GET also its query."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind in ("application/x-www-form-urlencoded", "multipart/form-data"):
+    if media_type(request) in (MULTIPART, "application/x-www-form-urlencoded"):
         return await _form(request)
     body = await request.body()
     if not body:
@@ -285,7 +298,7 @@ def described_body(kind: type[BaseModel], *, form: bool = False, picture: str = 
         content["application/x-www-form-urlencoded"] = {"schema": schema}
     if picture:
         file = {**schema, "properties": {**schema["properties"], picture: {"type": "string", "format": "binary"}}}
-        content["multipart/form-data"] = {"schema": file}
+        content[MULTIPART] = {"schema": file}
     return {"requestBody": {"required": True, "content": content}}
 
 

@@ -1,4 +1,4 @@
-"""The models of a service: those of the folder's runs, those that were named, and those that come with Regard.
+"""The models of a service: those that were named, those of `models` and of the folder's runs, and those of Regard itself.
 
 A client names a model by its name in this list, never by a path. A model is loaded when it is first asked for; the one that
 was not asked for the longest time is dropped when the weights of all would be too many.
@@ -10,7 +10,8 @@ import re
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -26,6 +27,7 @@ from regard.studio.refusals import Refusal
 from regard.tasks.trained import load_model
 
 FRESH = 1.0  # seconds for which a list of the folder is not made again
+BEING_WRITTEN = (".tmp", ".old")  # endings of folders that `new_folder` is about to rename or remove
 DEPTH = 3  # of runs below their folder, as in tune/1/best
 
 P = TypeVar("P", bound=Predictor)
@@ -80,7 +82,7 @@ class Catalog:
         self._listed = -FRESH
 
     def entries(self) -> dict[str, Entry]:
-        """Those that were named, then the folder's, the newest first, then those that come with Regard."""
+        """Those that were named, those from elsewhere, the runs', the newest first, then those that come with Regard."""
         with self._lock:
             if time.monotonic() - self._listed > FRESH:
                 self._entries, self._listed = self._list(), time.monotonic()
@@ -91,6 +93,12 @@ class Catalog:
         if name not in found:
             raise Refusal(404, f"there is no model {name[:100]!r}", nearest(name[:100], found), code="model_not_found")
         return found[name]
+
+    def in_folder(self, folder: Path) -> Entry:
+        """The model that was just written there."""
+        with self._lock:
+            self._listed = -FRESH
+        return next(entry for entry in self.entries().values() if entry.folder == folder)
 
     def of_task(self, *tasks: str) -> list[Entry]:
         return [each for each in self.entries().values() if each.task in tasks]
@@ -123,12 +131,8 @@ class Catalog:
         size = _weights(entry.folder)
         if size > most:
             raise Refusal(422, f"{entry.name} has {size:,} bytes of weights; this service keeps at most {most:,}")
-        try:
+        with told_as_refusal(entry.name):
             return load_model(entry.folder)
-        except RegardError:
-            raise
-        except (RuntimeError, MemoryError, OSError, ValueError, TypeError, KeyError) as error:
-            raise Refusal(422, f"{entry.name} cannot be loaded", f"{type(error).__name__}: {error}"[:300]) from error
 
     def _keep(self, found: Loaded) -> None:
         """Put a model among those that are loaded; others go until the weights of all are few enough."""
@@ -155,19 +159,38 @@ class Catalog:
                 continue  # no bundle yet, or not any more
             if folder.resolve() in seen or not isinstance(config, dict):
                 continue
+            if path.parent == self.config.imported and not isinstance(config.get("format"), int):
+                continue  # another library's folder
             seen.add(folder.resolve())
             unique = _unique(name, found)
             run = next((each for each in (path, folder.parent) if (each / CONFIG).exists()), None)
             found[unique] = Entry(unique, folder, run, shipped, config, changed)
         return found
 
+    def _imported(self) -> list[Path]:
+        """The configurations of bundles that came from elsewhere, not of those that are being written or replaced."""
+        found = sorted(self.config.imported.glob("*/config.json"))
+        return [path for path in found if path.parent.suffix not in BEING_WRITTEN]
+
     def _places(self) -> Iterable[tuple[Path, str, bool]]:
         yield from ((path, _name(path), False) for path in self.config.models)
+        yield from ((path.parent, path.parent.name, False) for path in self._imported())
         for run in reversed(all_runs(self.config.runs, DEPTH)):
             whole = run.folder.relative_to(self.config.runs) if run.folder != self.config.runs else run.folder
             yield run.folder, "-".join(whole.parts), False
         if self.config.shipped:
             yield from ((path, name, True) for name, path in shipped_bundles().items())
+
+
+@contextmanager
+def told_as_refusal(name: str) -> Iterator[None]:
+    """What goes wrong while a model is read is a fault of its files, not of the service."""
+    try:
+        yield
+    except RegardError:
+        raise
+    except (RuntimeError, MemoryError, OSError, ValueError, TypeError, KeyError) as error:
+        raise Refusal(422, f"{name} cannot be loaded", f"{type(error).__name__}: {error}"[:300]) from error
 
 
 def as_task(loaded: Loaded, kind: type[P], does: str) -> P:

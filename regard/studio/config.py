@@ -11,7 +11,7 @@ from pydantic import Field
 
 from regard.config import StrictConfig
 from regard.errors import Advice, Option, RegardError, UsageError
-from regard.runs import RUNS
+from regard.runs import MODELS, RUNS
 
 TOKEN_VARIABLE = "REGARD_TOKEN"
 SHORTEST_TOKEN = 16  # characters: what is shorter can be guessed
@@ -38,6 +38,10 @@ class Limits(StrictConfig):
         256, ge=1, description="Most requests that wait or are computed; one more is told to come again."
     )
     model_bytes: int = Field(2 * 2**30, ge=1, description="Most bytes of weights that are kept loaded.")
+    archive_bytes: int = Field(2**30, ge=1, description="Most bytes of a model that is taken in, folded and unfolded.")
+    archive_seconds: float = Field(
+        600.0, gt=0, description="Most seconds in which such a file must have come in whole."
+    )
     jobs: int = Field(4, ge=1, description="Most long jobs that wait or run.")
 
 
@@ -51,8 +55,9 @@ class ServeConfig(StrictConfig):
     token: str | None = Field(None, repr=False, description="What every request must show; None: nothing.")
     models: tuple[Path, ...] = Field((), description="Runs and bundles that are served beside those of the folder.")
     runs: Path = Field(RUNS, description="The folder of runs.")
+    imported: Path = Field(MODELS, description="The folder of bundles that came from elsewhere.")
     shipped: bool = Field(True, description="Whether the small bundles that come with Regard are served as well.")
-    page: bool = Field(False, description="Whether the studio's page is served as well.")
+    page: bool = Field(False, description="Whether the studio's page is served as well, and models are taken in.")
     limits: Limits = Limits()
 
     @property

@@ -40,6 +40,7 @@ SENTENCES = {
     "fill": ["import [MASK]", "for [MASK] in range(10):"],
     "classify": ["Allemagne", "Ungarn", "日本語", "польский"],
 }
+BUILT_IN = {"translate": "builtin/dates/test", "classify": "builtin/names/test", "generate": "builtin/python"}
 MOST_EXAMPLES = 6
 
 
@@ -60,6 +61,7 @@ def listed(entry: Entry, loaded: bool) -> dict[str, JSON]:
         "path": entry.name if entry.shipped else str(entry.run or entry.folder),
         "loaded": loaded,
         "examples": examples(entry),
+        "measured_on": texts_of(entry),
         "abilities": list(abilities(entry)),
     }
 
@@ -103,6 +105,11 @@ def abilities(entry: Entry) -> tuple[str, ...]:
         return tuple(each for each in known if each not in LOOKED_AT)
     heads = entry.kind not in WITHOUT_HEADS and (entry.run is not None or entry.shipped)
     return known if heads else tuple(each for each in known if each != "heads")
+
+
+def texts_of(entry: Entry) -> str | None:
+    """Texts that Regard makes, to measure the heads of a model on that comes with it; None: those of its run."""
+    return BUILT_IN.get(entry.task) if entry.shipped else None
 
 
 def examples(entry: Entry) -> list[JSON]:

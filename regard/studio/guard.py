@@ -48,6 +48,7 @@ OPEN_PATHS = (
 OPEN_FOLDERS = ("/static/",)
 ASKED_BY_ROUTE = frozenset(LIBRETRANSLATE)  # whose key may stand in the body
 SAFE = ("GET", "HEAD", "OPTIONS")
+READ_BY_ROUTE = (("POST", "/api/models"),)  # whose body is a large file: the route reads it piece by piece
 CUT = "regard.cut"  # in the scope: a function that ends the connection at once, with what is still to be sent
 LINGER = 2.0  # seconds in which the rest of a refused body is read and forgotten, so that its sender hears why
 
@@ -74,7 +75,7 @@ class Guard:
         scope[KEY] = visit
         answer = _Answer(send, visit, self._headers(scope))
         try:
-            async with asyncio.timeout(self.limits.seconds + self.limits.read_seconds + self.limits.send_seconds):
+            async with asyncio.timeout(self._patience(scope)):
                 await self._answer(scope, receive, answer)
         except _ClientGoneError:
             visit.status = 499  # as nginx writes it
@@ -82,6 +83,11 @@ class Guard:
             await self._failed(error, scope, receive, answer)
         finally:
             self._told(scope, visit)
+
+    def _patience(self, scope: Scope) -> float:
+        """Seconds for a request from its first to its last byte."""
+        arriving = self.limits.archive_seconds if _is_read_by_route(scope) else self.limits.read_seconds
+        return arriving + self.limits.seconds + self.limits.send_seconds
 
     async def _answer(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         try:
@@ -91,6 +97,9 @@ class Guard:
             return
         if early is not None:
             await early(scope, receive, answer)
+            return
+        if _is_read_by_route(scope):
+            await self.app(scope, receive, answer)
             return
         body = bytearray()
         try:
@@ -236,6 +245,10 @@ def shows_token(token: str | None, scope: Scope, headers: Headers, key: str | No
     query = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("api_key", [""])[0]
     shown = [bearer.strip() if kind.lower() == "bearer" else "", query, key or ""]
     return sum(hmac.compare_digest(each.encode(), token.encode()) for each in shown) > 0  # all are compared
+
+
+def _is_read_by_route(scope: Scope) -> bool:
+    return (scope["method"], scope["path"]) in READ_BY_ROUTE
 
 
 def _host_name(host: str) -> str:

@@ -14,6 +14,7 @@ from regard.predictor import Predictor
 from regard.studio.catalog import Catalog, Loaded, as_task
 from regard.studio.config import ServeConfig
 from regard.studio.decoding import Decoding
+from regard.studio.importing import Imports
 from regard.studio.jobs import Jobs
 from regard.studio.looks import Looks
 from regard.studio.metrics import Metrics
@@ -37,6 +38,7 @@ class Service:
         self.decoding = Decoding(self.work, lambda: self.catalog)
         self.catalog = Catalog(config, self.metrics, self.decoding.forget)
         self.looks, self.jobs = Looks(), Jobs(config.limits.jobs)
+        self.imports = Imports(config, self.catalog)
         self.stopping = False
         gauge = self.metrics.gauge
         gauge("regard_queue_depth", "Requests that wait or are computed.", lambda: self.work.pending)

@@ -17,7 +17,17 @@ from starlette.responses import Response, StreamingResponse
 from regard.config import Tables
 from regard.data.pictures.decode import read_picture
 from regard.files import JSON
-from regard.studio.bodies import Body, Seed, as_object, checked, described_body, from_base64
+from regard.studio.bodies import (
+    MULTIPART,
+    Body,
+    Seed,
+    as_object,
+    checked,
+    described_body,
+    fields_of,
+    from_base64,
+    media_type,
+)
 from regard.studio.refusals import Refusal, as_refusal, json_response
 from regard.studio.routes.texts import sent_event
 from regard.studio.service import Service, service_of
@@ -95,22 +105,34 @@ class HuggingFaceBody(Body):
         return self.inputs
 
 
-@router.post("/{name}", openapi_extra=described_body(HuggingFaceBody))
+@router.post("/{name}", openapi_extra=described_body(HuggingFaceBody, picture="image"))
 async def infer(name: str, request: Request) -> Response:
     """Ask a model of any task."""
     service = service_of(request)
     task = (await service.run(request, lambda _: service.catalog.entry(name))).task
-    data = await request.body()
-    if task in SEEING and not data.lstrip().startswith(b"{"):  # their client names no kind of a picture's bytes
-        body, picture = HuggingFaceBody(), data
-    else:
-        body = checked(HuggingFaceBody, as_object(data))
-        picture = from_base64(body.image or body.inputs) if task in SEEING else b""
+    body, picture = await _asked(request, task in SEEING)
     if task in SEEING:
         return await SEEING[task](service, request, name, body, picture)
     if task not in READING:
         raise Refusal(400, f"models to {task} are not served in this form", param="model")
     return await READING[task](service, request, name, body)
+
+
+async def _asked(request: Request, seeing: bool) -> tuple[HuggingFaceBody, bytes]:
+    """What is asked, and of a model that sees the picture: in base64, as a file of a form, or as the whole body."""
+    data = await request.body()
+    if media_type(request) == MULTIPART:  # curl -d says "urlencoded" of anything
+        fields = await fields_of(request)
+        files = [name for name, value in fields.items() if isinstance(value, bytes)]
+        picture = b"".join(fields.pop(name) for name in files[:1])
+        if "parameters" in fields:
+            fields["parameters"] = as_object(str(fields["parameters"]).encode())
+        body = checked(HuggingFaceBody, fields)
+        return body, picture or (from_base64(body.image or body.inputs) if seeing else b"")
+    if seeing and not data.lstrip().startswith(b"{"):  # their client names no kind of a picture's bytes
+        return HuggingFaceBody(), data
+    body = checked(HuggingFaceBody, as_object(data))
+    return body, from_base64(body.image or body.inputs) if seeing else b""
 
 
 # --- Texts

@@ -16,8 +16,9 @@ from regard.inspect.walk import walk as walk_through
 from regard.look.map import AttentionMap
 from regard.look.shown import as_file
 from regard.predictor import Cancel, Predictor, Progress, Reading
-from regard.studio.bodies import HeadsBody, LookBody, WalkBody
+from regard.studio.bodies import HeadsBody, LookBody, ScoreBody, WalkBody
 from regard.studio.catalog import Loaded
+from regard.studio.describe import texts_of
 from regard.studio.looks import MASKED, Look, SeenLook, as_bytes
 from regard.studio.refusals import Refusal, json_response
 from regard.studio.routes.texts import changed, check_ids
@@ -33,7 +34,6 @@ CHECKED_CELLS = (
 )  # of a map; the check of a larger one takes longer than all else: it waits until it is asked for
 Form = Literal["png", "svg", "json", "csv"]
 FORMS = {"png": "image/png", "svg": "image/svg+xml", "json": "application/json", "csv": "text/csv"}
-BUILT_IN = {"translate": "builtin/dates/test", "classify": "builtin/names/test", "generate": "builtin/python"}
 
 
 @router.post("/look")
@@ -60,10 +60,15 @@ async def look(body: LookBody, request: Request) -> Response:
     return json_response(await service.ask(request, body.model, Predictor, "look", compute))
 
 
-def _look(service: Service, predictor: Predictor, body: LookBody) -> SeenLook:
+def _read(predictor: Predictor, body: LookBody | ScoreBody) -> Reading:
+    """One pass over what is looked at, or scored."""
     if body.second is not None and predictor.second is None:
         raise UsageError(f"a second text is for translations and pairs; this is a model to {predictor.config.task}")
-    reading = _written(predictor, body) if body.written else predictor.read(body.text, body.second)
+    return _written(predictor, body) if body.written else predictor.read(body.text, body.second)
+
+
+def _look(service: Service, predictor: Predictor, body: LookBody) -> SeenLook:
+    reading = _read(predictor, body)
     longest, most = max(map(len, reading.ids.values()), default=0), service.limits.look_tokens
     if longest > most:
         raise Refusal(413, f"a text of {longest:,} tokens is looked at only up to {most:,}", "shorten it")
@@ -73,7 +78,7 @@ def _look(service: Service, predictor: Predictor, body: LookBody) -> SeenLook:
     return SeenLook(seen, reading.role, reading.notes)
 
 
-def _written(predictor: Predictor, body: LookBody) -> Reading:
+def _written(predictor: Predictor, body: LookBody | ScoreBody) -> Reading:
     """A text with the very tokens of its translation: cut anew, the same text may be other tokens."""
     if not isinstance(predictor, Translator):
         raise UsageError(f"written ids are of translations; this is a model to {predictor.config.task}")
@@ -147,6 +152,20 @@ def _place(word: str, what: str) -> int | None:
     return int(word)
 
 
+@router.post("/score")
+async def score(body: ScoreBody, request: Request) -> Response:
+    """The log-probability of each token that is predicted, and the loss: their mean, in nats, as of a model that is trained."""
+    service = service_of(request)
+    service.check_texts([body.text, body.second])
+
+    def compute(predictor: Predictor, _: Asked) -> dict[str, JSON]:
+        with changed(predictor, body.changes):
+            found = _read(predictor, body).log_probabilities()
+        return {"log_probabilities": found.tolist(), "loss": -float(found.mean())}
+
+    return json_response(await service.ask(request, body.model, Predictor, "score", compute))
+
+
 @router.post("/walk")
 async def walk(body: WalkBody, request: Request) -> Response:
     """Every number of one query of one head, from its vector to what attention makes of it."""
@@ -184,9 +203,9 @@ def _material(loaded: Loaded) -> Material:
     try:
         return material_of(loaded.predictor, entry.run or entry.folder)
     except RegardError:
-        if not entry.shipped or entry.task not in BUILT_IN:
+        if (texts := texts_of(entry)) is None:
             raise
-        return material_of(loaded.predictor, entry.folder, [BUILT_IN[entry.task]])
+        return material_of(loaded.predictor, entry.folder, [texts])
 
 
 @router.get("/jobs/{job}")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import tempfile
+import time
 import zipfile
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response, StreamingResponse
 
 from regard.files import JSON
@@ -18,6 +20,7 @@ from regard.studio.describe import detailed, layers, listed
 from regard.studio.drawn import MANY, SEEING, drawn_picture
 from regard.studio.refusals import Refusal, json_response
 from regard.studio.service import service_of
+from regard.studio.visit import visit_of
 from regard.studio.work import Asked
 
 router = APIRouter(prefix="/api", tags=["models"])
@@ -34,6 +37,28 @@ async def models(request: Request) -> Response:
         return [listed(entry, entry.name in loaded) for entry in service.catalog.entries().values()]
 
     return json_response({"models": await service.run(request, compute)})
+
+
+ZIPPED = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/zip": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
+@router.post("/models", status_code=201, openapi_extra=ZIPPED)
+async def take_in(
+    request: Request, name: Annotated[str, Query(description="What it is to be called here.")]
+) -> Response:
+    """Take in a model as a ZIP file: one that this service gave out, or a folder that `regard import` reads."""
+    service, visit = service_of(request), visit_of(request)
+    with service.imports.begin(name), tempfile.TemporaryDirectory(prefix="regard-sent-") as place:
+        archive = Path(place) / f"{name}.zip"
+        await service.imports.receive(request, archive)
+        visit.deadline = time.monotonic() + service.limits.seconds
+        entry = await service.run(request, lambda asked: service.imports.take(archive, name, asked.cancelled))
+    return json_response(listed(entry, False), 201)
 
 
 @router.get("/models/{name}")

@@ -48,6 +48,11 @@ export async function post(path, body, signal) {
   return (await sent(path, options)).json();
 }
 
+/* A file as it is. */
+export async function send(path, file, kind) {
+  return (await sent(path, { method: "POST", headers: { "Content-Type": kind }, body: file })).json();
+}
+
 export async function remove(path) {
   await sent(path, { method: "DELETE" });
 }

@@ -96,6 +96,15 @@ addEventListener("unhandledrejection", event => {
   main.prepend(problemCard(event.reason));
 });
 
+/* Large type, for a projector, stands before the hash: it stays while a person goes from page to page. */
+function setType() {
+  const large = new URLSearchParams(location.search).has("large"), button = document.getElementById("type");
+  document.documentElement.classList.toggle("large", large);
+  button.setAttribute("aria-pressed", large);
+  button.addEventListener("click", () => { location.search = large ? "" : "large"; });
+}
+
+setType();
 await loadModels();
 follow(opened);
 document.body.dataset.ready = "true";

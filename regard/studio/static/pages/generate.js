@@ -172,7 +172,7 @@ class Generate {
     const { model, begun } = this, { length, temperature, topP, sample, seed } = this.settings;
     show(this.call, showCall({
       path: "api/generate", body: request, lines: pythonLines(model, "generate", [begun], { max_length: length, ...this.drawing() }),
-      command: command("regard", "generate", "-m", model.path ?? model.name, begun, "--max-length", String(length),
+      command: command("regard", "generate", "-m", model.path ?? model.name, begun, "--length", String(length),
         ...sample ? ["--temperature", String(temperature), "--top-p", String(topP), "--seed", String(seed)] : ["--beam", "1"]),
     }));
   }
@@ -225,6 +225,7 @@ class Generate {
         if (map) found.push(...firing(map, look.source).map(pattern => ({ ...pattern, layer, head })));
       }
     }
+    this.looking.markFiring(found);
     if (!found.length) return show(this.firing, h("p", { class: "note" }, "On this text no head follows a simple pattern (previous token, first token, induction)."));
     found.sort((a, b) => b.share - a.share);
     return show(this.firing, h("ul", { class: "chips", "aria-label": "Heads that fire" }, found.slice(0, 12).map(({ name, layer, head, share }) => h("li", {},

@@ -11,7 +11,7 @@ import { go } from "../url.js";
 const TOGETHER = 4; // maps that are asked for at once
 const ASKED = { // what is asked of a model with all heads, and without one
   translate: text => ({ text }), generate: text => ({ prompt: text, max_length: 24, sample: false, beam: 1 }),
-  classify: text => ({ text }), fill: text => text.includes("[MASK]") ? { text } : null,
+  classify: text => ({ text }), fill: text => text.includes("[MASK]") ? { text, top: 100 } : null,
 };
 const PAUSE = 700; // milliseconds between questions about a job
 
@@ -63,9 +63,10 @@ class Heads {
 
   /* How the heads are measured; or, where one is taken away, what the model says without it. */
   drawCall() {
-    const { model, text, query } = this, place = model.path ?? model.name, load = ["import regard", "", `model = regard.load(${python(place)})`];
+    const { model, text, query } = this, place = model.path ?? model.name, on = model.measured_on, load = ["import regard", "", `model = regard.load(${python(place)})`];
     const verb = Object.keys(ASKED).find(each => model.abilities.includes(each)), body = ASKED[verb]?.(text), change = query.out && taken(query.out);
-    if (!change || !body) return show(this.call, showCall({ path: "api/heads", body: { model: model.name }, command: command("regard", "heads", place), lines: [...load, "report = regard.heads_of(model, data)  # texts, pairs of texts, or texts with labels"] }));
+    if (!change || !body) return show(this.call, showCall({ path: "api/heads", body: { model: model.name }, command: command("regard", "heads", place, ...on ? ["--on", on] : []),
+      lines: ["from regard.tasks.material import material_of", ...load, `report = regard.heads_of(model, material_of(model, ${[place, ...on ? [[on]] : []].map(python).join(", ")}))`] }));
     const { role, layer, head } = change;
     return show(this.call, showCall({ path: `api/${verb}`, body: { model: model.name, ...body, changes: [change] },
       lines: [...load, `with regard.intervene(model, regard.Remove(${python(role)}, ${layer}, head=${head})):`, `    out = model.${verb}(${python(text)})`] }));
@@ -176,8 +177,9 @@ class Heads {
     try {
       const found = await this.latest.run(async signal => {
         const before = await this.output(signal), after = await this.output(signal, [change]);
+        const losses = await this.losses(signal, before, after, change);
         const look = await post("api/look", { model: model.name, text, written: after.ids, role, changes: [change] }, signal).catch(() => null);
-        return { before, after, look };
+        return { before, after, losses, look };
       });
       return found && this.drawWithout(role, layer, head, found);
     } catch (error) {
@@ -192,10 +194,24 @@ class Heads {
     const { model, text } = this, verb = Object.keys(ASKED).find(each => model.abilities.includes(each)), body = ASKED[verb]?.(text);
     if (!body) return { text: null };
     const found = await post(`api/${verb}`, { model: model.name, ...body, changes }, signal);
-    return { text: found.label ?? found.text, ids: verb === "translate" ? found.ids : undefined };
+    const shares = found.labels ?? found.gaps?.[0].map(({ token, probability }) => ({ label: token, probability }));
+    return { text: found.label ?? found.text, ids: verb === "translate" ? found.ids : undefined, shares };
   }
 
-  async drawWithout(role, layer, head, { before, after, look }) {
+  /* The loss of what it says with all heads, with them and without one: in nats a token, or of the one class. */
+  async losses(signal, before, after, change) {
+    const { model, text } = this;
+    if (before.text === null) return null;
+    if (before.shares) {
+      const same = after.shares.find(each => each.label === before.shares[0].label);
+      return same ? [before.shares[0], same].map(({ probability }) => -Math.log(probability)) : null;
+    }
+    const body = { model: model.name, text, written: before.ids };
+    const found = await Promise.all([body, { ...body, changes: [change] }].map(each => post("api/score", each, signal)));
+    return found.map(({ loss }) => loss);
+  }
+
+  async drawWithout(role, layer, head, { before, after, losses, look }) {
     const old = this.seen.find(each => each.role === role);
     const known = this.reports.get(this.model.name)?.heads.find(each => each.role === role && each.layer === layer && each.head === head);
     const maps = await Promise.all([old, look].map(each => each && mapOf(`api/look/${encodeURIComponent(each.id)}/mean/mean?role=${role}`).catch(() => null)));
@@ -209,6 +225,7 @@ class Heads {
       h("p", {}, before.text === after.text ? "It says the same without this head." : "It says something else without this head."),
     h("div", { class: "pair" }, figure(0, "With all heads; mean of all", before.text), figure(1, "Without it; mean of all", after.text)),
     apart !== null && h("p", { class: "note" }, `The mean map changes by at most ${number(apart)}.`),
+    losses && h("p", { class: "losses" }, `The loss of ${before.shares ? "what it said first" : this.model.abilities.includes("generate") ? "this text" : "its own translation"} goes from ${number(losses[0])} to `, h("b", {}, number(losses[1])), before.shares ? " nats." : " nats a token."),
     known?.removed && h("p", {}, `On validation data the loss is ${number(known.removed.value)} nats higher without it.`)));
     for (const draw of places) draw(); // maps are as large as the room that they now have
   }

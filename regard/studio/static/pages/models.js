@@ -1,10 +1,11 @@
-/* Models: a card for each, with its scores; of one, its layers, its tokenizer to play with, and how to take it elsewhere. */
+/* Models: a card for each, with its scores; of one, its layers, its tokenizer to play with; models go out and come in. */
 import { Latest, get, post } from "../api.js";
 import { showCall, command } from "../parts/call.js";
 import { field, heading, problemCard, section, select, waiting } from "../parts/controls.js";
 import { debounced, h, scrolling, show } from "../parts/dom.js";
 import { number, short } from "../parts/numbers.js";
 import { saving } from "../parts/saving.js";
+import { Taking } from "../parts/taking.js";
 import { TokenLine } from "../parts/tokens.js";
 import { address, go } from "../url.js";
 
@@ -23,7 +24,14 @@ class Models {
     Object.assign(this, { studio, latest: new Latest(), tokens: new Latest() });
     this.cards = h("div", { class: "cards" });
     this.one = h("div");
-    this.element = h("div", {}, this.cards, this.one);
+    this.taking = new Taking(name => this.taken(name));
+    this.element = h("div", {}, this.cards, this.one, this.taking.element);
+  }
+
+  async taken(name) {
+    await this.studio.refresh();
+    if (name === this.query.model) this.update(this.query);
+    else go({ model: name, side: null, text: null });
   }
 
   update(query) {
@@ -45,7 +53,7 @@ class Models {
     const scores = Object.entries(model.scores ?? {}).filter(([, value]) => typeof value === "number").slice(0, 3);
     return h("article", { class: `card model${chosen ? " chosen" : ""}` }, h("h2", {}, model.name),
       h("p", { class: "note" }, [model.task, model.title, model.shipped ? "comes with Regard" : null].filter(Boolean).join(" · ")),
-      scores.length > 0 && h("dl", { class: "scores" }, scores.map(([name, value]) => h("div", {}, h("dt", {}, name.replaceAll("_", " ")), h("dd", {}, number(value, 2))))),
+      scores.length > 0 && h("dl", { class: "scores" }, scores.map(([name, value]) => h("div", {}, h("dt", {}, name.replaceAll("_", " ")), h("dd", {}, scored(value))))),
       h("p", { class: "row" }, page && h("a", { href: address(page, { model: model.name }), "aria-label": `Use ${model.name}` }, "Use it"),
         h("button", { type: "button", class: "link", "aria-pressed": chosen, "aria-label": `Look into ${model.name}`, onclick: () => { go({ model: model.name, side: null, text: null }); this.one.scrollIntoView({ block: "nearest" }); } }, "Look into it")));
   }
@@ -71,8 +79,8 @@ class Models {
       model.card && section("Its card", h("div", { class: "model-card" }, markdown(model.card)),
         saving("the card", [["Markdown", `${model.name}.md`, () => model.card], ["JSON", `${model.name}.json`, () => JSON.stringify(model, null, 2)]])),
       section("Take it elsewhere", h("p", {}, "A bundle is a folder of safetensors and JSON, which regard.load reads."),
-        saving("the bundle", [["ZIP", `${model.name}.zip`, `api/models/${encodeURIComponent(model.name)}/bundle`]]), h("p", {}, "Out to other libraries, and in from them:"),
-        h("pre", { tabindex: "0", "aria-label": "Commands" }, h("code", {}, [...FORMS.map(form => command("regard", "export", place, "--to", form, "-o", `${model.name}-${form}`)), "regard import path/to/folder -o models/mine"].join("\n")))),
+        saving("the bundle", [["ZIP", `${model.name}.zip`, `api/models/${encodeURIComponent(model.name)}/bundle`]]), h("p", {}, "Out to other libraries:"),
+        h("pre", { tabindex: "0", "aria-label": "Commands" }, h("code", {}, FORMS.map(form => command("regard", "export", place, "--to", form, "-o", `${model.name}-${form}`)).join("\n")))),
       showCall({ path: `api/models/${encodeURIComponent(model.name)}`, command: command("regard", "summary", place), lines: ["import regard", "", `model = regard.load(${JSON.stringify(place)})`] }));
     this.drawLayers(model);
     this.play();
@@ -119,6 +127,9 @@ class Models {
     show(this.told, i === null ? h("span", { class: "note" }, rest) : [`token ${i}: `, h("b", {}, `id ${tokens[i].id}`), tokens[i].special ? ", special" : ""]);
   }
 }
+
+/* A score in as many digits as tell something: 97.93, 0.09, 0.0027. */
+const scored = value => value !== 0 && Math.abs(value) < 0.01 ? String(Number(value.toPrecision(2))) : number(value, 2);
 
 /* The data of `regard summary`: a row for each layer, in the order in which they run. */
 function layersOf(found) {

@@ -1,9 +1,10 @@
 /* See: captions, answers and classes of a picture, with where each word looked. Drop a picture in, or take a drawn one. */
 import { Latest, post, signed } from "../api.js";
 import { bars } from "../parts/bars.js";
-import { command, pythonLines, showCall } from "../parts/call.js";
+import { command, python, pythonLines, showCall } from "../parts/call.js";
 import { choice, field, heading, modelSelect, noModel, problemCard, section, select, waiting } from "../parts/controls.js";
 import { debounced, h, say, show } from "../parts/dom.js";
+import { dropArea } from "../parts/drop.js";
 import { Overlay, encoded, sheet } from "../parts/picture.js";
 import { savingResult } from "../parts/saving.js";
 import { TokenLine } from "../parts/tokens.js";
@@ -29,12 +30,7 @@ class See {
   constructor(studio, able) {
     Object.assign(this, { studio, able, latest: new Latest(), own: null });
     this.bar = h("div", { class: "row" });
-    this.file = h("input", { type: "file", accept: "image/*", onchange: () => this.take(this.file.files[0]) });
-    const drop = h("label", { class: "drop" }, this.file, h("span", {}, "Drop a picture here, or choose a file"));
-    const over = on => event => { event.preventDefault(); drop.classList.toggle("over", on); };
-    drop.addEventListener("dragover", over(true));
-    drop.addEventListener("dragleave", over(false));
-    drop.addEventListener("drop", event => { over(false)(event); this.take(event.dataTransfer.files[0]); });
+    const drop = dropArea("Drop a picture here, or choose a file", "image/*", file => this.take(file));
     this.samples = h("div", { class: "samples", role: "group", "aria-label": "Pictures to try" });
     this.question = h("input", { type: "text", dir: "auto", oninput: debounced(() => go({ question: this.question.value, panel: null }, { replace: true }), 600) });
     this.asking = field("Question", this.question);
@@ -76,7 +72,6 @@ class See {
 
   /* A person's own picture stays in this tab: it is in no URL. */
   async take(file) {
-    if (!file) return;
     try {
       this.own = await encoded(file);
     } catch {
@@ -168,12 +163,20 @@ class See {
     return [this.line.element, h("p", { class: "note" }, "Point at a word: what it was read from stays bright.")];
   }
 
+  /* Where a head that was chosen looked, in Python. */
+  lookLines(more) {
+    const { layer, head } = this.query;
+    if (layer === undefined && this.ability === "caption") return []; // its result has it
+    const given = layer === undefined ? [] : [`layer=${layer}`, `head=${head}`];
+    return this.attention ? [`looked = model.look(${["picture.png", ...more].map(python).concat(given).join(", ")})`] : [];
+  }
+
   drawCall() {
     const { model, ability, words } = this, verb = ability === "classify-pictures" ? "classify" : ability;
     const more = ability === "answer" ? [words] : [];
     show(this.call, savingResult("the result", ability, this.result), showCall({
       path: `api/${ability}`, body: this.body,
-      lines: pythonLines(model, verb, ["picture.png", ...more], { attention: true }),
+      lines: [...pythonLines(model, verb, ["picture.png", ...more], ability === "caption" ? { attention: true } : {}), ...this.lookLines(more)],
       command: command("regard", verb, "picture.png", ...more, "-m", model.path ?? model.name),
     }));
   }

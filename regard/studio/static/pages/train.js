@@ -1,7 +1,7 @@
 /* Train: the runs of this folder, live; their curves side by side, what they wrote, and how their attention formed. */
 import { Latest, get, mapOf, post } from "../api.js";
 import { chart } from "../parts/chart.js";
-import { showCall } from "../parts/call.js";
+import { python, showCall } from "../parts/call.js";
 import { field, heading, player, problemCard, section, select, slider } from "../parts/controls.js";
 import { h, scrolling, show } from "../parts/dom.js";
 import { HeatMap, mapLegend } from "../parts/map.js";
@@ -97,11 +97,11 @@ class Train {
       const next = chosen.includes(id) ? chosen.filter(each => each !== id) : [...chosen, id];
       go({ runs: next.join("~") || null, probe: null, at: null });
     };
-    const row = run => h("tr", {}, h("td", {}, this.tick(run, chosen, toggle)), h("th", { scope: "row", title: run.folder }, run.id), h("td", {}, run.task),
+    const row = run => h("tr", {}, h("td", {}, this.tick(run, chosen, toggle)), h("th", { scope: "row", title: run.folder }, run.id), h("td", { class: "of-task" }, run.task),
       h("td", {}, h("span", { class: `state ${run.state}`, title: run.reason || null }, run.state)), h("td", { class: "n" }, number(run.steps)),
       h("td", { class: "n" }, run.best === null ? "–" : `${number(run.best, 2)} ${run.metric}`), h("td", { class: "n" }, run.seconds ? duration(run.seconds) : "–"));
     show(this.list, section("Runs", scrolling("Runs", h("table", { class: "list" }, h("caption", { class: "unseen" }, "Runs"),
-      h("thead", {}, h("tr", {}, ["", "run", "task", "state", "steps", "best", "time"].map((name, i) => h(name ? "th" : "td", { scope: name ? "col" : null, class: i > 3 ? "n" : null }, name)))),
+      h("thead", {}, h("tr", {}, ["", "run", "task", "state", "steps", "best", "time"].map((name, i) => h(name ? "th" : "td", { scope: name ? "col" : null, class: i > 3 ? "n" : name === "task" ? "of-task" : null }, name)))),
       h("tbody", {}, this.runs.map(row))))));
     if (focus) this.list.querySelector(`[data-run="${CSS.escape(focus)}"]`)?.focus();
   }
@@ -142,7 +142,8 @@ class Train {
     const rows = inputs.map((text, i) => h("tr", {}, [text, ...found[i]].map(each => h("td", { dir: "auto" }, each))));
     show(this.one, rows.length > 0 && section(runs.length > 1 ? "What they say now" : "What it says now", scrolling("Samples", h("table", { class: "list samples-of" }, h("caption", { class: "unseen" }, "Samples"),
       h("thead", {}, h("tr", {}, ["given", ...able.map(model => model.name)].map(name => h("th", { scope: "col" }, name)))), h("tbody", {}, rows)))),
-    showCall({ path: `api/runs/${encodeURIComponent(runs[0].id)}`, command: "regard runs" }));
+    showCall({ path: `api/runs/${encodeURIComponent(runs[0].id)}`, command: "regard runs",
+      lines: ["from pathlib import Path", "from regard.training.history import read_history", "", `history = read_history(Path(${python(runs[0].folder)}))`] }));
   }
 }
 
@@ -153,7 +154,7 @@ class Formation {
     this.cache = new Map();
     this.map = new HeatMap({ label: "Attention of a probe", tell: (row, column) => ["", plain(this.probe.target[row]), " looked at ", plain(this.probe.source[column])] });
     this.bar = h("div", { class: "row" });
-    this.body = section("How its attention formed", h("p", { class: "note" }, "The same text at every validation: from even to where it looks now."), this.bar, this.map.element, this.legend = h("div"), this.files = h("div"));
+    this.body = section("How its attention formed", this.whose = h("p", { class: "note" }), this.bar, this.map.element, this.legend = h("div"), this.files = h("div"));
     this.element = h("div", {}, this.body);
     this.body.hidden = true;
   }
@@ -167,6 +168,7 @@ class Formation {
     if (this.body.hidden) return;
     const text = Math.min(Number(query.probe ?? 0), run.probes - 1), asked = JSON.stringify([run.id, text, query.role, run.steps_probed]);
     Object.assign(this, { run, query, text });
+    show(this.whose, `${run.id}: the same text at every validation, from even to where it looks now.`);
     if (asked !== this.asked) {
       this.asked = asked;
       const { steps, roles, by_role: layers } = await get(`api/runs/${encodeURIComponent(run.id)}/probes/${text}`);

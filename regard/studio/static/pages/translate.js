@@ -1,7 +1,7 @@
 /* Translate: two boxes, what else the search found, where it looked, another word instead, a pinned word, the beam as a tree. */
 import { Latest, post } from "../api.js";
 import { bars } from "../parts/bars.js";
-import { command, pythonLines, showCall } from "../parts/call.js";
+import { command, python, pythonLines, showCall } from "../parts/call.js";
 import { choice, examples, field, heading, modelSelect, noModel, problemCard, section, select, slider, waiting } from "../parts/controls.js";
 import { debounced, h, say, show } from "../parts/dom.js";
 import { Looking } from "../parts/looking.js";
@@ -25,6 +25,14 @@ export function open(main, query, studio) {
   show(main, title, page.element);
   page.update(query);
   return page;
+}
+
+/* Lines of Python whose last one is said of the model with pinned words. */
+function changed(lines, changes) {
+  if (!changes) return lines;
+  const pins = changes.map(({ role, layer, head, query, weights }) =>
+    `regard.Pin(${[python(role), layer, head === undefined ? null : `head=${head}`, `row=${query}`, `weights=${Object.keys(weights)[0]}`].filter(each => each !== null && each !== undefined).join(", ")})`);
+  return [...lines.slice(0, -1), `with regard.intervene(model, ${pins.join(", ")}):`, `    ${lines.at(-1)}`];
 }
 
 class Translate {
@@ -142,10 +150,10 @@ class Translate {
 
   drawCall() {
     const { model, text, width, query } = this, request = this.request();
-    const special = query.prefix || query.pins; // what only the API can say in one call
+    const special = query.prefix || query.pins; // what no option of the command says
+    const lines = pythonLines(model, "translate", [text], { beam: width === BEAM ? undefined : width, n_best: request.n_best > 1 ? request.n_best : undefined, prefix: request.prefix });
     show(this.call, savingResult("the translation", "translation", this.result), showCall({
-      path: "api/translate", body: request,
-      lines: special ? null : pythonLines(model, "translate", [text], { beam: width === BEAM ? undefined : width, n_best: request.n_best > 1 ? request.n_best : undefined }),
+      path: "api/translate", body: request, lines: changed(lines, request.changes),
       command: special ? null : command("regard", "translate", "-m", model.path ?? model.name, text, "--beam", String(width), "--n-best", String(request.n_best)),
     }));
   }

@@ -12,16 +12,18 @@ export function python(value) {
 }
 
 /* The same request by curl. A picture's bytes are named, not printed. */
-export function curl(path, body) {
+export function curl(path, body, file) {
   const address = `${location.origin}/${path}`;
+  if (file) return `curl ${quoted(address)} \\\n  -H 'Content-Type: application/zip' \\\n  --data-binary ${quoted(`@${file}`)}`;
   if (body === undefined) return `curl ${address}`;
   const brief = JSON.stringify(body, (key, value) => key === "picture" ? "(base64 of the picture)" : value);
   return `curl ${address} \\\n  -H 'Content-Type: application/json' \\\n  -d ${quoted(brief)}`;
 }
 
-/* A closed box with the request, the lines of Python and the command; each can be copied. Lines that there are not are left out. */
-export function showCall({ path, body, lines, command }) {
-  const parts = [["Request", curl(path, body)], ["Python", lines?.join("\n")], ["Command", command]].filter(([, text]) => text);
+/* A closed box with the request, the lines of Python and the command; each can be copied. Lines that there are not are left out.
+   A request has a body of fields, a file, or neither; what the browser computes by itself has no request. */
+export function showCall({ path, body, file, lines, command }) {
+  const parts = [["Request", path && curl(path, body, file)], ["Python", lines?.join("\n")], ["Command", command]].filter(([, text]) => text);
   return h("details", { class: "call" }, h("summary", {}, "Show the call"), parts.map(([name, text]) =>
     h("div", { class: "told-call" }, h("h3", {}, name), copy(text, name), h("pre", { tabindex: "0", "aria-label": name }, h("code", {}, text)))));
 }

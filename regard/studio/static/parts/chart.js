@@ -21,7 +21,7 @@ export function chart(title, lines) {
   if (!known.length) return h("p", { class: "note" }, `${title}: nothing yet.`);
   const xs = known.flatMap(line => line.points.map(point => point[0])), ys = known.flatMap(line => line.points.map(point => point[1]));
   const [left, right] = [Math.min(...xs, 0), Math.max(...xs, 1)], pad = (Math.max(...ys) - Math.min(...ys)) * 0.05 || 1;
-  const [low, high] = [Math.min(...ys) - pad, Math.max(...ys) + pad];
+  const least = Math.min(...ys) - pad, [low, high] = [Math.min(...ys) >= 0 ? Math.max(0, least) : least, Math.max(...ys) + pad];
   const x = value => LEFT + (value - left) / (right - left) * (wide - LEFT - RIGHT), y = value => HIGH - BOTTOM - (value - low) / (high - low) * (HIGH - TOP - BOTTOM);
   const path = points => points.map(([a, b], i) => `${i ? "L" : "M"}${x(a).toFixed(1)} ${y(b).toFixed(1)}`).join("");
   const now = svg("path", { class: "now" });

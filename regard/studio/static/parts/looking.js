@@ -176,6 +176,15 @@ export class Looking {
     }
   }
 
+  /* Mark heads that are said to do something: [{layer, head, name, share}]. */
+  markFiring(found) {
+    for (const button of this.panels.querySelectorAll("button")) {
+      const said = found.filter(({ layer, head }) => button.dataset.head === `${layer}.${head}`).map(({ name }) => name), [layer, head] = button.dataset.head.split(".");
+      button.classList.toggle("fires", said.length > 0);
+      button.title = [`layer ${layer}, head ${head}`, ...said].join(": ");
+    }
+  }
+
   markPanel() {
     for (const button of this.panels.querySelectorAll("button")) {
       button.setAttribute("aria-pressed", button.dataset.head === this.place.join("."));

@@ -21,7 +21,7 @@ export class Positions {
     this.alike = h("canvas", { "aria-hidden": "true" });
     this.cursor = [1, 0];
     this.element = h("div", {}, h("div", { class: "row" }, this.many, this.wide),
-      section("Where a token stands, as sines and cosines", h("p", { class: "formula" }, h("code", {}, "PE(p, 2i) = sin(p / 10000^(2i/D))    PE(p, 2i+1) = cos(p / 10000^(2i/D))")),
+      section("Where a token stands, as sines and cosines", h("p", { class: "formula" }, h("code", {}, "PE(p, 2i)   = sin(p / 10000^(2i/D))\nPE(p, 2i+1) = cos(p / 10000^(2i/D))")),
         h("p", {}, "Attention does not know what comes first. A Transformer adds the row of its place to each token: fast waves on the left, slow ones on the right, like the hands of many clocks."),
         this.told, h("div", { class: "positions" }, this.box, this.wave),
         h("p", { class: "legend" }, "−1 ", h("span", { class: "ramp signed" }), " 1 · rows are places, columns are dimensions")),

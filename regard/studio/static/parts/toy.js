@@ -30,6 +30,12 @@ export function computed(toy) {
   return { Q, K, V, scores, ...found, output: product(found.weights, V) };
 }
 
+/* A toy as `regard walk --from` reads it: there `scale` multiplies, and a mask has 1 where a query may look. */
+export function numbersOf(toy) {
+  const given = toy.scores ? { scores: toy.scores } : { x: toy.x, W_q: toy.q, W_k: toy.k, W_v: toy.v };
+  return { ...given, mask: mapped(toy.mask, hidden => hidden ? 0 : 1), scale: 1 / (toy.scale * toy.temperature), labels: toy.tokens };
+}
+
 /* PE(p, 2i) = sin(p / 10000^(2i/D)), PE(p, 2i+1) = cos(p / 10000^(2i/D)) (section 3.5). */
 export function sinusoids(positions, width) {
   return Array.from({ length: positions }, (_, p) => Array.from({ length: width }, (_, d) => {

@@ -87,7 +87,7 @@ function edge(x1, y1, x2, y2, name) {
 /* The hypotheses of one step in words. */
 function listing(steps, step, best) {
   const rows = steps[step].map((node, place) => h("tr", { class: best.has(`${step} ${place}`) ? "best" : null },
-    h("td", { dir: "auto" }, textOf(steps, step, place) || "∅"), h("td", {}, STATES[node.state] ?? node.state),
+    h("td", { dir: "auto", class: "so-far" }, textOf(steps, step, place) || "∅"), h("td", {}, STATES[node.state] ?? node.state),
     h("td", { class: "n" }, number(node.log_probability)), h("td", { class: "n" }, number(node.total)), h("td", { class: "n" }, number(node.score))));
   return scrolling("Hypotheses", h("table", { class: "list" },
     h("caption", {}, `Hypotheses after step ${step + 1}`),

@@ -1,9 +1,11 @@
 /* The toy on the page: matrices to type in, everything that follows from them, and how each number comes about. */
+import { showCall } from "./call.js";
 import { segments, slider } from "./controls.js";
 import { h, show } from "./dom.js";
 import { Matrix } from "./matrix.js";
 import { number } from "./numbers.js";
-import { EXAMPLES, computed, toyOf } from "./toy.js";
+import { saving } from "./saving.js";
+import { EXAMPLES, computed, numbersOf, toyOf } from "./toy.js";
 
 /* How a number of each result is made: which row of what with which column of what. */
 const MADE = {
@@ -17,7 +19,9 @@ export class Toy {
     this.stage = h("div", { class: "toy" });
     this.why = h("p", { class: "told-line", role: "status" });
     this.knobs = h("div", { class: "row" });
-    this.element = h("div", {}, this.head, this.knobs, this.why, this.stage);
+    const file = "numbers.json", lines = ["from regard.look.walk.given import read_numbers", "from regard.look.walk.examples import walk_of", "", `print(walk_of(read_numbers("${file}"), None).text())`];
+    const calls = h("div", { class: "taken-along" }, saving("the numbers", [["JSON", file, () => JSON.stringify(numbersOf(this.toy), null, 1)]]), showCall({ command: `regard walk --from ${file}`, lines }));
+    this.element = h("div", {}, this.head, this.knobs, this.why, this.stage, calls);
   }
 
   update(query) {
