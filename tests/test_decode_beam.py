@@ -73,6 +73,34 @@ def test_equals_at_the_cut_are_told_apart_by_hypothesis() -> None:
     assert found.ids[1, :BEAM].tolist() == [50, 51, 52]
 
 
+@pytest.mark.parametrize("ends", [(END,), (END, 17)])
+@pytest.mark.parametrize("seed", range(3))
+def test_where_all_must_end_nothing_else_is_asked(seed: int, ends: tuple[int, ...]) -> None:
+    """Ends that are forced are those of the way that sorts all tokens; equals of the end, before it and behind, as well."""
+    choice, (scores, live) = Beam(BEAM, ends), drawn(seed)
+    scores.allowed[1, 0, END] = scores.allowed[1, 0].max() + 1
+    scores.allowed[1, 1, [5, END]] = 40.0
+    scores.allowed[2, 0, [END - 1, END]] = 40.0  # 1 is the lower id
+    forced = replace(scores, at_limit=np.ones(5, np.bool_))
+    found, expected = choice.candidates(forced, live), choice._best_of_each_hypothesis(forced, live)
+    assert found.willing.any() and not found.willing.all()
+    for name in ("parents", "ids", "totals", "log_probs", "willing"):
+        there = expected.totals[:, : found.ids.shape[1]] > -np.inf
+        assert there.sum() > 9
+        both = getattr(found, name)[there], getattr(expected, name)[:, : found.ids.shape[1]][there]
+        assert both[0].tolist() == both[1].tolist()
+
+
+def test_a_source_with_few_tokens_has_few_candidates() -> None:
+    logits = torch.full((2, 3, 31 * BLOCK), -math.inf)
+    logits[0, 1, [70, 5]] = torch.tensor([2.0, 3.0])
+    logits[1] = torch.randn(3, 31 * BLOCK, generator=torch.Generator().manual_seed(1))
+    values, places = best_continuations(logits, np.zeros((2, 3)), 11)
+    assert values[0].tolist() == [3.0, 2.0] + [-math.inf] * 9
+    assert places[0, :2].tolist() == [31 * BLOCK + 5, 31 * BLOCK + 70]
+    assert values[1].tolist() == logits[1].flatten().double().sort(descending=True).values[:11].tolist()
+
+
 class Broken:
     """A stepper whose logits are not numbers at the second step."""
 

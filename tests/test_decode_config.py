@@ -78,6 +78,14 @@ def test_groups_hold_every_source_once_within_the_budget(lengths: list[int], sen
     assert in_order == sorted(lengths, reverse=True)
 
 
+@pytest.mark.parametrize(
+    ("sources", "expected"), [(0, []), (96, [96]), (97, [49, 48]), (193, [49, 49, 49, 46]), (1000, [84] * 11 + [76])]
+)
+def test_groups_are_alike_and_their_number_suits_workers(sources: int, expected: list[int]) -> None:
+    """11 groups of 96 left one of two workers with 96 sources more than the other."""
+    assert [len(group) for group in groups([7] * sources, DecodeConfig(batch_sentences=96))] == expected
+
+
 def test_predictors_take_the_keys_of_the_configuration() -> None:
     assert DecodeOptions.__annotations__.keys() == DecodeConfig.model_fields.keys()
 

@@ -17,6 +17,7 @@ from regard.decode.config import DecodeConfig
 from regard.decode.live import NUMBERS, Bools, Floats, Ints, Live
 
 BLOCK = 64  # elements that one maximum stands for: a row of 10,000 becomes 156 maxima
+LEAST = np.finfo(np.float64).min  # what is less is -inf: no candidate
 SMALL = 2**15  # elements up to which `torch.topk` itself is faster than blocks
 LEAST_SUM, MOST_SUM = 1e-20, 1e30  # of exponentials, between which float32 is exact to its own rounding
 LOG2_E = math.log2(math.e)
@@ -30,10 +31,12 @@ def log_norm(logits: Tensor) -> Floats:
     stays in the cache of a CPU. Powers of 2 take half as long as those of e (10,000 of them 7 and 13 microseconds).
     """
     rows = logits.reshape(-1, logits.size(-1))  # (N, V)
-    blocks = rows.split(max(1, CACHED // rows.size(1)) if logits.device.type == "cpu" else len(rows))
+    count = max(1, CACHED // rows.size(1)) if logits.device.type == "cpu" else len(rows)
     # Rows apart from each other, so that each is computed alike, to the bit, whichever others there are.
-    place = logits.new_empty(len(blocks[0]), rows.size(1) + 1)[:, :-1]
-    sums = np.concatenate([_sum_of_powers(block, place[: len(block)]) for block in blocks])  # (N,)
+    place, found = logits.new_empty(min(count, len(rows)), rows.size(1) + 1)[:, :-1], logits.new_empty(len(rows))
+    for some, into in zip(rows.split(count), found.split(count), strict=True):
+        _sum_of_powers(some, place[: len(some)], into)
+    sums: Floats = found.double().cpu().numpy()  # (N,)
     if np.minimum.reduce(sums) > LEAST_SUM and np.maximum.reduce(sums) < MOST_SUM:  # not where one is NaN
         norms = np.log(sums)
     else:  # only of the rows that need it: a source with such numbers changes no bit of another's
@@ -44,11 +47,10 @@ def log_norm(logits: Tensor) -> Floats:
     return norms.reshape(logits.shape[:-1])
 
 
-def _sum_of_powers(rows: Tensor, place: Tensor) -> Floats:
-    """The sum of the exponentials of each row (N, V), computed in `place`."""
+def _sum_of_powers(rows: Tensor, place: Tensor, sums: Tensor) -> None:
+    """Put the sum of the exponentials of each row (N, V) into `sums` (N,), computed in `place`."""
     torch.mul(rows, LOG2_E, out=place)
-    sums: Floats = torch.exp2(place, out=place).sum(dim=-1).double().cpu().numpy()
-    return sums
+    torch.sum(torch.exp2(place, out=place), dim=-1, out=sums)
 
 
 def top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -98,23 +100,47 @@ def _finalists(rows: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
 def best_continuations(logits: Tensor, offsets: Floats, k: int) -> tuple[Floats, Ints]:
     """The k greatest of logits (B, W, V) + offsets (B, W) of each source, and where in (W * V) they stand: each (B, k).
 
-    Greatest first, of equals the first. They stand in the k blocks with the greatest maxima, whichever hypotheses these
-    are of, or in the rest; of equals on both sides of the cut, any.
+    Greatest first, of equals the first; -inf where a source has fewer than k. k blocks reach the k-th greatest of all
+    maxima, whichever hypotheses they are of: so do k elements at least, and all that do stand in such blocks or in the rest
+    behind them. They are few, and nothing but these is sorted. None of the numbers may be NaN.
     """
     sources, width, vocabulary = logits.shape
     whole = vocabulary // BLOCK * BLOCK
     maxima = logits[..., :whole].unflatten(-1, (-1, BLOCK)).amax(dim=-1).cpu().numpy()  # (B, W, V / BLOCK)
     reached = (maxima + offsets[..., None]).reshape(sources, -1)
-    blocks = np.argpartition(reached, -k, axis=1)[:, -k:]  # (B, k)
-    owners, block = np.divmod(blocks, maxima.shape[2])  # the hypothesis of each block
-    inside = (owners * vocabulary + block * BLOCK)[..., None] + np.arange(BLOCK)  # (B, k, BLOCK)
-    rest = np.arange(width)[:, None] * vocabulary + np.arange(whole, vocabulary)  # (W, rest)
-    places = np.concatenate([inside.reshape(sources, -1), np.broadcast_to(rest.ravel(), (sources, rest.size))], axis=1)
-    row = np.arange(sources)[:, None]
-    finalists = chosen_of(logits.flatten(1), places) + offsets[row, places // vocabulary]
-    best = np.argpartition(finalists, -k, axis=1)[:, -k:]
-    best = best[row, np.lexsort((places[row, best], -finalists[row, best]), axis=1)]
-    return finalists[row, best], places[row, best]
+    cut = np.maximum(np.partition(reached, -k, axis=1)[:, -k], LEAST)  # (B,)
+    owner, block = np.divmod(np.flatnonzero(reached >= cut[:, None]), maxima.shape[2])  # owner: among B * W hypotheses
+    first, row = owner * vocabulary + block * BLOCK, owner // width
+    inside = blocks_at(logits, first) + offsets.reshape(-1)[owner][:, None]  # (N, BLOCK)
+    number, place = np.divmod(np.flatnonzero(inside >= cut[row][:, None]), BLOCK)
+    behind = logits[..., whole:].cpu().numpy() + offsets[..., None]  # (B, W, rest)
+    rest = (behind >= cut[:, None, None]).nonzero()
+    rows = np.concatenate([row[number], rest[0]])
+    values = np.concatenate([inside[number, place], behind[rest]])
+    places = np.concatenate([first[number] + place, (rest[0] * width + rest[1]) * vocabulary + whole + rest[2]])
+    return _head_of_each(rows, values, places - rows * width * vocabulary, (sources, k))
+
+
+def _head_of_each(rows: Ints, values: Floats, places: Ints, shape: tuple[int, int]) -> tuple[Floats, Ints]:
+    """The k greatest values of each of B rows with their places, greatest first, of equals the lower place: each (B, k)."""
+    order = np.lexsort((places, -values, rows))
+    rows = rows[order]
+    rank = np.arange(len(rows)) - np.searchsorted(rows, np.arange(shape[0]))[rows]
+    head = rank < shape[1]
+    found, at = np.full(shape, -np.inf), np.zeros(shape, np.int64)
+    found[rows[head], rank[head]], at[rows[head], rank[head]] = values[order[head]], places[order[head]]
+    return found, at
+
+
+def blocks_at(logits: Tensor, first: Ints) -> NDArray[Any]:
+    """BLOCK elements from each of some places on (N,), counted through all logits: (N, BLOCK)."""
+    flat = logits.reshape(-1)
+    if flat.device.type == "cpu":
+        every = np.lib.stride_tricks.sliding_window_view(flat.numpy(), BLOCK)
+        found: NDArray[Any] = every[first]
+        return found
+    places = torch.from_numpy(first[:, None] + np.arange(BLOCK)).to(flat.device)
+    return flat[places].cpu().numpy()
 
 
 def chosen_of(rows: Tensor, places: Ints) -> NDArray[Any]:
@@ -262,16 +288,33 @@ class Beam(Choice):
     def candidates(self, scores: StepLogits, live: Live) -> Candidates:
         if scores.at_limit is None and (found := self._best_of_each_source(scores, live)) is not None:
             return found
+        if scores.at_limit is not None and scores.at_limit.all():
+            return self._end_of_each_hypothesis(scores, live)
         return self._best_of_each_hypothesis(scores, live)
+
+    def _end_of_each_hypothesis(self, scores: StepLogits, live: Live) -> Candidates:
+        """As `_best_of_each_hypothesis`, where every source must end now: nothing is sorted but what ends."""
+        ends = scores.allowed[..., list(self.ends)].amax(dim=-1)  # (B, W)
+        likeliest = (ends >= scores.allowed.amax(dim=-1)) & (ends > -math.inf)
+        willing = likeliest.cpu().numpy().copy()
+        if willing.any():  # of equals, the lower id is the likeliest
+            willing[willing] = self.ended(top(scores.allowed[likeliest], 1)[1][:, 0].cpu().numpy()) == self.end
+        log_probs = scores.log_probs(scores.ends)
+        totals = live.totals + log_probs
+        order = np.argsort(-totals, axis=1, kind="stable")
+        row, ids = np.arange(len(order))[:, None], np.full(order.shape, self.end)
+        return Candidates(order, ids, log_probs[row, order], totals[row, order], willing[row, order])
 
     def _best_of_each_source(self, scores: StepLogits, live: Live) -> Candidates | None:
         """Only the candidates that can matter: `width` that go on, and before them each end of each hypothesis.
 
         The best of a source stand in the blocks with the best maxima, whichever hypotheses these are of. None where
-        there are too few tokens for that to pay, or where equals stand on both sides of the cut, which blocks do not
-        tell apart.
+        there are too few tokens for that to pay, where equals stand on both sides of the cut, which blocks do not tell
+        apart, or where a model gave no numbers.
         """
         assert scores.norms is not None
+        if np.isnan(scores.norms).any():
+            return None  # it is reported later
         _, width, vocabulary = scores.allowed.shape
         count = self.width + width * len(self.ends)
         if vocabulary < 3 * count * BLOCK:
@@ -283,6 +326,7 @@ class Beam(Choice):
         parents, ids = np.divmod(at, vocabulary)
         parts = chosen_of(scores.allowed.flatten(1), at) - scores.norms[row, parents]
         np.minimum(parts, 0.0, out=parts)
+        parts[values[:, :-1] == -np.inf] = -np.inf  # there are fewer
         totals = live.totals[row, parents] + parts
         order = np.lexsort((at, -totals), axis=1)  # of equals, the lower hypothesis, then the lower id
         ids = self.ended(ids[row, order])

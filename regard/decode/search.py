@@ -26,6 +26,7 @@ from regard.errors import RegardError
 __all__ = ["Running", "Stepper", "Steps", "generate", "groups", "search_steps", "sliding"]
 
 Steps = Generator[Live, None, list[list[Hypothesis]]]
+SHARED = 4  # from one less than so many groups on, their number is a multiple of it
 
 
 def generate(
@@ -197,13 +198,22 @@ def groups(lengths: Sequence[int], options: DecodeConfig) -> list[list[int]]:
     """Places of the sources, longest first, in groups within `batch_sentences` and `batch_tokens`.
 
     Sources of like length waste little padding and end at about the same step. A source longer than `batch_tokens`
-    stands alone. Give the places to `generate` as its streams.
+    stands alone. Groups are about equally large, and their number suits two workers or four: in 11 groups of 1,000 sources
+    one of two workers would have 96 more than the other. Give the places to `generate` as its streams.
     """
+    order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
+    found = _cut(order, lengths, options.batch_sentences, options.batch_tokens)
+    count = len(found) if len(found) < SHARED - 1 else -(-len(found) // SHARED) * SHARED
+    return _cut(order, lengths, -(-len(order) // max(1, count)), options.batch_tokens)
+
+
+def _cut(order: list[int], lengths: Sequence[int], sentences: int, tokens: int) -> list[list[int]]:
+    """Places in this order, longest first, in groups of so many sentences, and tokens with padding, at most."""
     found: list[list[int]] = []
-    for place in sorted(range(len(lengths)), key=lambda place: -lengths[place]):
+    for place in order:
         group = found[-1] if found else []
         positions = (len(group) + 1) * lengths[group[0]] if group else 0  # the first is the longest
-        if group and len(group) < options.batch_sentences and positions <= options.batch_tokens:
+        if group and len(group) < sentences and positions <= tokens:
             group.append(place)
         else:
             found.append([place])

@@ -16,7 +16,7 @@ from torch import Tensor
 from regard.attention.relative import turned
 from regard.models.fast.products import Function, Product
 
-GRAIN, FINE = 16, 4  # slots: attention sees a multiple of it, so that its views last for some steps
+GRAIN, FINE = 16, 8  # slots: attention sees a multiple of it: views last for some steps, and softmax has no odd end
 MANY = 32  # tokens from which on computing what nobody sees costs more than views
 WORTHWHILE = 400  # products in a matrix below which torch's `bmm` is its own loop (512 of 12 keys: 322 us; of 13: 59)
 

@@ -22,6 +22,8 @@ from regard.models.fast.layer import Workspace
 
 ROOM = 32  # slots of a source that buffers begin with: 128 sources of a small model have 17 MB then
 CROWDED = 1.5  # times as many slots as the last time some were given up: look again
+FULL = 1.15  # times as many slots as are seen: enough to give some up before buffers grow (9 MB more: 4 ms)
+GROWTH = 3  # halves of the room that a full buffer gets
 GROWN = 16  # positions of a memory: buffers have a multiple of it
 
 
@@ -104,10 +106,12 @@ def _move(state: Slots, source: Tensor, target: Tensor) -> None:
 
 def with_room(state: Slots, more: int) -> Slots:
     """The state, with room for so many more slots."""
-    room, needed = state.past.size(4), state.filled + more
-    if needed <= room:
+    room = state.past.size(4)
+    if state.filled + more > room and state.visible.size(1) > 1:
+        state = without_unseen(state, FULL)
+    if (needed := state.filled + more) <= room:
         return state
-    room = max(-(-needed // ROOM) * ROOM, 2 * room)
+    room = -(-max(needed, GROWTH * room // 2) // ROOM) * ROOM
     past = _grown(state.past, state.past.size(2), room, state.past.size(2), state.filled)
     at = None if state.at is None else torch.nn.functional.pad(state.at, (0, room - state.at.size(1)))
     return replace(state, past=past, visible=_widened(state.visible, room), at=at, work=None)
@@ -133,13 +137,16 @@ def _widened(bias: Tensor, room: int) -> Tensor:
     return torch.nn.functional.pad(bias, (0, room - bias.size(-1)), value=-math.inf)
 
 
-def without_unseen(state: Slots) -> Slots:
-    """Give up the slots that no hypothesis sees: the others move to the front, as many as the fullest source has."""
+def without_unseen(state: Slots, worthwhile: float = CROWDED) -> Slots:
+    """Give up the slots that no hypothesis sees: the others move to the front, as many as the fullest source has.
+
+    `worthwhile` is how many times as many must be filled.
+    """
     filled, (layers, _, _, groups, room, width) = state.filled, state.past.shape
     seen = state.visible[..., :filled].amax(dim=1) == 0  # (B, slots)
     left = int(seen.sum(dim=1).max())
     crowded = max(ROOM // 2, int(CROWDED * left))
-    if filled < crowded:
+    if filled < max(ROOM // 2, int(worthwhile * left)):
         return replace(state, crowded=crowded)
     slots = seen.byte().argsort(dim=1, descending=True, stable=True)[:, :left]  # (B, left)
     rows = len(slots)
