@@ -15,10 +15,12 @@ from regard.attention import record
 from regard.data.batch import PairBatch, pair_batch
 from regard.decode.config import DecodeConfig
 from regard.decode.search import generate
+from regard.inspect.heads import heads_of
 from regard.models.config import DecoderOnlyConfig
 from regard.models.table import build
 from regard.tasks.translate.predictor import Translator
 from regard.tokens import BEGIN, END, PAD
+from regard.tokens.words import is_special
 from regard.verify import verify
 
 SIZES: dict[str, Any] = {"layers": 2, "width": 12, "heads": 3, "feed_forward": 7, "dropout": 0.0}
@@ -152,3 +154,15 @@ def test_what_it_saw_is_one_map_over_source_and_target() -> None:
     hidden = [place for place, label in enumerate(keys) if not label]
     assert hidden and float(call.weights()[short][:, :, hidden].abs().max()) == 0
     assert [label for label in keys if label][: len(reading.labels["source"])] == list(reading.labels["source"])
+
+
+def test_its_heads_are_measured_over_both_texts() -> None:
+    translator = Translator(make_translator("decoder-only", **SIZES))
+    report = heads_of(translator, [("ein Mann", "a man"), ("ein alter Mann", "an old man")], removal=False)
+    assert [(head.role, head.layer, head.head) for head in report.heads] == [
+        ("causal", layer, head) for layer in range(2) for head in range(3)
+    ]
+    queries = report.heads[0].measures["itself"].queries
+    readings = [translator.read(*pair) for pair in (("ein Mann", "a man"), ("ein alter Mann", "an old man"))]
+    labels = [label for reading in readings for label in reading.labels["text"][1:]]  # the first sees but itself
+    assert queries == sum(not is_special(label) for label in labels)

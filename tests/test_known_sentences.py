@@ -201,15 +201,16 @@ def test_each_head_is_named_by_the_relation_it_follows() -> None:
     def follow(relation: str, early: int = 0) -> Any:
         return lambda words, place: related.get((place + early, relation), place)
 
-    tally = heads_on(
-        LONG, follow("subject"), follow("article"), follow("bracket"), follow("subject", 1), lambda w, p: max(0, p - 1)
-    )
-    rules = ("subject of a verb", "article of a noun", "opening bracket", "subject of the next verb")
+    relations = ("subject", "article", "bracket")
+    follows = [follow(relation, early) for early in (0, 1) for relation in relations]
+    tally = heads_on(LONG, *follows, lambda words, place: max(0, place - 1))
+    rules = ("subject of a verb", "article of a noun", "opening bracket")
+    rules += ("subject of the next verb", "article of the next noun", "bracket to close")
     for head, rule in enumerate(rules):
         found = tally.measures(head)
         assert found[rule].value == pytest.approx(1.0) and found[rule].holds
         assert not any(found[other].holds for other in rules if other != rule)
-    before = tally.measures(4)
+    before = tally.measures(6)
     assert before["previous token"].holds and not any(before[rule].holds for rule in rules)
 
 

@@ -149,8 +149,9 @@ class SelectiveReader(nn.Module):
             u = u.masked_fill(~inside, 0.0)
         chosen, y = self.select(u), []
         poles = self.poles()
-        for piece in zip(*(each.split(PIECE, dim=1) for each in (u, *vars(chosen).values())), strict=True):
-            part, past.numbers = _through(*piece, poles, past.numbers)
+        given = (each.split(PIECE, dim=1) for each in (u, chosen.steps, chosen.writes, chosen.reads))
+        for some, steps, writes, reads in zip(*given, strict=True):
+            part, past.numbers = _through(some, steps, writes, reads, poles, past.numbers)
             y.append(part)
         past.filled += x.size(1)
         return u, torch.cat(y, dim=1) + wide(self.skip) * u, chosen
@@ -307,8 +308,9 @@ class Selective(nn.Module):
             return found if inside is None else found * inside.mT[:, None]
 
         role: Role = "causal" if self.causal else "self"
-        shown: ShownWeights = {"mask": Causal() if self.causal and mask is None else mask, "reported": weights}
-        report(self, role, inputs, inputs, inputs, outputs, sums_to_one=False, has_exact=False, **shown)
+        shown: ShownWeights = {"reported": weights, "sums_to_one": False, "has_exact": False}
+        shown["mask"] = Causal() if self.causal and mask is None else mask
+        report(self, role, inputs, inputs, inputs, outputs, **shown)
 
 
 def _backwards(reader: SelectiveReader, x: Tensor, inside: Tensor | None) -> Heard:

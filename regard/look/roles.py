@@ -235,7 +235,15 @@ _TABLE = (
         _related("subject", early=1),
     ),
     Rule("article of a noun", _OWN, 0.4, "the article of a noun that does not stand beside it", _KNOWN, _related("article")),
+    Rule(
+        "article of the next noun", ("causal",), 0.4, "the article of the noun to come, of the word before the noun", _KNOWN,
+        _related("article", early=1),
+    ),
     Rule("opening bracket", _OWN, 0.4, "of a closing bracket, the one that it closes", _KNOWN, _related("bracket")),
+    Rule(
+        "bracket to close", ("causal",), 0.4, "the bracket that the next one closes, of the word before that", _KNOWN,
+        _related("bracket", early=1),
+    ),
     Rule(
         "same word", ("self", "causal", "cross"), 0.25, "other keys with the query's own token, where there are any",
         "lower than others, since such a key is often far away among many", _on(_same),

@@ -83,7 +83,8 @@ def tree_documents(split: str, characters: int, together: int = 20) -> list[str]
     """Documents of `together` sentences, a line each, at most so many characters in all."""
     sentences = tree_sentences(split, max(1, characters // 40))  # which have some 60 characters
     texts = ["\n".join(sentences[at : at + together]) + "\n" for at in range(0, len(sentences), together)]
-    kept, room = [], characters
+    kept: list[str] = []
+    room = characters
     for text in texts:
         if len(text) > room and kept:
             break
