@@ -33,13 +33,15 @@ from regard.experiments.translators import TINY_TRANSLATING, TRANSLATING, learn
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# What stands around attention: feed-forward, residual connections.
+# What stands around attention: feed-forward layers, residual connections, norms before each.
 STACKS = {
-    "attention alone": (False, False),
-    "with feed-forward": (True, False),
-    "with residuals": (False, True),
-    "with both": (True, True),
+    "attention alone": (False, False, "none"),
+    "with feed-forward": (True, False, "none"),
+    "with residuals": (False, True, "none"),
+    "with both": (True, True, "none"),
+    "with both and norms": (True, True, "pre"),
 }
+EARLY = 2  # layers after which the first two can still be told apart from rounding
 
 
 def apart(x: Tensor) -> float:
@@ -54,11 +56,11 @@ def rank(x: Tensor, share: float = 0.01) -> int:
 
 
 class Layers(nn.Module):
-    """Attention with fresh weights, layer upon layer, without norms; `x` after each layer."""
+    """Attention with fresh weights, layer upon layer; `x` after each layer."""
 
-    def __init__(self, width: int, heads: int, depth: int, *, feed_forward: bool, residual: bool) -> None:
+    def __init__(self, width: int, heads: int, depth: int, feed_forward: bool, residual: bool, order: str) -> None:
         super().__init__()
-        self.around = Residual(nn.Identity(), 0.0, order="none", residual=residual)
+        self.around = Residual(nn.LayerNorm(width), 0.0, order=order, residual=residual)  # fresh norms are all the same
         self.attention = nn.ModuleList(MultiHead(width, heads, role="self") for _ in range(depth))
         self.feed = nn.ModuleList(FeedForward(width, 4 * width) for _ in range(depth if feed_forward else 0))
         initialise(self)
@@ -66,11 +68,9 @@ class Layers(nn.Module):
     def forward(self, x: Tensor) -> list[Tensor]:
         """x (T, D) before the first layer and after each."""
         seen = [x]
-        for number_, attention in enumerate(self.attention):
+        for place, attention in enumerate(self.attention):
             y = self.around(seen[-1][None], lambda z, attention=attention: attention(z, z))
-            if len(self.feed):
-                y = self.around(y, self.feed[number_])
-            seen.append(y[0])
+            seen.append((self.around(y, self.feed[place]) if len(self.feed) else y)[0])
         return seen
 
 
@@ -78,10 +78,10 @@ class Layers(nn.Module):
 def collapse_rows(settings: Settings, seed: int, report: Report) -> Row:
     """How far positions are apart after each layer of each stack."""
     rows, sizes = [], (settings["width"], settings["heads"], settings["depth"])
-    for place, (name, (feed, residual)) in enumerate(STACKS.items()):
+    for place, (name, around) in enumerate(STACKS.items()):
         torch.manual_seed(seed)
         x = torch.randn(settings["positions"], settings["width"], dtype=torch.float64)
-        stack = Layers(*sizes, feed_forward=feed, residual=residual).double()
+        stack = Layers(*sizes, *around).double()
         rows += [
             {"stack": name, "depth": depth, "apart": apart(each), "rank": rank(each)}
             for depth, each in enumerate(stack(x))
@@ -91,7 +91,7 @@ def collapse_rows(settings: Settings, seed: int, report: Report) -> Row:
 
 
 def depth_parts(settings: Settings, seeds: Sequence[int]) -> list[Part]:
-    parts = [Part(f"collapse, seed {seed}", partial(collapse_rows, settings, seed), 0.05) for seed in seeds]
+    parts = [Part(f"positions over depth, seed {seed}", partial(collapse_rows, settings, seed), 0.05) for seed in seeds]
     return parts + [
         Part(f"training, {name}, seed {seed}", partial(_learn, settings, name, seed))
         for seed in seeds
@@ -134,19 +134,20 @@ def depth_tables(found: Found) -> list[Table]:
 
 
 def depth_checks(found: Found) -> list[Check]:
-    deepest = found.settings["depth"]
+    deepest, half = found.settings["depth"], min(found.settings["positions"], found.settings["width"]) / 2
 
-    def group(key: str, stack: str) -> Group:
-        return found.group(f"{stack} after {deepest} layers", key, stack=stack, depth=deepest)
+    def group(key: str, stack: str, depth: int = deepest) -> Group:
+        return found.group(f"{stack} after {depth} layers", key, stack=stack, depth=depth)
 
+    alone, feed, residual, _, whole = STACKS
     full, *without = found.settings["models"]
     checks = [
-        at_most("Attention alone makes all positions alike", group("apart", "attention alone"), 1e-3),
-        at_most("and their rank one", group("rank", "attention alone"), 1),
-        above(
-            "Feed-forward layers slow this down", group("apart", "with feed-forward"), group("apart", "attention alone")
-        ),
-        at_least("Residual connections prevent it", group("apart", "with residuals"), 0.5),
+        at_most("Attention alone makes all positions alike", group("apart", alone), 1e-3),
+        at_most("Attention alone makes their rank one", group("rank", alone), 1),
+        above("Feed-forward layers slow this down", group("apart", feed, EARLY), group("apart", alone, EARLY)),
+        above("Residual connections slow it down", group("apart", residual), group("apart", alone)),
+        at_least("Residual connections alone prevent it (rank)", group("rank", residual), half),
+        at_least("A whole block, with norms, prevents it (rank)", group("rank", whole), half),
     ]
     return checks + [
         above(

@@ -30,12 +30,12 @@ def line(axes: Axes, curve: Curve, name: str, place: int, **look: Any) -> None:
     """The mean of the seeds as a line, and a band from the least of them to the greatest."""
     xs = [x for x in sorted(curve) if curve[x] and not any(map(math.isnan, curve[x]))]
     low, high = [min(curve[x]) for x in xs], [max(curve[x]) for x in xs]
-    own = style(place)
+    own = {"markersize": 5.5, **style(place), **look}
     axes.plot(
-        xs, [statistics.fmean(curve[x]) for x in xs], label=name, linewidth=1.6, markersize=5.5, markeredgecolor="white",
-        markeredgewidth=0.6, linestyle="-" if place < len(COLORS) else "--", **{**own, **look},
+        xs, [statistics.fmean(curve[x]) for x in xs], label=name, linewidth=1.6, markeredgecolor="white",
+        markeredgewidth=0.6, linestyle="-" if place < len(COLORS) else "--", **own,
     )  # fmt: skip
-    axes.fill_between(xs, low, high, color=look.get("color", own["color"]), alpha=0.18, linewidth=0)
+    axes.fill_between(xs, low, high, color=own["color"], alpha=0.18, linewidth=0)
 
 
 def dots(

@@ -176,7 +176,7 @@ def recall_checks(found: Found) -> list[Check]:
     return [
         *checks,
         above("An LSTM remembers more than an RNN (recall)", group("recall", "LSTM"), group("recall", "RNN")),
-        above("and in copying", group("copy", "LSTM"), group("copy", "RNN")),
+        above("An LSTM remembers more than an RNN (copying)", group("copy", "LSTM"), group("copy", "RNN")),
     ]
 
 

@@ -125,7 +125,7 @@ def position_checks(found: Found) -> list[Check]:
         alike(
             "Beside the embeddings positions are worth as much as added", learned("concatenated"), learned("added"), 5
         ),
-        alike("and in q, k and v as well", learned("in q, k and v"), learned("added"), 5),
+        alike("In q, k and v they are worth as much as added", learned("in q, k and v"), learned("added"), 5),
     ]
 
 

@@ -292,7 +292,11 @@ def recurrence_checks(found: Found) -> list[Check]:
             grown("Transformer", "decode", shortest, longest),
             1.2,
         ),
-        at_most("and a recurrent layer the same", grown("LSTM", "decode", shortest, longest), 1.2),
+        at_most(
+            "A step of decoding costs a recurrent layer the same everywhere",
+            grown("LSTM", "decode", shortest, longest),
+            1.2,
+        ),
     ]
 
 

@@ -125,9 +125,9 @@ def score_checks(found: Found) -> list[Check]:
     return [
         above("What stands there tells more than the position alone", looking, learned("location")),
         at_least("The dot product is faster than the additive score over width", times("milliseconds", "width"), 1.5),
-        at_least("and over length", times("milliseconds", "length"), 1.5),
-        at_least("It takes less memory over width", times("bytes", "width"), 1.5),
-        at_least("and over length", times("bytes", "length"), 1.5),
+        at_least("The dot product is faster over length", times("milliseconds", "length"), 1.5),
+        at_least("The dot product takes less memory over width", times("bytes", "width"), 1.5),
+        at_least("The dot product takes less memory over length", times("bytes", "length"), 1.5),
         alike("Scaled dot is as good as additive", learned("scaled-dot"), learned("additive"), 5.0),
     ]
 
@@ -171,7 +171,7 @@ RUN = merge(SPANISH, {"model": {"kind": "luong", "width": 64, "hidden": 64, "cel
 SCORES = Study(
     settings={
         **TRANSLATING,
-        "run": merge(RUN, {"train": {"steps": 200}}),
+        "run": RUN,
         "costs": {
             "widths": [16, 32, 64, 128, 256],
             "lengths": [16, 32, 64, 128, 256],
