@@ -58,7 +58,8 @@ def log_probabilities(predictor: Predictor, start: SearchStart, ids: Sequence[in
     """log p(w | ids) of every token w: (V,). One pass over all that was written, without a cache."""
     logits = to_array(start.vector(ids) @ predictor.output_table().mT)
     shifted = logits - logits.max()
-    return shifted - np.log(np.exp(shifted).sum())
+    found: Array = shifted - np.log(np.exp(shifted).sum())
+    return found
 
 
 def _compare(found: Searched, decoded: list[Hypothesis]) -> tuple[Step, dict[str, float]]:

@@ -14,7 +14,6 @@ from torch import nn
 
 from regard.attention import AttentionCall, MultiHead, Seen
 from regard.blocks import Block, Experts, FeedForward, GatedFeedForward, Stack
-from regard.blocks.feed_forward import ACTIVATIONS
 from regard.errors import Advice, Option, UsageError, Verb
 from regard.inspect.walk_attention import (
     WalkChoice,
@@ -26,10 +25,10 @@ from regard.inspect.walk_attention import (
     sides_of,
 )
 from regard.inspect.walk_output import model_logits, output_of, output_place
-from regard.inspect.walk_pass import WatchedPass, linear_of, norm_of, reasons_of, to_array, watch_pass
+from regard.inspect.walk_pass import WatchedPass, activation_of, linear_of, norm_of, reasons_of, to_array, watch_pass
 from regard.look.walk.block import BlockNumbers, block_steps, run_block, short_step
 from regard.look.walk.embedding import embed, position_step, token_step
-from regard.look.walk.feed_forward import Activation, ExpertsNumbers, FeedForwardNumbers
+from regard.look.walk.feed_forward import ExpertsNumbers, FeedForwardNumbers
 from regard.look.walk.heads import MultiHeadLook
 from regard.look.walk.output import last_norm_step, output_steps
 from regard.look.walk.steps import Array, Step, compare_step, name_asker
@@ -51,8 +50,8 @@ def block_walk(reading: Reading, choice: WalkChoice, seen: Seen) -> Steps:
     watched = watch_pass(reading, [block, *_parts(block), *embeddings_of(model)])
     numbers = block_numbers(reading, seen, watched, path)
     first, memory = embedded(reading, watched, choice)
-    steps = (token_step(first, query, memory), position_step(first, query))
-    steps += block_steps(numbers, _seen_from(seen, numbers, path, choice))
+    inside = block_steps(numbers, _seen_from(seen, numbers, path, choice))
+    steps = (token_step(first, query, memory), position_step(first, query), *inside)
     own = sides_of(model, watched, choice.call.role)[0]
     compared = {
         "embedded": (embed(first), to_array(watched.output(own))[0]),
@@ -137,8 +136,7 @@ def feed_forward_of(layer: nn.Module | None) -> FeedForwardNumbers | ExpertsNumb
     if layer is None or isinstance(layer, nn.Identity):
         return None
     if isinstance(layer, FeedForward):
-        names: dict[object, Activation] = {ACTIVATIONS[name]: name for name in ("relu", "gelu", "gelu-tanh")}  # type: ignore[misc]
-        return FeedForwardNumbers(linear_of(layer.up), linear_of(layer.down), names[layer.activation])
+        return FeedForwardNumbers(linear_of(layer.up), linear_of(layer.down), activation_of(layer.activation))
     if isinstance(layer, GatedFeedForward):
         gate, up = _halves(linear_of(layer.gate_up))
         return FeedForwardNumbers(up, linear_of(layer.down), "swish", gate)
@@ -190,7 +188,7 @@ def model_walk(reading: Reading, choice: WalkChoice, seen: Seen) -> Steps:
             Advice("leave out ", Option("through"), " to walk through its attention"),
         )
     _check_size(reading)
-    blocks = [block for place in stacks for block in place.stack]
+    blocks = [block for place in stacks for block in place.stack.each()]
     parts = [part for block in blocks for part in _parts(block)]
     watched = watch_pass(reading, [*blocks, *parts, *embeddings_of(model)])
     first, memory = embedded(reading, watched, choice)
@@ -228,7 +226,7 @@ def _through(
     compared = {}
     labels: tuple[str, ...] = ()
     before = f"{place.name} " if place.name else ""
-    for number, block in enumerate(place.stack):
+    for number, block in enumerate(place.stack.each()):
         numbers = block_numbers(reading, seen, watched, f"{place.path}.{number}").given(x, source)
         steps.append(short_step(numbers, query, f"{before}block {number}"))
         x, labels = run_block(numbers).out, numbers.looks[0].queries

@@ -8,10 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import MultiHead
-from regard.blocks.feed_forward import ACTIVATIONS
 from regard.errors import UsageError
 from regard.inspect.texts import TextPredictor
-from regard.inspect.walk_pass import linear_of, norm_of, to_array
+from regard.inspect.walk_pass import activation_of, linear_of, norm_of, to_array
 from regard.look.walk.output import HeadLayer, Labels, OutputNumbers, Pooling
 from regard.look.walk.steps import Array
 from regard.look.walk.sublayer import LinearNumbers
@@ -32,8 +31,7 @@ def output_of(predictor: Predictor) -> OutputNumbers:
     assert isinstance(predictor, TextPredictor)
     tokenizer = predictor.tokenizer_of("target")
     if isinstance(head, GapHead):
-        names = {ACTIVATIONS[name]: name for name in ("relu", "gelu", "gelu-tanh")}
-        layer = HeadLayer(linear_of(head.layer), names[head.activation], norm_of(head.norm))  # type: ignore[arg-type]
+        layer = HeadLayer(linear_of(head.layer), activation_of(head.activation), norm_of(head.norm))
         table = LinearNumbers(to_array(predictor.model.table).T, to_array(head.bias))  # type: ignore[arg-type]
         return OutputNumbers(table, _names(tokenizer), "the token in this place", layer)
     return OutputNumbers(LinearNumbers(to_array(predictor.output_table()).T), _names(tokenizer), "the next token")

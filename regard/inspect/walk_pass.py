@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,9 +11,12 @@ from torch import Tensor, nn
 
 from regard.attention import AttentionCall
 from regard.attention.masks import Blocks, Both, Causal, Lengths, Mask, Window
+from regard.blocks.feed_forward import ACTIVATIONS
 from regard.embed import TokenEmbedding
 from regard.embed.tokens import LearnedPositions, RandomOffset, SinusoidalPositions
+from regard.errors import UsageError
 from regard.look.walk.embedding import Embedding, sinusoid
+from regard.look.walk.feed_forward import Activation
 from regard.look.walk.softmax import LATER
 from regard.look.walk.steps import Array
 from regard.look.walk.sublayer import LinearNumbers, Norm
@@ -99,6 +102,16 @@ def norm_of(norm: nn.Module | None) -> Norm | None:
         epsilon = torch.finfo(norm.weight.dtype).eps if norm.eps is None else norm.eps
         return Norm("rms", to_array(norm.weight), None, epsilon)
     return None
+
+
+def activation_of(function: Callable[[Tensor], Tensor]) -> Activation:
+    """The name of an activation, also of a copy of one."""
+    names: tuple[Activation, ...] = ("relu", "gelu", "gelu-tanh")
+    probe = torch.linspace(-3.0, 3.0, 7, dtype=torch.float64)
+    for name in names:
+        if torch.equal(function(probe), ACTIVATIONS[name](probe)):
+            return name
+    raise UsageError(f"the walk knows the activations {', '.join(names)} and swiglu, and this model has another one")
 
 
 def embedding_of(watched: WatchedPass, module: TokenEmbedding, labels: tuple[str, ...], otherwise: str) -> Embedding:

@@ -106,8 +106,8 @@ def _matrices(block: BlockNumbers) -> tuple[Step, ...]:
 
 def _head(look: MultiHeadLook, x: Array, head: int) -> list[Step]:
     """One head as matrices, in the form that single heads have."""
-    parts = (each.head(head, look.width).weight for each in (look.to_query, look.to_key, look.to_value))
-    inner = matrix_walk(GivenNumbers(x, *parts, labels=TOKENS)).steps[1:]
+    q, k, v = (each.head(head, look.width).weight for each in (look.to_query, look.to_key, look.to_value))
+    inner = matrix_walk(GivenNumbers(x, q, k, v, labels=TOKENS)).steps[1:]
     return [
         named_apart(replace(step, title=f"Head {head}: {lower_first(step.title)}"), f"head {head}") for step in inner
     ]

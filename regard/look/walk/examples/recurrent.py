@@ -74,8 +74,8 @@ def run_lstm(numbers: LSTMNumbers) -> list[LSTMStep]:
 def lstm_walk(query: int | str | None = None) -> Walk:
     """An LSTM of two units over three words."""
     _check_query(query)
-    arrays = (np.array(each, dtype=np.float64) for each in (X, W_X, W_H, B))
-    return gates_walk(LSTMNumbers(*arrays, WORDS))
+    x, to_gates, from_state, bias = (np.array(each, dtype=np.float64) for each in (X, W_X, W_H, B))
+    return gates_walk(LSTMNumbers(x, to_gates, from_state, bias, WORDS))
 
 
 def read_lstm(values: Mapping[str, object], name: str, query: int | str | None) -> Walk:
