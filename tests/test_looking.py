@@ -269,13 +269,14 @@ def test_look_writes_every_form(tiny_run: RunResult, capsys: Captured, tmp_path:
 def test_look_says_what_to_type(tiny_run: RunResult, capsys: Captured) -> None:
     look = ("look", TEXT, "-m", str(tiny_run.best))
     for words, message in [
-        (("--as", "pie"), "nothing is shown as pie; there is grid, lines, map, rollout, words"),
+        (("--as", "pie"), "nothing is shown as pie; there is beam, features, grid, lines, map, outputs, positions, rollout, "
+         "routing, states, words"),
         (("--role", "pool"), "choose a role that there is"),
         (("--exact", "--as", "grid"), "--exact has a form of its own; leave out --as"),
         (("--as", "grid", "-o", "a.gif"), "use .png, .svg, .html, .json, .csv"),
         (("what?",), "a question is for models that answer"),
         (("--smooth",), "--smooth is for models that see pictures"),
-    ]:
+    ]:  # fmt: skip
         code, out, err = typed(capsys, *look, *words)
         assert (code, out) == (2, "") and message in err
 

@@ -431,6 +431,10 @@ def test_texts_of_a_file_are_probed(here: Path, monkeypatch: pytest.MonkeyPatch,
             ["photo.png", "-m", "convnet", "--as", "beam"],
             "a convnet to classify-pictures has no beam to see; it has features",
         ),
+        (
+            ["photo.png", "-m", "lstm", "--as", "states"],
+            "photo.png is a picture, and lstm is a model to generate texts",
+        ),
         (["two", "-m", "lstm", "--as", "stats"], "nothing is shown as stats; did you mean states?"),
         (
             ["two", "-m", "lstm", "--as", "beam", "--head", "1"],

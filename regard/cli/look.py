@@ -104,9 +104,7 @@ def look(
             raise UsageError(f"--{'on' if name == 'material' else name} is for --as {views[name]}")
     check_out(out)
     run = model or newest_of_any("make one with: regard demo, or name a model with -m", tasks=_tasks(text, question))
-    found = check_model(run, device, role=role, layer=layer, head=head)
-    if found.task in READING and is_picture(text) and Path(text).is_file():
-        raise UsageError(f"{text} is a picture, and {run} is a model to {found.task} texts; name one that sees with -m")
+    _check_picture(text, run, check_model(run, device, role=role, layer=layer, head=head).task)
     predictor = load_model(run, device)
     for_text = {
         "--as": form, "--role": role, "--word": word, "--pieces": pieces or None, "--hide-special": None if specials else True
@@ -153,10 +151,17 @@ def _view(
         return regard.positions_of(text)
     check_files(asked["material"] or ())
     run = model or newest_of_any("make one with: regard demo, or name a model with -m", tasks=_tasks(text, None))
+    _check_picture(text, run, check_model(run, device).task)
     predictor = load_model(run, device)
     if form == "states":
         asked |= {"material": _material(predictor, run, asked["material"])}
     return view_of(predictor, form, text, **asked)
+
+
+def _check_picture(text: str, run: str | Path, task: str) -> None:
+    """Refuse to read the name of a picture as a text."""
+    if task in READING and is_picture(text) and Path(text).is_file():
+        raise UsageError(f"{text} is a picture, and {run} is a model to {task} texts; name one that sees with -m")
 
 
 def _material(predictor: Predictor, run: str | Path, on: list[str] | None) -> Material | None:
