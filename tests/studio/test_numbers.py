@@ -12,8 +12,8 @@ from playwright.sync_api import Browser, Page, expect
 from served import Client
 
 from regard.look.colors import INK, color
-from regard.look.walk.examples import walk_of
-from regard.look.walk.given import read_numbers
+from regard.look.walk.examples.given import read_numbers
+from regard.look.walk.examples.matrices import walk_of
 from regard.look.walk.shades import ABOVE, ABOVE_DARK, BELOW, BELOW_DARK, WEIGHTS_DARK
 from studio.browsing import TEXT, Tab, matrix, new_context, numbers, saved
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
@@ -62,7 +62,8 @@ def _write_documents(
     return {"counts": f"{counts[0]:,} and {counts[1]:,} tokens", "made_of": sets.key}
 
 
-class Piece(NamedTuple):
+@dataclass(frozen=True)
+class Piece:
     """Some whole documents, or a part of a long one, and from where to go on behind it."""
 
     first: int  # document
