@@ -55,7 +55,7 @@ def _environment() -> Environment:
 
 def _operation(schema: dict[str, Any], path: str, method: str, about: dict[str, Any]) -> Operation:
     fields = [
-        FieldRow(each["name"], _kind(schema, each.get("schema", {})), bool(each.get("required")), each["in"])
+        FieldRow(each["name"], _kind(schema, each.get("schema", {})), bool(each.get("required")), _place(each))
         for each in about.get("parameters", ())
     ]
     contents = about.get("requestBody", {}).get("content", {})
@@ -64,6 +64,12 @@ def _operation(schema: dict[str, Any], path: str, method: str, about: dict[str, 
     for name, each in body.get("properties", {}).items():
         fields.append(FieldRow(name, _kind(schema, each), name in needed, each.get("description", "")))
     return Operation(method, path, about.get("description") or about.get("summary", ""), tuple(fields))
+
+
+def _place(parameter: dict[str, Any]) -> str:
+    """What a field outside of the body is, and where it stands."""
+    where = f"in the {parameter['in']}"
+    return f"{parameter['description']} ({where})" if parameter.get("description") else where
 
 
 def _resolved(schema: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:

@@ -39,12 +39,8 @@ async def models(request: Request) -> Response:
     return json_response({"models": await service.run(request, compute)})
 
 
-ZIPPED = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/zip": {"schema": {"type": "string", "format": "binary"}}},
-    }
-}
+FILE = {"schema": {"type": "string", "format": "binary", "description": "A ZIP file, whatever its kind is said to be."}}
+ZIPPED = {"requestBody": {"required": True, "content": {"application/octet-stream": FILE}}}
 
 
 @router.post("/models", status_code=201, openapi_extra=ZIPPED)
