@@ -187,8 +187,17 @@ def train(session: Session) -> list[Row]:
     if found is None:
         return []
     memory = peaks(session, "train_speed", list(found["speeds"]), *(tiny or short), threads=threads)
-    title = "a small Transformer learns"
-    return [Row("train", title, "target tokens/s", found["speeds"], memory=memory, settings=settings)]
+    settings |= {"shares_of_limit": found["shares_of_limit"]}
+    title, rows = "a small Transformer learns", []
+    rows.append(Row("train", title, "target tokens/s", found["speeds"], memory=memory, settings=settings))
+    if tiny:  # the same script again would only take time
+        return rows
+    words = ["--shape", "base", "--rounds", str(session.options.rounds)]
+    base, _ = session.script("train_speed", *words, threads=threads)
+    if base is not None:
+        settings = {"threads": threads, "shares_of_limit": base["shares_of_limit"]}
+        rows.append(Row("train", "a base Transformer learns", "target tokens/s", base["speeds"], settings=settings))
+    return rows
 
 
 def generate(session: Session) -> list[Row]:

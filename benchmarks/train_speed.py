@@ -1,6 +1,9 @@
-"""Training speed of the tiny Transformer against others of the same shape, on the same batches.
+"""Training speed of a Transformer against others of the same shape, on the same batches.
 
-    REGARD_DATA=... python benchmarks/train_speed.py [--rounds 7] [--threads 2]
+    REGARD_DATA=... python benchmarks/train_speed.py [--shape tiny] [--rounds 7] [--threads 2]
+
+tiny            4 + 4 layers, width 128, feed-forward 256, 4 heads
+base            6 + 6 layers, width 512, feed-forward 2,048, 8 heads, and 10,000 tokens whatever the data (Vaswani et al. 2017)
 
 marian          Hugging Face's MarianMTModel (the `hf` extra: pip install regard[hf])
 nn.Transformer  torch's own, with one table of embeddings
@@ -8,8 +11,9 @@ x-transformers  XTransformer with its flash attention, where it is installed
 
 All train on the same Multi30k batches (the built-in dates when `REGARD_DATA` is not set) with the same optimiser, dropout,
 label smoothing and clipping, in turns: round by round, so that whatever else the machine does meets all alike. Prints
-target tokens per second of each, and the median and spread of the ratios of each round. `--only NAME` measures one alone,
-such as for its memory.
+target tokens per second of each, what its own matrix products take of the multiply-adds that one large product makes in the
+same time (the limit), and the median and spread of the ratios of each round. `--only NAME` measures one alone, such as for
+its memory.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +33,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from regard.bench.model import matrix_limit
 from regard.data.batch import PairBatch
 from regard.data.batches import Batches
 from regard.data.pairs import load_pairs
 from regard.embed import sinusoid
+from regard.models.summary import multiply_adds_of
 from regard.models.table import build_model
 from regard.noise import noise
 from regard.tasks.configure import run_config
@@ -50,17 +57,25 @@ except ImportError:
     x_transformers = None
 
 CONFIG = Path(__file__).parent.parent / "configs" / "multi30k-en-de.toml"
+VOCABULARY = 10_000
+SHAPES = {
+    "tiny": (6, 4096),
+    "base": (1, 2048),
+}  # with the batches of a round and the tokens of a batch, where nobody says
+LIMIT_FOR = 1.0  # seconds of measuring the limit
+
+Step = Callable[[PairBatch, int], None]
 
 
-def configuration(tiny: bool) -> Any:
-    if tiny:
+def configuration(shape: str, next_to_nothing: bool) -> Any:
+    if next_to_nothing:
         return run_config("translate", {"preset": "demo", "data": {"builtin_size": 200}, "tokens": {"size": 300}})
     if os.environ.get("REGARD_DATA"):
-        return run_config(str(CONFIG))
-    return run_config("translate", {"preset": "tiny", "tokens": {"size": 10_000}})
+        return run_config(str(CONFIG), {"preset": shape})
+    return run_config("translate", {"preset": shape, "tokens": {"size": VOCABULARY}})
 
 
-def regard_step(config: TranslateConfig, vocabulary: int) -> Callable[[PairBatch, int], None]:
+def regard_step(config: TranslateConfig, vocabulary: int) -> Step:
     model = build_model(config.model, vocabulary, vocabulary, config.train.smoothing).train()
     optimiser = make_optimiser(model, config.train)
     set_rate(optimiser, 1e-4)
@@ -73,7 +88,7 @@ def regard_step(config: TranslateConfig, vocabulary: int) -> Callable[[PairBatch
     return step
 
 
-def marian_step(config: TranslateConfig, vocabulary: int) -> Callable[[PairBatch, int], None]:
+def marian_step(config: TranslateConfig, vocabulary: int) -> Step:
     model = transformers.MarianMTModel(marian_config(config, vocabulary)).train()
     optimiser = make_optimiser(model, config.train)
     set_rate(optimiser, 1e-4)
@@ -119,7 +134,7 @@ class PlainTransformer(nn.Module):
         return found @ self.table.weight.T  # (B, T, V)
 
 
-def plain_step(config: TranslateConfig, vocabulary: int) -> Callable[[PairBatch, int], None]:
+def plain_step(config: TranslateConfig, vocabulary: int) -> Step:
     return logits_step(PlainTransformer(config, vocabulary), config)
 
 
@@ -142,11 +157,11 @@ class XTransformers(nn.Module):
         return self.inner.decoder.net(target, context=memory, context_mask=mask)  # (B, T, V)
 
 
-def x_step(config: TranslateConfig, vocabulary: int) -> Callable[[PairBatch, int], None]:
+def x_step(config: TranslateConfig, vocabulary: int) -> Step:
     return logits_step(XTransformers(config, vocabulary), config)
 
 
-def logits_step(model: nn.Module, config: TranslateConfig) -> Callable[[PairBatch, int], None]:
+def logits_step(model: nn.Module, config: TranslateConfig) -> Step:
     """An update of a model that gives logits of a source and a target."""
     optimiser = make_optimiser(model.train(), config.train)
     set_rate(optimiser, 1e-4)
@@ -207,45 +222,69 @@ def marian_config(config: TranslateConfig, vocabulary: int) -> Any:
 
 def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--shape", choices=SHAPES, default="tiny", help="of the models")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--batches", type=int, default=6, help="batches in a round")
+    parser.add_argument("--batches", type=int, help="batches in a round (6; of a base model 1)")
     parser.add_argument(
-        "--tokens", type=int, default=4096, help="tokens in a batch, on its larger side, padding included"
+        "--tokens",
+        type=int,
+        help="tokens in a batch, on its larger side, padding included (4,096; of a base model 2,048)",
     )
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--only", choices=MAKE, help="measure one alone")
     parser.add_argument("--json", "--out", type=Path, help="also write the figures here")
     parser.add_argument("--tiny", action="store_true", help="next to nothing, in seconds: to see that it runs")
     options = parser.parse_args(words)
+    options.batches, options.tokens = (
+        options.batches or SHAPES[options.shape][0],
+        options.tokens or SHAPES[options.shape][1],
+    )
     if options.tiny:
         options.rounds = options.batches = 1
     torch.set_num_threads(options.threads)
-    config = configuration(options.tiny)
+    config = configuration(options.shape, options.tiny)
+    batches, vocabulary = batches_of(config, options)
+    names = [name for name in present() if options.only in (None, name)]
+    steps = {name: MAKE[name](config, vocabulary) for name in names}
+    report(*measure(steps, batches, options.rounds), options)
+
+
+def batches_of(config: TranslateConfig, options: argparse.Namespace) -> tuple[list[PairBatch], int]:
+    """The batches that all train on, and the size of the vocabulary."""
     pairs = load_pairs(config.data).train
     tokenizers = TokenizerPair.train([a for a, _ in pairs], [b for _, b in pairs], config.tokens)
     source = Batches(encode(pairs, tokenizers), options.tokens, seed=1)
-    batches = [source.get(0, index) for index in range(options.batches)]
+    least = VOCABULARY if options.shape == "base" and not options.tiny else 0
+    return [source.get(0, index) for index in range(options.batches)], max(tokenizers.target.size, least)
+
+
+def measure(
+    steps: dict[str, Step], batches: Sequence[PairBatch], rounds: int
+) -> tuple[dict[str, list[float]], dict[str, float]]:
+    """Target tokens a second of each contender and round, and what its products take of the limit at the median."""
     tokens = sum(batch.target_tokens for batch in batches)
-    vocabulary = tokenizers.target.size
-    names = present()
-    if options.only is not None:
-        names = [name for name in names if name == options.only]
-    steps = {name: MAKE[name](config, vocabulary) for name in names}
     speeds: dict[str, list[float]] = {name: [] for name in steps}
-    for turn in range(options.rounds + 1):
+
+    def train(name: str) -> None:
+        for number, batch in enumerate(batches):
+            steps[name](batch, number)
+
+    products = {name: multiply_adds_of(partial(train, name)) for name in steps}  # which also warms up
+    for turn in range(rounds):
         for name in steps if turn % 2 else reversed(steps):  # each goes first as often as the others
             started = time.perf_counter()
-            for number, batch in enumerate(batches):
-                steps[name](batch, number)
-            if turn:  # the first round warms up
-                speeds[name].append(tokens / (time.perf_counter() - started))
-    report(speeds, options)
+            train(name)
+            speeds[name].append(tokens / (time.perf_counter() - started))
+    limit = matrix_limit(LIMIT_FOR if rounds > 1 else 0.0, torch.device("cpu"))
+    return speeds, {name: products[name] * statistics.median(speeds[name]) / tokens / limit for name in steps}
 
 
-def report(speeds: dict[str, list[float]], options: argparse.Namespace) -> None:
+def report(speeds: dict[str, list[float]], shares: dict[str, float], options: argparse.Namespace) -> None:
     figures = {
         "tokens_per_second": {name: round(statistics.median(values)) for name, values in speeds.items()},
         "speeds": {name: [round(value, 1) for value in values] for name, values in speeds.items()},
+        "shares_of_limit": {name: round(share, 3) for name, share in shares.items()},
+        "shape": options.shape,
         "rounds": options.rounds,
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
@@ -253,7 +292,8 @@ def report(speeds: dict[str, list[float]], options: argparse.Namespace) -> None:
     }
     for name, values in speeds.items():
         print(
-            f"{name:15} {statistics.median(values):8,.0f} target tokens/s (from {min(values):,.0f} to {max(values):,.0f})"
+            f"{name:15} {statistics.median(values):8,.0f} target tokens/s (from {min(values):,.0f} to {max(values):,.0f}), "
+            f"{shares[name]:.0%} of the limit"
         )
     for name in speeds if "regard" in speeds else ():
         ratios = [ours / theirs for ours, theirs in zip(speeds["regard"], speeds[name], strict=True)]

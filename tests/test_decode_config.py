@@ -79,7 +79,7 @@ def test_groups_hold_every_source_once_within_the_budget(lengths: list[int], sen
 
 
 @pytest.mark.parametrize(
-    ("sources", "expected"), [(0, []), (96, [96]), (97, [49, 48]), (193, [49, 49, 49, 46]), (1000, [84] * 11 + [76])]
+    ("sources", "expected"), [(0, []), (96, [96]), (97, [49, 48]), (193, [49, 48, 48, 48]), (1000, [84] * 4 + [83] * 8)]
 )
 def test_groups_are_alike_and_their_number_suits_workers(sources: int, expected: list[int]) -> None:
     """11 groups of 96 left one of two workers with 96 sources more than the other."""

@@ -86,6 +86,25 @@ def test_any_walk_of_steps_is_that_of_the_modules(kind: str, seed: int) -> None:
 
 
 @torch.no_grad()
+def test_logits_of_many_rows_share_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when a beam grows wider and sources leave; of few rows they are fresh."""
+    monkeypatch.setattr("regard.models.fast.stepper.IN_PLACE_FROM", 6)
+    model, prefix = build(), torch.full((5, 1), BEGIN)
+    fast, at = laid_out(model), []
+    (logits, state), (_, modules) = fast.start(sources(), prefix), model.start(sources(), prefix)
+    parents, stay = torch.zeros(5, 3, dtype=torch.long), torch.tensor([0, 2, 4])
+    state, modules = fast.reorder(state, parents), model.reorder(modules, parents)
+    for turn in range(5):
+        if turn == 3:
+            state, modules = fast.keep(state, stay), model.keep(modules, stay)
+        tokens = torch.randint(TARGETS, (len(state), 3), generator=torch.Generator().manual_seed(turn))
+        (logits, state), (expected, modules) = fast.step(tokens, state), model.step(tokens, modules)
+        assert torch.allclose(logits, expected, rtol=0, atol=1e-10)
+        at.append(logits.data_ptr())
+    assert len(set(at)) == 1 and logits.shape == (3, 3, TARGETS)
+
+
+@torch.no_grad()
 @pytest.mark.parametrize("kind", ["pre", "learned", "rotary"])
 def test_sources_that_come_and_go_are_what_each_is_alone(kind: str) -> None:
     """Newcomers join those that have read more, or less, and have longer sources, or shorter; each against modules, alone."""

@@ -21,7 +21,9 @@ LEAST = np.finfo(np.float64).min  # what is less is -inf: no candidate
 SMALL = 2**15  # elements up to which `torch.topk` itself is faster than blocks
 LEAST_SUM, MOST_SUM = 1e-20, 1e30  # of exponentials, between which float32 is exact to its own rounding
 LOG2_E = math.log2(math.e)
-CACHED = 2**17  # elements whose exponentials stay in a processor's cache, and are not fresh memory each time
+CACHED = (
+    2**18
+)  # elements whose exponentials stay in a processor's cache, and are not fresh memory each time (2**17: 6% slower)
 
 
 def log_norm(logits: Tensor) -> Floats:

@@ -201,19 +201,23 @@ def groups(lengths: Sequence[int], options: DecodeConfig) -> list[list[int]]:
     stands alone. Groups are about equally large, and their number suits two workers or four: in 11 groups of 1,000 sources
     one of two workers would have 96 more than the other. Give the places to `generate` as its streams.
     """
-    order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
-    found = _cut(order, lengths, options.batch_sentences, options.batch_tokens)
+    order, most = sorted(range(len(lengths)), key=lambda place: -lengths[place]), options.batch_sentences
+    found = _cut(order, lengths, [most] * len(order), options.batch_tokens)
     count = len(found) if len(found) < SHARED - 1 else -(-len(found) // SHARED) * SHARED
-    return _cut(order, lengths, -(-len(order) // max(1, count)), options.batch_tokens)
+    each, more = divmod(len(order), max(1, count))
+    sizes = (
+        [each + 1] * more + [each] * (count - more) if each else []
+    )  # groups that tokens cut short make more of them
+    return _cut(order, lengths, sizes + [most] * (len(order) - len(sizes)), options.batch_tokens)
 
 
-def _cut(order: list[int], lengths: Sequence[int], sentences: int, tokens: int) -> list[list[int]]:
-    """Places in this order, longest first, in groups of so many sentences, and tokens with padding, at most."""
+def _cut(order: list[int], lengths: Sequence[int], sizes: list[int], tokens: int) -> list[list[int]]:
+    """Places in this order, longest first, in groups of these sizes at most, and of so many tokens with padding."""
     found: list[list[int]] = []
     for place in order:
         group = found[-1] if found else []
         positions = (len(group) + 1) * lengths[group[0]] if group else 0  # the first is the longest
-        if group and len(group) < sentences and positions <= tokens:
+        if group and len(group) < sizes[len(found) - 1] and positions <= tokens:
             group.append(place)
         else:
             found.append([place])

@@ -45,6 +45,7 @@ class Slots:
     crowded: int = ROOM // 2  # slots from which on it may pay to give some up
     place: Tensor | None = None  # (B,) the row of each source; None: they stand in order
     order: Tensor | None = None  # (B,) the source in each row
+    logits: Tensor | None = None  # (B * W or more, V) those of the last step, where they are many
     work: Workspace | None = None  # where the last step computed; None: shapes or buffers are others since
 
     def __len__(self) -> int:
