@@ -135,6 +135,7 @@ def test_a_claim_holds_only_if_every_seed_agrees() -> None:
     assert above("", low, high).holds is False and below("", low, high).holds is True
     assert above("", high, across).holds is None and above("", Group("d", [math.nan, 9.0]), low).holds is None
     assert alike("", high, low, 2.5).holds is True and alike("", high, low, 2.4).holds is False
+    assert alike("", high, across, 0.1).holds is None
     assert (
         at_least("", high, 3).holds is True
         and at_least("", high, 4).holds is None

@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,13 @@ from torch.nn.functional import cross_entropy
 from regard.config import Tables, merge
 from regard.data.pairs import read_pairs
 from regard.errors import RegardError
+from regard.evaluate.translation import exact_match
 from regard.experiments.study import Report, Row
 from regard.models.loss import Loss
 from regard.models.loss import Part as LossPart
 from regard.tasks.configure import run_config
 from regard.tasks.recipe import prepare
 from regard.tasks.trained import load_model
-from regard.tasks.translate.evaluate import evaluate
 from regard.training.config import TrainConfig
 from regard.training.events import Event, Progress
 from regard.training.loop import Job, Outcome
@@ -64,12 +64,19 @@ def train_run(task: str, values: Tables, seed: int, test: Callable[[Any], Row], 
 
 def test_pairs(name: str, count: int, translator: Any) -> Row:
     """Exactly right answers, in percent, and the negative log-likelihood of a token, on unseen pairs."""
-    pairs = read_pairs([name], ("source", "target"))[:count]
+    pairs = _read(name)[:count]
     scores = translator.score(pairs)
+    outputs = [each.text for each in translator.translate([source for source, _ in pairs])]
     return {
-        "exact": evaluate(translator, pairs, one_answer=True, metrics=("bleu",)).exact,
+        "exact": exact_match(outputs, [target for _, target in pairs]),
         "nll": -sum(each.log_probability for each in scores) / sum(each.tokens for each in scores),
     }
+
+
+@cache
+def _read(name: str) -> list[tuple[str, str]]:
+    """The pairs of a built-in test set, made once for all models of an experiment."""
+    return read_pairs([name], ("source", "target"))
 
 
 def _run(job: Job, report: Report) -> Outcome:

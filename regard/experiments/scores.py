@@ -121,9 +121,10 @@ def score_checks(found: Found) -> list[Check]:
         size = max(dot)
         return Group(f"additive over dot at {over} {size}, times", [additive[size] / dot[size]])
 
-    looking = max((learned(score) for score in SIX if score != "location"), key=lambda each: each.mean)
+    looking = sorted((learned(score) for score in SIX if score != "location"), key=lambda each: each.mean)
     return [
-        above("What stands there tells more than the position alone", looking, learned("location")),
+        above("The best score by what stands there beats that by position alone", looking[-1], learned("location")),
+        above("Each of them does, even the least", looking[0], learned("location")),
         at_least("The dot product is faster than the additive score over width", times("milliseconds", "width"), 1.5),
         at_least("The dot product is faster over length", times("milliseconds", "length"), 1.5),
         at_least("The dot product takes less memory over width", times("bytes", "width"), 1.5),

@@ -47,7 +47,7 @@ _ALL = (
         "Scores that look at what stands there beat the one by position alone; a dot product is faster and smaller than "
         "the additive score, and as good.",
         "Luong et al. 2015, section 3.1; Vaswani et al. 2017, section 3.2.1",
-        4,
+        1.5,
         "scores:SCORES",
     ),
     Experiment(
@@ -56,7 +56,7 @@ _ALL = (
         "Scores of width d have a deviation of √d, so that the softmax saturates and its gradient vanishes; divided by √d "
         "they keep both at every width, and the model learns better.",
         "Vaswani et al. 2017, section 3.2.1",
-        2,
+        1.5,
         "scaling:SCALING",
     ),
     Experiment(
@@ -65,7 +65,7 @@ _ALL = (
         "Attention only averages: alone, layer upon layer makes all positions alike (rank one); feed-forward layers slow this "
         "down, residual connections prevent it; without feed-forward a model is worse.",
         "Dong et al. 2021, sections 2 and 3",
-        3,
+        1,
         "depth:FEED_FORWARD",
     ),
     Experiment(
@@ -74,7 +74,7 @@ _ALL = (
         "Residuals, norms, warm-up, label smoothing, dropout and weight decay each help; the norm after each residual needs "
         "the warm-up.",
         "Vaswani et al. 2017, section 5; Xiong et al. 2020",
-        8,
+        2,
         "tricks:TRICKS",
     ),
     Experiment(
@@ -82,7 +82,7 @@ _ALL = (
         "Does translation need an encoder and a decoder?",
         "Probably not: one causal stack over source and target does as well.",
         "Wang et al. 2021; Liu et al. 2018",
-        3,
+        1,
         "halves:DECODER_ONLY",
     ),
     Experiment(
@@ -90,7 +90,7 @@ _ALL = (
         "Who remembers a long list: recurrent nets, state spaces or attention?",
         "A state of fixed size forgets as the list grows, a plain RNN first; attention looks everything up.",
         "Graves et al. 2014; Arora et al. 2024; Jelassi et al. 2024",
-        6,
+        4,
         "memory:RECALL",
     ),
     Experiment(
@@ -99,7 +99,7 @@ _ALL = (
         "Without positions a sentence is a bag of words; added, concatenated or in queries, keys and values they are worth the "
         "same.",
         "Vaswani et al. 2017, section 3.5; Shaw et al. 2018",
-        4,
+        1,
         "order:POSITIONS",
     ),
     Experiment(
@@ -108,7 +108,7 @@ _ALL = (
         "A ConvNet wins with few pictures, for it is made for them; with enough pictures the ViT wins, and it grows better "
         "with size.",
         "Dosovitskiy et al. 2021, section 4.3; Trockman & Kolter 2022",
-        8,
+        4,
         "pictures:PICTURES",
     ),
     Experiment(
@@ -135,7 +135,7 @@ _ALL = (
         "A softmax with a small temperature reads as the table does, but passes on no gradient; a warmer one reads a mixture, "
         "and can be learned through.",
         "Graves et al. 2014, section 3.3.1",
-        0.5,
+        0.3,
         "lookup:SOFT_TABLE",
     ),
 )
