@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from regard.config import merge
 from regard.experiments.study import Check, Found, Group, Part, Report, Row, Settings, Study, Table, alike, spread
-from regard.experiments.translators import SMALL, SPANISH, TRANSLATING, learn
+from regard.experiments.translators import SMALL, SMALL_TEST, SPANISH, TRANSLATING, learn
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -75,7 +75,7 @@ DECODER_ONLY = Study(
         "layers": 1,
         "model": {**SIZE, "width": 8, "feed_forward": 8},
         "run": merge(SPANISH, SMALL),
-        "tested": 3,
+        **SMALL_TEST,
     },
     seeds=(1, 2),
     parts=half_parts,

@@ -30,7 +30,7 @@ from regard.experiments.study import (
     at_least,
     spread,
 )
-from regard.experiments.translators import SMALL, SPANISH, TRANSLATING, learn
+from regard.experiments.translators import SMALL, SMALL_TEST, SPANISH, TRANSLATING, learn
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -183,7 +183,7 @@ SCORES = Study(
     },
     tiny={
         "run": merge(RUN, merge(SMALL, {"model": {"width": 8, "hidden": 8}})),
-        "tested": 3,
+        **SMALL_TEST,
         "costs": {"widths": [4, 8], "lengths": [4, 8], "width": 4, "length": 4, "rounds": 1},
     },
     seeds=(1, 2),

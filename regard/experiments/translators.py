@@ -38,10 +38,16 @@ ONE_AND_ONE: dict[str, Any] = {
     "dropout": 0.0,
 }
 TRANSLATING: Settings = {"run": merge(SPANISH, {"model": ONE_AND_ONE}), "test": "builtin/spanish/test", "tested": 200}
-SMALL: dict[str, Any] = {"data": {"builtin_size": 60, "hold_out": 10}, "train": {"steps": 2, "warmup": 0}}
+# Letters to copy, for tiny runs: Spanish takes half a second to make.
+SMALL: dict[str, Any] = {
+    "data": {"train": "builtin/copy/4", "builtin_size": 60, "hold_out": 10},
+    "tokens": {"kind": "character"},
+    "train": {"steps": 2, "warmup": 0},
+}
+SMALL_TEST: Settings = {"test": "builtin/copy/4/test", "tested": 3}
 TINY_TRANSLATING: Settings = {
     "run": merge(TRANSLATING["run"], merge(SMALL, {"model": {"width": 8, "heads": 2, "feed_forward": 8}})),
-    "tested": 3,
+    **SMALL_TEST,
 }
 
 
