@@ -261,7 +261,7 @@ def test_a_hypothesis_belongs_to_its_source(name: str, search: str) -> None:
         user.translate(texts, places=places, batch_sentences=3, min_length=1, **limits, **SEARCHED[search])
 
     calls = assert_each_is_as_if_alone(name, write, SENTENCES)
-    assert {1, 2, 3} == {len(set(call.texts)) for call in calls}  # some had left
+    assert {1, 2} == {len(set(call.texts)) for call in calls}  # groups of two, of which some had left
 
 
 @pytest.mark.parametrize("search", SEARCHED)

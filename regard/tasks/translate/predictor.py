@@ -69,7 +69,8 @@ class Translator(PairPredictor, Serves):
     def __init__(self, bundle: Bundle) -> None:
         super().__init__(bundle)
         self.tokenizers, self.laid_out = bundle.tokenizers, LaidOut(bundle.model, FastDecoder.of)
-        self.joins = self.model.looks != "cross"
+        self.looks = self.model.looks  # the attention by which the source is seen
+        self.joins = self.looks != "cross"  # source and target are one sequence
         self._other: TranslationEngine | None = None  # made when it is first asked for
 
     def use_weights(self, kind: Weights) -> None:
@@ -259,7 +260,7 @@ class Translator(PairPredictor, Serves):
         labels = {axis: tuple((pair.source if axis == "source" else pair.target).labels(ids[axis])) for axis in ids}
         if self.joins:
             ids["text"], labels["text"] = (each["source"] + each["prefix"] for each in (ids, labels))
-        role, run = self.model.looks, lambda: self.model.hidden(batch.to(self.device))
+        role, run = self.looks, lambda: self.model.hidden(batch.to(self.device))
         return Reading(self, ids, labels, run, role, ids["target"])
 
     def output_table(self) -> Tensor:
@@ -294,7 +295,7 @@ class Translator(PairPredictor, Serves):
         """Where the model looked while it wrote `ids`: one teacher-forced pass, equal to the steps of decoding."""
         with _softness(soft):
             seen = self.read_ids(self.tokenizers.source.encode(source), ids).look()
-        return sentence_of(seen, self.model.looks)
+        return sentence_of(seen, self.looks)
 
     def _search(
         self,
