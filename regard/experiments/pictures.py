@@ -25,6 +25,7 @@ from regard.experiments.study import (
 from regard.tasks.evaluate_pictures import evaluate_pictures
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.figure import Figure
 
 NAMES = {"vit": "ViT", "convnet": "ConvNet", "mixer": "MLP-Mixer", "convmixer": "ConvMixer", "resnet": "ResNet"}
@@ -141,13 +142,13 @@ def _legend(figure: Figure, left: Any, right: Any) -> None:
     """One legend for both panels: each network once."""
     from regard.look.figures.sheet import TEXT
 
-    named = {}
+    named: dict[str, Artist] = {}
     for axes in (left, right):
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             named.setdefault(label, handle)
     figure.legend(
-        named.values(),
-        named.keys(),
+        list(named.values()),
+        list(named),
         loc="outside upper left",
         ncols=len(named),
         frameon=False,

@@ -157,7 +157,7 @@ def draw_scores(found: Found) -> Figure:
     ):
         for place, score in enumerate(SIX):
             if score in (*COSTED, "general"):
-                curve = {size: [factor * cost] for size, cost in _costs(found, key, over, score).items()}
+                curve = {float(size): [factor * cost] for size, cost in _costs(found, key, over, score).items()}
                 line(panel, curve, score, place)
         powers(panel, found.settings["costs"][f"{over}s"])
         fixed = "length" if over == "width" else "width"
