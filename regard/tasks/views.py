@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from regard.errors import Advice, Option, UsageError, nearest
-from regard.look.shown import Shown, function
+from regard.plugins import imported
 
 if TYPE_CHECKING:
+    from regard.look.shown import Shown
     from regard.predictor import Predictor
 
 
@@ -39,7 +40,7 @@ VIEWS = {
 
 def views_of(predictor: Predictor) -> tuple[str, ...]:
     """The names of the views that make sense of a model."""
-    return tuple(name for name, view in VIEWS.items() if function(view.has)(predictor))
+    return tuple(name for name, view in VIEWS.items() if imported(view.has)(predictor))
 
 
 def check_view(name: str, given: dict[str, Any]) -> None:
@@ -55,9 +56,9 @@ def check_view(name: str, given: dict[str, Any]) -> None:
 def view_of(predictor: Predictor, name: str, text: str, **given: Any) -> Shown:
     """Make one view of a text or a picture; a model of which it makes no sense is refused with the views that it has."""
     check_view(name, given)
-    if not function(VIEWS[name].has)(predictor):
+    if not imported(VIEWS[name].has)(predictor):
         own = views_of(predictor)
         has = f"it has {', '.join(own)}" if own else "it has none of these views"
         raise UsageError(f"a {predictor.config.model.kind} to {predictor.config.task} has no {name} to see", has)
-    shown: Shown = function(VIEWS[name].make)(predictor, text, **{k: v for k, v in given.items() if v is not None})
+    shown: Shown = imported(VIEWS[name].make)(predictor, text, **{k: v for k, v in given.items() if v is not None})
     return shown
