@@ -127,11 +127,12 @@ def test_every_option_has_been_thought_of() -> None:
         "rotary_scale",
         "reach",
         "random_offset",
+        "positions_where",
     }
     line = {"groups", "activation", "norm", "norm_kind", "positions", "band", "experts", "experts_used"}
     for config in (GPT2Config, GPT3Config, LlamaConfig):
         assert set(config.model_fields) == blocks | line | {"balance", "bias", "tied", "language_weight"}
-    own = {"activation", "norm", "positions", "segments", "next_sentence", "head", "pooler", "pooling"}
+    own = {"activation", "norm", "norm_kind", "positions", "segments", "next_sentence", "head", "pooler", "pooling"}
     of_classifiers = {"labels_from"}
     assert set(BertConfig.model_fields) == blocks | own | of_classifiers
 
