@@ -162,7 +162,17 @@ def test_every_option_has_been_thought_of() -> None:
     """An option that is added must be exported, or refused; then it joins this list."""
     told = {"encoder_layers", "decoder_layers", "width", "heads", "feed_forward", "activation", "max_length", "tied"}
     training = {"dropout", "attention_dropout", "activation_dropout", "token_dropout", "random_offset"}
-    refused = {"norm", "norm_kind", "positions_where", "residual", "scaled", "positions", "encoder_attention", "decoder_attention", "cross_attention"}
+    refused = {
+        "norm",
+        "norm_kind",
+        "positions_where",
+        "residual",
+        "scaled",
+        "positions",
+        "encoder_attention",
+        "decoder_attention",
+        "cross_attention",
+    }
     assert set(TransformerConfig.model_fields) == told | training | refused | {"kind", "reach"}
 
 

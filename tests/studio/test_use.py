@@ -254,7 +254,9 @@ def test_runs_side_by_side_and_one_that_goes_on(tab: Tab, studio: Client) -> Non
                 expect(chart).to_have_attribute("aria-label", re.compile(re.escape(told)))
             expect(page.locator(".state.running")).to_have_count(1)
             examples = next(each for each in studio.json("/api/models")["models"] if each["name"] == "translate-1")
-            cells = page.locator(".samples-of tbody tr").first.locator("td").all_inner_texts()
+            row = page.locator(".samples-of tbody tr").first.locator("td")
+            expect(row).to_have_count(3)
+            cells = row.all_inner_texts()
             said = studio.json("/api/translate", {"model": "translate-1", "text": examples["examples"][0]})["text"]
             assert cells == [examples["examples"][0], said, said]
             with (second / "log.jsonl").open("a") as log:

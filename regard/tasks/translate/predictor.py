@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.attention import channel, softness
+from regard.attention import Role, channel, softness
 from regard.bundle import Bundle
 from regard.config import check
 from regard.data.batch import PairBatch, pad
@@ -69,7 +69,7 @@ class Translator(PairPredictor, Serves):
     def __init__(self, bundle: Bundle) -> None:
         super().__init__(bundle)
         self.tokenizers, self.laid_out = bundle.tokenizers, LaidOut(bundle.model, FastDecoder.of)
-        self.looks = self.model.looks  # the attention by which the source is seen
+        self.looks: Role = getattr(self.model, "looks", "cross")  # by which the source is seen
         self.joins = self.looks != "cross"  # source and target are one sequence
         self._other: TranslationEngine | None = None  # made when it is first asked for
 
