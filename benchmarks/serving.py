@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import os
 import re
 import statistics
@@ -95,7 +96,7 @@ async def watch_memory(port: int, load: Load, began: float, every: float) -> Non
     streams = await asyncio.open_connection("127.0.0.1", port)
     while True:
         _, body = await ask(port, "/metrics", None, streams)
-        found = re.search(rb"process_resident_memory_bytes (\S+)", body)
+        found = re.search(rb"^process_resident_memory_bytes (\S+)", body, re.MULTILINE)
         assert found is not None
         load.memory.append((time.perf_counter() - began, float(found[1])))
         await asyncio.sleep(every)
@@ -110,6 +111,8 @@ async def measure(port: int, name: str, texts: Sequence[str], clients: int, seco
         for _ in range(clients):
             group.create_task(client(port, name, every, began + seconds, load))
     load.seconds = time.perf_counter() - began
+    if watcher.done():
+        await watcher  # it ends only by an error
     watcher.cancel()
     return load
 
@@ -177,7 +180,7 @@ def growth(load: Load) -> float:
     third = load.seconds / 3
     middle = [size for when, size in load.memory if third <= when < 2 * third]
     last = [size for when, size in load.memory if when >= 2 * third]
-    return statistics.median(last) / statistics.median(middle) if middle and last else 1.0
+    return statistics.median(last) / statistics.median(middle) if middle and last else math.inf  # nobody looked
 
 
 def main(words: Sequence[str] | None = None) -> int:
