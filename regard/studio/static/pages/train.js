@@ -144,6 +144,10 @@ class Train {
       h("thead", {}, h("tr", {}, ["given", ...able.map(model => model.name)].map(name => h("th", { scope: "col" }, name)))), h("tbody", {}, rows)))),
     showCall({ path: `api/runs/${encodeURIComponent(runs[0].id)}`, command: "regard runs",
       lines: ["from pathlib import Path", "from regard.training.history import read_history", "", `history = read_history(Path(${python(runs[0].folder)}))`] }));
+    if (models.includes(undefined) && this.askedAgain !== state) { // its folder may be newer than the server's list: once more
+      this.askedAgain = state;
+      this.sampleState = "";
+    }
   }
 }
 
