@@ -207,7 +207,7 @@ class Engine:
     def _take_left(self) -> set[Ticket]:
         """The tickets that nobody waits for any more, or whose time is over."""
         now = time.monotonic()
-        while self._deadlines and self._deadlines[0][0] <= now:
+        while self._deadlines and (self._deadlines[0][0] <= now or self._deadlines[0][2].over):
             _, _, ticket = heappop(self._deadlines)
             if ticket.fail(DeadlinePassed(f"not done within {ticket.request.seconds:g} s")):
                 self._left.append(ticket)
