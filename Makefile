@@ -2,6 +2,7 @@
 # make studio the studio in your browser, on the runs of this folder
 # make test   every test
 # make lint   ruff and mypy
+# make docs   the documentation site, into site/ (in an environment of its own)
 # make bench  every comparison with peers, in an environment of its own, in under 25 minutes (NANOGPT=DIR adds nanoGPT)
 # Each sets up .venv first, demo without the tools that only tests need; all that is needed beforehand is Python 3.11 or newer.
 
@@ -12,8 +13,9 @@ TOOLS := $(VENV)/.tools
 INSTALL = $(RUN)/python -m pip install --quiet --constraint constraints.txt --editable
 RUN := $(VENV)/bin
 BENCH := .venv-bench
+DOCS := .venv-docs
 
-.PHONY: demo studio test lint format bench clean
+.PHONY: demo studio test lint format docs bench clean
 
 demo: $(READY)
 	$(RUN)/regard demo
@@ -44,6 +46,16 @@ $(TOOLS): $(READY)
 	$(INSTALL) '.[dev]'
 	@touch $(TOOLS)
 
+# The reference is written from the code, by the environment that runs it; pages are rendered by another one, without network.
+docs: $(READY) $(DOCS)/.ready
+	$(RUN)/python tools/reference.py -o build/reference
+	$(DOCS)/bin/python tools/build_site.py --reference build/reference -o site
+
+$(DOCS)/.ready: docs/site/constraints.txt
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --constraint docs/site/constraints.txt mkdocs-material latex2mathml
+	@touch $(DOCS)/.ready
+
 # Peers at versions of their own file; torch and transformers at those of constraints.txt.
 bench: $(BENCH)/.ready
 	$(BENCH)/bin/python benchmarks/bench.py $(if $(NANOGPT),--nanogpt $(NANOGPT))
@@ -55,4 +67,4 @@ $(BENCH)/.ready: pyproject.toml constraints.txt benchmarks/constraints.txt
 	@touch $(BENCH)/.ready
 
 clean:
-	rm -rf $(VENV) $(BENCH) .mypy_cache .ruff_cache .pytest_cache build *.egg-info
+	rm -rf $(VENV) $(BENCH) $(DOCS) .mypy_cache .ruff_cache .pytest_cache build site *.egg-info

@@ -99,7 +99,8 @@ class BundleConfig(StrictConfig):
     longest: int | None = None  # tokens of a text that a classifier reads; longer ones are cut
     pictures: PictureFormat | None = None  # what a model that sees is shown
     tokens: TokensConfig | None = None  # None: it neither reads nor writes text
-    vocabulary: tuple[int, ...] = ()  # of source and target, or of the one tokenizer
+    vocabulary: tuple[int, ...] = ()  # of source and target, or of the one tokenizer; numbers of a step, without one
+    sequences: str = ""  # of bits that it remembers: builtin/copy-bits
     model: OneModelConfig
     decode: DecodeConfig = DecodeConfig()
     made: Made | None = None  # None: an older Regard did not say

@@ -84,7 +84,7 @@ def keys_of(kind: type[BaseModel], values: Any = None, before: str = "") -> Iter
     values = values if isinstance(values, dict) else {}
     for name, field in kind.model_fields.items():
         key = field.alias or name
-        choices, below = _models(field.annotation), values.get(key)
+        choices, below = configurations_in(field.annotation), values.get(key)
         if not choices:
             yield Key(before + key, field)
             continue
@@ -223,7 +223,7 @@ def _walk(kind: type[BaseModel], path: list[str]) -> tuple[list[str], type[BaseM
     for before, part in pairwise(path):
         fields = {field.alias or name: field for name, field in owner.model_fields.items()} if owner else {}
         if before in fields:
-            choices = _models(fields[before].annotation)
+            choices = configurations_in(fields[before].annotation)
             owner = choices[0] if choices else None
         tagged = (
             [choice for choice in choices if choice.model_fields["kind"].default == part] if len(choices) > 1 else []
@@ -235,8 +235,8 @@ def _walk(kind: type[BaseModel], path: list[str]) -> tuple[list[str], type[BaseM
     return plain, owner
 
 
-def _models(annotation: Any) -> list[type[BaseModel]]:
-    """The configurations that a field may hold: one, or those of a union."""
+def configurations_in(annotation: Any) -> list[type[BaseModel]]:
+    """Return the configurations that a field may hold: one, or those of a union."""
     choices = [annotation, *get_args(annotation)]
     return [choice for choice in choices if isinstance(choice, type) and issubclass(choice, BaseModel)]
 

@@ -22,6 +22,8 @@ EXAMPLES = {  # what to type to use the model in the folder {model}, by its task
     "classify-pictures": "regard classify -m {model} photo.jpg",
     "caption": "regard caption -m {model} photo.jpg",
     "answer": 'regard answer -m {model} photo.jpg "a question?"',
+    "ask": 'regard ask -m {model} "Mary took the ring. Mary went to the park." "Where is the ring?"',
+    "remember": "regard remember -m {model} 20 40",
 }
 CONFIG = "run.json"
 

@@ -98,7 +98,7 @@ def test_arrays_that_are_cut_off_are_noticed() -> None:
 
 def test_how_many_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copies, "is_alone", lambda: True)
-    monkeypatch.setattr(copies.torch, "get_num_threads", lambda: 5)
+    monkeypatch.setattr("torch.get_num_threads", lambda: 5)
     assert [copies.worker_count(items) for items in (0, 4, 8, 1000)] == [1, 1, 2, 5]
     monkeypatch.setattr(copies, "is_alone", lambda: False)
     assert copies.worker_count(1000) == 1

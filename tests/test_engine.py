@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from regard import trials
 from regard.decode import engine as module
 from regard.decode.config import DecodeConfig
 from regard.decode.engine import Engine, Model
@@ -304,6 +305,41 @@ def test_a_full_queue_and_tokens_of_a_beam_are_refused() -> None:
     assert engine.statistics().refused == 1
     with pytest.raises(ValueError, match="share is above 0"):
         Room(share=0)
+
+
+def test_deadlines_of_requests_that_are_over_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bug: whoever was answered within milliseconds was kept for the minute that it might have taken."""
+    monkeypatch.setattr(module, "OVER", 8)
+    engine = ByHand(model_of(JoiningToy()))
+    slow = engine.submit(Request(1, DecodeConfig(beam=1, min_length=400), 400, seconds=900.0))
+    for number in range(100):
+        quick = engine.submit(Request(number, GREEDY, 1, seconds=1000.0))
+        while not quick.over:
+            with torch.inference_mode():
+                engine._work()
+        assert len(engine._deadlines) <= 8 + 2 * 2 + 1
+    assert not slow.over and slow in [ticket for _, _, ticket in engine._deadlines]
+    engine.run()
+    assert len(slow.result(timeout=0)[0].ids) == 400
+
+
+def test_steps_of_each_size_have_as_many_threads_as_are_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small steps are faster by one thread, large ones by four: that is found by trying, and forgotten after each step."""
+    monkeypatch.setattr(trials.torch, "get_num_threads", lambda: 4)
+    now = [0.0]
+    had: list[int] = []
+    monkeypatch.setattr(trials.torch, "set_num_threads", had.append)
+    monkeypatch.setattr(trials.time, "perf_counter", lambda: now[0])
+    threads = trials.StepThreads()
+    taken: dict[int, list[int]] = {2: [], 64: []}
+    for _ in range(60):
+        for rows, used in taken.items():
+            with threads.step(rows):
+                used.append(had[-1])
+                now[0] += rows * (0.1 * had[-1] if rows == 2 else 1 / had[-1])
+            assert had[-1] == 4
+    for rows, best in ((2, 1), (64, 4)):
+        assert taken[rows][:2] == [4, 4] and set(taken[rows][2:14]) == {1, 4} and set(taken[rows][14:]) == {best}
 
 
 # --- Turns

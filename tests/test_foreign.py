@@ -854,7 +854,7 @@ def test_a_pin_counts_from_the_first_query_where_no_step_stands_beside() -> None
 @pytest.mark.parametrize("task", KINDS_OF)
 def test_no_family_of_ours_is_foreign(task: str) -> None:
     sees = task in ("classify-pictures", "caption", "answer")
-    words = {"translate": (23, 23), "classify-pictures": ()}.get(task, (23,))
+    words = {"translate": (23, 23), "classify-pictures": (), "remember": (10, 8)}.get(task, (23,))
     for kind in KINDS_OF[task]:
         config = run_config(task, {"preset": "demo", "model": {"kind": kind}}).model
         model = build(task, config, words, labels=3, pictures=PictureFormat(size=32) if sees else None)

@@ -19,7 +19,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 # A row may import from the rows above it and from itself.
 ORDER = [
-    {"shapes", "errors", "plugins", "brief", "files", "noise", "tensors", "threads"},
+    {"shapes", "errors", "plugins", "brief", "files", "noise", "tensors", "threads", "trials"},
     {"config"},
     {"tokens"},
     {"data"},
@@ -41,6 +41,7 @@ ORDER = [
     {"bench"},
     {"verify"},
     {"experiments"},
+    {"course"},
     {"doctor"},
     {"studio"},
     {"cli", "__main__"},

@@ -34,6 +34,7 @@ from regard.data.labelled import load_labelled
 from regard.data.mapped import ArrayWriter
 from regard.data.masking import MaskedBatches, chunks_of
 from regard.data.mixed import WeightedBatches, mixture
+from regard.data.pair_files import PairReader
 from regard.data.pairs import load_pairs
 from regard.data.text_sets import DocumentRows, load_texts
 from regard.errors import Advice, Option, RegardError, Setting
@@ -412,7 +413,9 @@ def all_kinds(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for module, name, size in (
         ("regard.data.pairs", "TOGETHER", 37),
         ("regard.data.labelled_rows", "TOGETHER", 37),
+        ("regard.data.rows", "HEAD", 40),
         ("regard.data.text_sets", "FLUSH", 500),
+        ("regard.data.text_sets", "BLOCK", 300),
         ("regard.data.kept.encoded_pairs", "TOGETHER", 31),
         ("regard.data.kept.encoded_labelled", "TOGETHER", 31),
     ):
@@ -452,10 +455,66 @@ def test_several_processes_write_the_same_files(all_kinds: Path, monkeypatch: py
     wanted = contents(data_cache())
     assert len(wanted) > 8
     clear([each.name for each in entries()])
-    for kind in ("pairs", "labelled", "documents"):
-        monkeypatch.setattr(f"regard.data.kept.encoded_{kind}.worker_count", lambda items: 3)
+    modules = ("kept.encoded_pairs", "kept.encoded_labelled", "kept.encoded_documents")
+    for module in (*modules, "pairs", "labelled_rows", "text_sets"):
+        monkeypatch.setattr(f"regard.data.{module}.worker_count", lambda items: 3)
     prepare_all(all_kinds)
     assert contents(data_cache()) == wanted
+
+
+def written_pairs(place: Path, form: str, pairs: list[tuple[str, str]]) -> list[Path]:
+    """Pairs in files of some form; the first lines of tables name their columns."""
+    lines = {
+        "tsv": [f"{source}\t{target}" for source, target in pairs],
+        "titled.tsv": ["source\ttarget", *(f"{source}\t{target}" for source, target in pairs)],
+        "csv": [f'"{source}","{target}"' for source, target in pairs],
+        "jsonl": [json.dumps({"source": source, "target": target}) for source, target in pairs],
+    }
+    if form != "parallel":
+        path = place / f"pairs.{form}"
+        path.write_text("".join(f"{line}\n" for line in lines[form]), encoding="utf-8")
+        return [path]
+    for side, name in enumerate(("pairs.de", "pairs.en")):
+        (place / name).write_text("".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8")
+    return [place / "pairs.de", place / "pairs.en"]
+
+
+@pytest.mark.parametrize("form", ["tsv", "titled.tsv", "csv", "jsonl", "parallel"])
+def test_blocks_hold_what_one_pair_after_the_other_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """Of large files, whoever reads a block decodes its lines; which are blocks does not matter, nor where one begins."""
+    monkeypatch.setattr("regard.data.rows.HEAD", 20)
+    pairs = [(f"Satz {number} mit é", f"sentence {number} with é" if number % 9 else "") for number in range(100)]
+    paths = written_pairs(tmp_path, form, pairs)
+    assert list(PairReader().pairs(paths)) == pairs
+    for skip, size in ((0, 7), (0, 1000), (14, 7), (99, 4), (100, 4)):
+        found = [pair for block in PairReader().blocks(paths, skip, size) for pair in block()]
+        assert found == pairs[skip:], (skip, size)
+
+
+def test_what_is_wrong_with_large_files_is_told_by_their_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regard.data.rows.HEAD", 20)
+
+    def told(paths: list[Path]) -> str:
+        with pytest.raises(RegardError) as error:
+            for block in PairReader().blocks(paths, 0, 7):
+                block()
+        return str(error.value)
+
+    pairs = [(f"Satz {number}", f"sentence {number}") for number in range(50)]
+    (table,) = written_pairs(tmp_path, "tsv", pairs)
+    lines = table.read_bytes().splitlines(keepends=True)
+    table.write_bytes(b"".join([*lines[:40], b"\xff\tnothing\n", *lines[40:]]))
+    assert told([table]).startswith(f"{table}, line 41: byte 1 (0xff) is not UTF-8")
+    table.write_bytes(b"".join([*lines[:40], b"only one\n", *lines[40:]]))
+    assert told([table]).startswith(f"{table}, line 41: no tab")
+    sides = written_pairs(tmp_path, "parallel", pairs)
+    sides[1].write_text("".join(sides[1].read_text().splitlines(keepends=True)[:30]))
+    assert f"{sides[0]} has 50 lines and {sides[1]} has 30" in told(sides)
+    sides[0].write_text("")
+    sides[1].write_text("")
+    assert "is empty" in told(sides)
 
 
 def test_a_full_disk_loses_nothing(all_kinds: Path) -> None:

@@ -16,7 +16,18 @@ from torch import Tensor, nn
 from regard.blocks.norm import BatchNorm
 from regard.bundle import Bundle, BundleConfig
 from regard.cli import main
-from regard.data.batch import AnswerBatch, CaptionBatch, LabelBatch, MaskedBatch, PairBatch, PictureBatch, TextBatch
+from regard.data.batch import (
+    AnswerBatch,
+    CaptionBatch,
+    LabelBatch,
+    MaskedBatch,
+    PairBatch,
+    PictureBatch,
+    StoryBatch,
+    TextBatch,
+)
+from regard.data.batches import generator
+from regard.data.bits import made
 from regard.data.pictures.config import PictureFormat
 from regard.errors import RegardError, UsageError
 from regard.models.config import KINDS_OF, all_kinds
@@ -242,13 +253,17 @@ def whatever(task: str, rows: int, seed: int = 5) -> Any:
         "classify-pictures": PictureBatch(pixels, labels),
         "caption": CaptionBatch(pixels, ids(rows, 12), lengths, tokens),
         "answer": AnswerBatch(pixels, ids(rows, 11), lengths, labels),
+        "ask": StoryBatch(ids(rows, 4, 5), 1 + torch.arange(rows) % 4, ids(rows, 3), labels),
+        "remember": made("copy-bits", generator(seed), rows, 3, 8, 3),
     }[task]
 
 
 def fresh(task: str, kind: str, **values: Any) -> nn.Module:
     torch.manual_seed(3)
     model = run_config(task, {"preset": "demo", "model": {"kind": kind, **values}}).model
-    vocabularies = {"translate": (VOCABULARY, VOCABULARY), "classify-pictures": ()}.get(task, (VOCABULARY,))
+    vocabularies = {"translate": (VOCABULARY, VOCABULARY), "classify-pictures": (), "remember": (10, 8)}.get(
+        task, (VOCABULARY,)
+    )
     sees = task in ("classify-pictures", "caption", "answer")
     return build(task, model, vocabularies, labels=LABELS, pictures=SEEN if sees else None)
 
@@ -316,7 +331,8 @@ def test_the_first_loss_is_about_that_of_a_blind_guess(task: str, kind: str) -> 
     scaled by √D (Vaswani et al. 2017, section 3.4) costs a little more, since it too finds the last word again.
     """
     batch = whatever(task, rows=5 * LABELS)
-    blind = math.log(LABELS if task in ("classify", "classify-pictures", "answer") else VOCABULARY)
+    guesses = {"remember": 2, **dict.fromkeys(("classify", "classify-pictures", "answer", "ask"), LABELS)}
+    blind = math.log(guesses.get(task, VOCABULARY))
     for training in (True, False):
         model = fresh(task, kind).train(training)
         know_the_statistics(model, batch)
@@ -356,6 +372,7 @@ def test_a_predictor_is_where_its_model_is(task: str) -> None:
     config = run_config(task, {"preset": "demo"}).model
     sees = task in ("classify-pictures", "caption", "answer")
     about = {"vocabulary": (VOCABULARY,), "labels": ("a", "b"), "pictures": SEEN if sees else None, "model": config}
+    about |= {"vocabulary": (10, 8), "sequences": "builtin/copy-bits"} if task == "remember" else {}
     bundle = Bundle(BundleConfig(task=task, **about), fresh(task, config.kind), TokenizerPair(tokenizer, tokenizer), {})
     predictor = TASKS[task].make_predictor(bundle)
     assert predictor.device.type == "cpu"

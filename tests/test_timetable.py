@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
 import time
+from bisect import bisect
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,10 +22,10 @@ from regard.training.events import Event, Forecast, Progress, silent
 from regard.training.history import RunLog
 from regard.training.loop import Job, Outcome
 from regard.training.optimiser import learning_rate
-from regard.training.threads import ThreadTrial, fastest_threads
 from regard.training.timed import BEFORE_FALL, TimedTrainer, trainer_of
 from regard.training.timetable import SCHEDULE, Timetable
 from regard.training.validation import Validation
+from regard.trials import ThreadTrial, fastest_threads
 
 
 class FakeClock:
@@ -66,14 +68,14 @@ def slow_job(
     folder: Path,
     config: TrainConfig,
     pace: Callable[[float], float] = lambda spent: 0.4,
-    looking: float = 0.5,
+    looking: float | Callable[[float], float] = 0.5,
     score: Callable[[int], float] | None = None,
 ) -> Job:
     """A toy job on a fake clock; `score` may say the loss of each validation."""
     clock, looks = FakeClock(), [0]
 
     def look(model: nn.Module) -> Validation:
-        clock.now += looking
+        clock.now += looking(clock.now - 1000.0) if callable(looking) else looking
         looks[0] += 1
         return validate(model) if score is None else Validation({"loss": score(looks[0])})
 
@@ -123,6 +125,25 @@ def test_all_of_the_time_is_used_and_the_rate_ends_with_it(tmp_path: Path, name:
     assert found[peak[-1] :] == sorted(found[peak[-1] :], reverse=True)
     first = decisions(job.folder, "fall")[0]
     assert first["why"] == "by the clock"
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_validations_that_another_program_slows_down_are_not_expected_to_be_slow_for_ever(
+    tmp_path: Path, seed: int
+) -> None:
+    """The bug: a validation of five seconds beside another program had each of the last two expected to take as long."""
+    dice, moments = random.Random(seed), [0.0]
+    while moments[-1] < 200:
+        moments.append(moments[-1] + dice.uniform(3, 12))
+
+    def slower(spent: float) -> float:
+        return 2.5 if bisect(moments, spent) % 2 else 1.0
+
+    job = slow_job(
+        tmp_path / "run", timed(average=5), lambda spent: 0.15 * slower(spent), lambda spent: 1.4 * slower(spent)
+    )
+    assert run(job).reason == "time"
+    assert 94 <= used(job) + 2.0 <= 106, used(job)
 
 
 def test_an_even_machine_falls_in_the_last_half_along_a_line(tmp_path: Path) -> None:

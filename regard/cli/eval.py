@@ -37,12 +37,15 @@ from regard.tasks.table import TASKS, family_of
 
 if TYPE_CHECKING:
     from regard.evaluate.classification import ClassificationScores
+    from regard.tasks.ask.evaluate import StoryEvaluation
+    from regard.tasks.ask.predictor import StoryReader
     from regard.tasks.classify.evaluate import LabelEvaluation
     from regard.tasks.classify.predictor import TextClassifier
     from regard.tasks.evaluate_pictures import CaptionEvaluation, PictureEvaluation
     from regard.tasks.fill.predictor import Filler
     from regard.tasks.generate.evaluate import TextEvaluation
     from regard.tasks.generate.predictor import Generator
+    from regard.tasks.remember.predictor import Rememberer
     from regard.tasks.translate.evaluate import Evaluation
     from regard.tasks.translate.predictor import Translator
 
@@ -102,6 +105,10 @@ def evaluate(
         _translations(model, run, on, columns, given(beam=beam, softness=softness), how, save, as_json)
     elif task == "classify":
         _labels(model, run, on, columns, save, out, as_json)
+    elif task == "ask":
+        _stories(model, run, on, save, as_json)
+    elif task == "remember":
+        _sequences(model, run, on, as_json)
     elif model.config.pictures is not None:
         score_pictures(model, run, on, given(beam=beam), save, out, as_json)
     else:
@@ -231,7 +238,7 @@ def _labels(
 
 
 def print_label_scores(
-    run: str, on: list[str], found: LabelEvaluation | PictureEvaluation, what: str = "texts"
+    run: str, on: list[str], found: LabelEvaluation | PictureEvaluation | StoryEvaluation, what: str = "texts"
 ) -> None:
     scores = found.scores
     print_table(
@@ -279,6 +286,40 @@ def print_confusion(scores: ClassificationScores) -> None:
     if worst:
         rows = [[f"{names[i]} taken for {names[j]}", f"{count:,}"] for count, i, j in worst]
         print_table(("most frequent mistakes", "times"), rows, right=("times",))
+
+
+def _stories(reader: StoryReader, run: str, on: list[str], save: Path | None, as_json: bool) -> None:
+    from regard.data.stories import read_stories
+    from regard.tasks.ask.evaluate import evaluate_stories
+
+    stories = read_stories(on)
+    with progress("answering") as advance:
+        found = evaluate_stories(reader, stories, advance)
+    say_notes(found.notes)
+    names = [*reader.labels, *sorted({story.answer for story in stories} - set(reader.labels))]
+    save_lines(save, [names[place] for place in found.predicted])
+    if as_json:
+        print_json({"run": run, "on": on, **found.data()})
+        return
+    print_label_scores(run, on, found, "questions")
+    if (support := found.support) is not None:
+        told = f"{support.found:.1f}% of the supporting sentences of {support.questions:,} questions are what a hop read most"
+        results().print(f"{told}; by chance {support.chance:.1f}%", markup=False)
+
+
+def _sequences(rememberer: Rememberer, run: str, on: list[str], as_json: bool) -> None:
+    from regard.cli.remember import print_remembered
+    from regard.data.bits import sequences_of
+
+    asked = [sequences_of(name) for name in on]
+    if wrong := [each.task for each in asked if each.task != rememberer.sequences]:
+        raise UsageError(f"{run} remembers {rememberer.sequences}, not {wrong[0]}")
+    with progress("remembering") as advance:
+        found = [rememberer.remember(each.length or each.most, progress=advance) for each in asked]
+    if as_json:
+        print_json({"run": run, "on": on, "lengths": [each.data() for each in found]})
+    else:
+        print_remembered(rememberer.sequences, found)
 
 
 def score_pictures(

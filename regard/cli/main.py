@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 GROUPS = {
     "Train": {
         "demo": "demo:demo",
+        "course": "course:course",
         "data": "data:data",
         "train": "train:train",
         "tune": "tune:tune",
@@ -48,6 +49,8 @@ GROUPS = {
         "classify": "classify:classify",
         "caption": "caption:caption",
         "answer": "answer:answer",
+        "ask": "ask:ask",
+        "remember": "remember:remember",
         "vectors": "vectors:vectors",
         "score": "score:score",
         "serve": "serve:serve",

@@ -190,7 +190,79 @@ class AnswerBatch:
         return _moved(self, device)
 
 
-AnyBatch = TypeVar("AnyBatch", PairBatch, TextBatch, MaskedBatch, LabelBatch, PictureBatch, CaptionBatch, AnswerBatch)
+@dataclass(frozen=True)
+class StoryBatch:
+    """Stories, each a row of sentences, with a question about it and the number of its answer."""
+
+    story: Tensor  # (B, S, W): the words of each sentence, oldest first; padding behind both
+    sentences: Tensor  # (B,): how many each story has
+    question: Tensor  # (B, Q)
+    labels: Tensor  # (B,)
+    pad: int = 0
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Over how many items each part of the loss is summed."""
+        rows = len(self.labels)
+        return {"loss": rows, "nll": rows, "correct": rows}
+
+    @property
+    def padded_tokens(self) -> int:
+        return self.story.numel() + self.question.numel()
+
+    @property
+    def real_tokens(self) -> int:
+        return int((self.story != self.pad).sum() + (self.question != self.pad).sum())
+
+    def flat(self, begin: int) -> LabelBatch:
+        """The stories and their questions as running texts, for models that read word after word."""
+        first = torch.full_like(self.question[:, :1], begin)
+        ids = torch.cat([first, self.story.flatten(1), self.question], dim=1)  # (B, 1 + S W + Q)
+        behind = torch.argsort((ids == self.pad).long(), dim=1, stable=True)
+        lengths = (ids != self.pad).sum(dim=1)
+        ids = ids.gather(1, behind)[:, : int(lengths.max())]
+        return LabelBatch(ids, lengths, self.labels, int(lengths.sum()) - len(lengths))
+
+    def to(self, device: torch.device | str) -> StoryBatch:
+        return _moved(self, device)
+
+
+@dataclass(frozen=True)
+class BitBatch:
+    """Sequences of vectors of bits, and those that should come out at the steps that count."""
+
+    inputs: Tensor  # (B, T, I)
+    targets: Tensor  # (B, T, O)
+    counted: Tensor  # (T,), bool
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Over how many items each part of the loss is summed."""
+        rows, _, outputs = self.targets.shape
+        bits = rows * outputs * int(self.counted.sum())
+        return {"loss": bits, "nll": bits, "wrong": bits, "ponder": rows * self.steps}
+
+    @property
+    def steps(self) -> int:
+        """Steps up to the last that counts."""
+        return int(self.counted.nonzero().max()) + 1
+
+    def to(self, device: torch.device | str) -> BitBatch:
+        return _moved(self, device)
+
+
+AnyBatch = TypeVar(
+    "AnyBatch",
+    PairBatch,
+    TextBatch,
+    MaskedBatch,
+    LabelBatch,
+    PictureBatch,
+    CaptionBatch,
+    AnswerBatch,
+    StoryBatch,
+    BitBatch,
+)
 
 
 def _moved(batch: AnyBatch, device: torch.device | str) -> AnyBatch:

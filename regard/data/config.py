@@ -187,3 +187,35 @@ class LabelledConfig(CorporaConfig):
     hold_out: int = Field(1000, ge=1, description="Most texts held out for validation when there is no valid set.")
     max_length: int = Field(256, ge=2, description="Longest text, in tokens; of longer ones the first tokens are kept.")
     builtin_size: int = Field(20_000, ge=1, description="Training texts generated for builtin/listops.")
+
+
+class StoriesConfig(StrictConfig):
+    """Stories with questions: bAbI's files, folders of them, JSON Lines, or built-in ones."""
+
+    train: Names = Field(
+        ("builtin/stories",), min_length=1, description="Training stories: files, folders of bAbI, or builtin/stories."
+    )
+    valid: Names = Field((), description="Validation stories; without them some of the training stories are held out.")
+    test: Names = Field((), description="Test stories, for the person's own notes; training never reads them.")
+    hold_out: int = Field(1000, ge=1, description="Most questions held out for validation when there is no valid set.")
+    builtin_size: int = Field(20_000, ge=1, description="Training questions generated for builtin/stories.")
+    max_sentences: int = Field(50, ge=1, description="Sentences of a story that are kept: the last ones.")
+
+
+class BitsConfig(StrictConfig):
+    """Sequences of bits to remember: drawn anew for every batch, all of one batch equally long."""
+
+    train: Names = Field(
+        ("builtin/copy-bits",),
+        min_length=1,
+        max_length=1,
+        description="builtin/copy-bits, repeat-bits, recall-bits or parity-bits, and how long: builtin/copy-bits/20.",
+    )
+    valid: Names = Field(
+        (),
+        max_length=1,
+        description="Sequences to validate on, as builtin/copy-bits/valid/20; by default as in training.",
+    )
+    width: int = Field(8, ge=1, description="Bits of a step.")
+    size: int = Field(10_000, ge=1, description="Sequences of an epoch.")
+    batch: int = Field(16, ge=1, description="Sequences of a batch.")

@@ -46,14 +46,19 @@ def held_rows(hashes: np.ndarray, most: int, what: str) -> np.ndarray:
     return hashes < np.uint64(min(greatest, max(least + 1, limit)))  # of a few, chance alone may hold out none, or all
 
 
-def line_hashes(blocks: Iterable[str]) -> Iterator[np.ndarray]:
-    """The hashes of the lines of a text that have some words, block by block; one without an end is cut."""
+def lines_in(blocks: Iterable[str]) -> Iterator[list[str]]:
+    """The lines of a text, block by block; one without an end is cut."""
     held = ""
     for block in chain(blocks, ("\n",)):
         *lines, held = (held + block).split("\n")
         if len(held) > LONGEST_LINE:
             lines, held = [*lines, held], ""
-        yield hashes_of(line.strip() for line in lines if len(line.split(None, WORDS - 1)) == WORDS)
+        yield lines
+
+
+def line_hashes(lines: Iterable[str]) -> np.ndarray:
+    """The hashes of the lines that have some words: (N,)."""
+    return hashes_of(line.strip() for line in lines if len(line.split(None, WORDS - 1)) == WORDS)
 
 
 # --- What should be unseen and is in training

@@ -28,6 +28,7 @@ from regard.data.kept.cache import (
 from regard.data.kept.journal import Build, State
 from regard.data.labelled_files import Keys, Labelled, read_file, read_folders
 from regard.data.labelled_rows import TEXT, WHOLE, GatheredLabelled, LabelledRows, whole_text
+from regard.data.lines import text_size
 from regard.errors import RegardError, UsageError
 
 BUILTIN = "builtin/names"
@@ -111,7 +112,8 @@ def _gather(
     read = partial(_stream, config=config, data_root=data_root, notes=notes)
     numbers = dict[str, int]()  # of labels
     rows, valid = (GatheredLabelled(build, *each, numbers) for each in (("training", ""), ("validation", "valid_")))
-    rows.take(read(_with_split(config.train, "train")), progress)
+    names = _with_split(config.train, "train")
+    rows.take(partial(read, names), sum(_size(name, data_root) for name in names), progress)
     known = frozenset(numbers)
     notes += rows.notes()
     if config.train == (BUILTIN,):
@@ -121,7 +123,7 @@ def _gather(
         held = held_out.among(rows.hashes()[:, WHOLE], apart)
         notes += apart_note(int(held.sum()), rows.count, ", ".join(config.train), "texts")
     elif valid_names:
-        valid.take(read(valid_names, known=known))
+        valid.take(partial(read, valid_names, known=known))
         unseen.append(valid.hashes()[:, WHOLE])
         notes += [*valid.notes(), *_overlap(unseen[0], rows, ~held, "validation")]
     else:
@@ -269,6 +271,11 @@ def _stream(
 ) -> Iterator[Labelled]:
     keys = Keys(config.text, config.label, config.second, config.heads, config.encoding, config.label_first)
     return stream_labelled(names, keys, config.builtin_size, data_root, known, notes)
+
+
+def _size(name: str, data_root: Path | None) -> int:
+    """Bytes of the texts of a file, about; 0 of those that are built in, and of folders."""
+    return 0 if name.startswith("builtin/") else text_size(find_file(name, data_root))
 
 
 def _labels(names: Sequence[str], train: np.ndarray, valid: np.ndarray, files: Sequence[str]) -> list[str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 
 import numpy as np
 
 from regard.data import held_out
 from regard.data.kept.cache import Progress, chunks, no_progress
+from regard.data.kept.copies import Arrays, in_order, worker_count
 from regard.data.kept.journal import Build, State
 from regard.data.kept.ragged import Places, Ragged, TextRows, as_bytes
 from regard.data.kept.sequences import TakenTogether
@@ -16,6 +17,7 @@ from regard.data.labelled_files import Labelled
 from regard.errors import RegardError
 
 TOGETHER = 10_000  # texts read and written at once
+BLOCK = 1 << 20  # bytes that these have, about
 TEXT, WHOLE = range(2)  # columns of hashes
 
 
@@ -39,29 +41,37 @@ class GatheredLabelled:
         for name in state.get("names", ()):
             numbers.setdefault(name, len(numbers))
 
-    def take(self, texts: Iterable[Labelled], progress: Progress = no_progress) -> None:
-        """Write down all texts but those that were before a kill."""
-        for chunk in chunks(islice(texts, self.read, None), TOGETHER):
-            self.read += len(chunk)
-            self._write([each for each in chunk if each.text.strip() and (each.second is None or each.second.strip())])
+    def take(self, texts: Callable[[], Iterator[Labelled]], size: int = 0, progress: Progress = no_progress) -> None:
+        """Write down all texts but those that were before a kill; `size` is how many bytes they have, about.
+
+        `texts` is called by each of the processes that share the work, and each reads all of them.
+        """
+        skip = self.read
+
+        def parts() -> Iterator[list[Labelled]]:
+            return chunks(islice(texts(), skip, None), TOGETHER)
+
+        for part, arrays in in_order(parts, _arrays_of, worker_count(size // BLOCK)):
+            self.read += len(part)
+            self._write([each for each in part if _is_full(each)], *arrays)
             state = {name: getattr(self, name) for name in ("read", "count", "paired", "trees")}
             self.build.commit({self.which: state | {"names": list(self.numbers)}})
             progress("reading texts", self.read, 0)
         if not self.count:
             raise RegardError(f"no {self.which} text is left of {self.read:,}: all are empty")
 
-    def _write(self, texts: list[Labelled]) -> None:
+    def _write(
+        self, texts: list[Labelled], data: np.ndarray, lengths: np.ndarray, characters: np.ndarray, hashes: np.ndarray
+    ) -> None:
         self._check(texts)
-        data, lengths = as_bytes([part for each in texts for part in (each.text, each.second or "")])
         self.text.append(data)
-        self.lengths.append(lengths.reshape(-1, 2))
+        self.lengths.append(lengths)
         self.labels.append(np.array([self.numbers.setdefault(each.label, len(self.numbers)) for each in texts]))
         trees = [each.parents for each in texts if each.parents is not None]
         self.tree.append(np.array([parent for tree in trees for parent in tree], dtype=np.int32))
         self.tree_lengths.append(np.array([len(tree) for tree in trees]))
-        self.characters.append(np.array([len(each.text) + len(each.second or "") for each in texts]))
-        whole = held_out.hashes_of(whole_text(each).strip() for each in texts)
-        self._hashes.append(np.stack([held_out.hashes_of(each.text for each in texts), whole], axis=1))
+        self.characters.append(characters)
+        self._hashes.append(hashes)
         self.count += len(texts)
 
     def _check(self, texts: Sequence[Labelled]) -> None:
@@ -85,6 +95,24 @@ class GatheredLabelled:
     def notes(self) -> list[str]:
         left_out = self.read - self.count
         return [f"dropped {left_out:,} of {self.read:,} {self.which} texts: empty"] if left_out else []
+
+
+def _is_full(each: Labelled) -> bool:
+    return bool(each.text.strip()) and (each.second is None or bool(each.second.strip()))
+
+
+def _arrays_of(part: list[Labelled]) -> Arrays:
+    """Of the texts in which there is something: their bytes, lengths in bytes, characters and hashes."""
+    texts = [each for each in part if _is_full(each)]
+    data, lengths = as_bytes([side for each in texts for side in (each.text, each.second or "")])
+    characters = np.array([len(each.text) + len(each.second or "") for each in texts], dtype=np.int64)
+    whole = held_out.hashes_of(whole_text(each).strip() for each in texts)
+    return (
+        data,
+        lengths.reshape(-1, 2),
+        characters,
+        np.stack([held_out.hashes_of(each.text for each in texts), whole], 1),
+    )
 
 
 class LabelledRows(TakenTogether[Labelled]):

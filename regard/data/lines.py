@@ -8,6 +8,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import IO
 
@@ -41,6 +42,14 @@ def lines_of(path: Path, encoding: str = "utf-8", bad: Bad | None = None) -> Ite
             yield line
     if is_empty:
         raise RegardError(f"{path} is empty", "it should hold one sentence or pair a line")
+
+
+def line_blocks(path: Path, skip: int, size: int) -> Iterator[list[bytes]]:
+    """The lines of a file behind the first `skip`, so many at once, each still to be decoded by `decode_line`."""
+    with opened(path) as file:
+        lines = islice(file, skip, None)
+        while found := list(islice(lines, size)):
+            yield found
 
 
 def read_text(path: Path, data: bytes, encoding: str = "utf-8") -> str:

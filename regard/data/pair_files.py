@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import zip_longest
+from itertools import count, islice, zip_longest
 from pathlib import Path
 
 from regard.data.archives import pair_files, split_member
-from regard.data.lines import Bad, lines_of, suffix_of
+from regard.data.lines import Bad, decode_line, line_blocks, lines_of, suffix_of
 from regard.data.parquet import PARQUET, parquet_cells, parquet_table
 from regard.data.rows import (
     FORMATS,
     MISSING,
+    RowsOfFile,
     Table,
     Wanted,
     as_text,
@@ -22,12 +23,14 @@ from regard.data.rows import (
     place_of,
     read_table,
     renamed,
+    tsv_cells,
     words_of,
 )
 from regard.data.tmx import TMX, tmx_pairs
 from regard.errors import Advice, Option, RegardError, UsageError
 
 Pair = tuple[str, str]
+Block = Callable[[], list[Pair]]  # some pairs, read when it is called
 FIELDS = ("source", "target")
 SOURCE_NAMES = ("source", "src", "input", "source_text", "src_text", "original")
 FORMS = (*FORMATS, TMX, PARQUET)  # of one file of pairs
@@ -66,6 +69,41 @@ class PairReader:
             return (pair for _, pair in tmx_pairs(paths[0], self.languages, self.notes))
         return self._parquet(paths[0]) if form == PARQUET else self._table(paths[0])
 
+    def blocks(self, paths: Sequence[Path], skip: int, size: int) -> Iterator[Block]:
+        """The pairs behind the first `skip`, so many at once, each block read by whoever calls it.
+
+        Of parallel files and TSV nothing is decoded before, so that several processes can share the work; of other forms
+        the pairs are there already.
+        """
+        found = meant_files(paths, self.languages)
+        if self.bad is None and len(found) == 2:
+            return self._parallel_blocks(found[0], found[1], skip, size)
+        if self.bad is None and suffix_of(found[0]).lower() not in (TMX, PARQUET):
+            return self._table_blocks(found[0], skip, size)
+        return pair_blocks(islice(self.pairs(paths), skip, None), size)
+
+    def _parallel_blocks(self, source: Path, target: Path, skip: int, size: int) -> Iterator[Block]:
+        sides = line_blocks(source, skip, size), line_blocks(target, skip, size)
+        is_whole = skip > 0  # a file without lines is not
+        for number, both in zip(count(skip + 1, size), zip_longest(*sides, fillvalue=())):
+            is_whole = len(both[0]) == len(both[1])
+            if not is_whole:
+                break
+            yield partial(_decoded, (source, target), number, both)
+        if not is_whole:
+            for _ in self._parallel(source, target):
+                pass  # it tells what is wrong
+
+    def _table_blocks(self, path: Path, skip: int, size: int) -> Iterator[Block]:
+        table, first, second = self._columns(path, None)
+        if not isinstance(table.rows, RowsOfFile) or table.rows.above is None:
+            rows = islice(table.rows, skip, None)
+            yield from pair_blocks((_row_pair(table, *row, first, second, None) for row in rows), size)
+            return
+        above = table.rows.above + skip
+        for number, lines in zip(count(above + 1, size), line_blocks(path, above, size)):
+            yield partial(_split, table, number, lines, first, second)
+
     def _parallel(self, source: Path, target: Path) -> Iterator[Pair]:
         wrong: tuple[Bad, Bad] | tuple[None, None] = (None, None) if self.bad is None else ({}, {})
         sides = lines_of(source, bad=wrong[0]), lines_of(target, bad=wrong[1])
@@ -86,17 +124,22 @@ class PairReader:
             yield first, second
 
     def _table(self, path: Path) -> Iterator[Pair]:
-        source, target = wanted_columns(self.fields, self.languages)
         lines: Bad | None = None if self.bad is None else {}
+        table, first, second = self._columns(path, lines)
+        for place, (line, row) in enumerate(table.rows):
+            wrong = lines.get(line) if lines else None
+            yield self._pair(place, partial(_row_pair, table, line, row, first, second, wrong))
+
+    def _columns(self, path: Path, lines: Bad | None) -> tuple[Table, int, int]:
+        """A table, and where source and target are in it; what was guessed of that is noted."""
+        source, target = wanted_columns(self.fields, self.languages)
         table = read_table(path, (source, target), "data.fields", titles=LANGUAGES, bad=lines)
         first, second, guessed = find_columns(table if self.bad is None else _whole_rows(table), source, target)
         if self.notes is not None and guessed:
             columns = f"source is {table.kind} {table.called(first)}, target is {table.kind} {table.called(second)}"
             otherwise = ("; say otherwise with ", Option("source"), " and ", Option("target"), ")")
             self.notes.append(Advice(f"{path}: {columns} ({guessed}", *otherwise))
-        for place, (line, row) in enumerate(table.rows):
-            wrong = lines.get(line) if lines else None
-            yield self._pair(place, partial(_row_pair, table, line, row, first, second, wrong))
+        return table, first, second
 
     def _parquet(self, path: Path) -> Iterator[Pair]:
         table = parquet_table(path)
@@ -118,6 +161,29 @@ class PairReader:
                 raise
             self.bad[place] = error
             return "", ""
+
+
+def pair_blocks(pairs: Iterable[Pair], size: int) -> Iterator[Block]:
+    """Pairs that are read as they come, so many at once."""
+    left = iter(pairs)
+    while found := list(islice(left, size)):
+        yield partial(list, found)
+
+
+def _decoded(paths: tuple[Path, Path], number: int, sides: Sequence[Sequence[bytes]]) -> list[Pair]:
+    """Lines of two parallel files, from line `number` on, as pairs."""
+    texts = [
+        [decode_line(raw, line, str(path)) for line, raw in enumerate(lines, start=number)]
+        for path, lines in zip(paths, sides, strict=True)
+    ]
+    return list(zip(*texts, strict=True))
+
+
+def _split(table: Table, number: int, lines: Sequence[bytes], first: int, second: int) -> list[Pair]:
+    """Lines of TSV, from line `number` on, as pairs."""
+    name = str(table.path)
+    texts = ((line, decode_line(raw, line, name)) for line, raw in enumerate(lines, start=number))
+    return [_row_pair(table, line, tsv_cells(text), first, second, None) for line, text in texts]
 
 
 def meant_files(paths: Sequence[Path], languages: tuple[str, str] | None) -> tuple[Path, ...]:

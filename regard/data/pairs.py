@@ -21,17 +21,17 @@ from regard.data.corpora import apart_note, further_corpora
 from regard.data.kept.cache import (
     Keep,
     Progress,
-    chunks,
     data_key,
     keep_at_once,
     no_progress,
     notes_as_json,
     notes_from_json,
 )
+from regard.data.kept.copies import Arrays, in_order, worker_count
 from regard.data.kept.journal import Build, State
 from regard.data.kept.ragged import TextRows, as_bytes
 from regard.data.lines import LONGEST_LINE, Bad, suffix_of, text_size
-from regard.data.pair_files import FIELDS, Pair, PairReader, meant_files
+from regard.data.pair_files import FIELDS, Block, Pair, PairReader, meant_files, pair_blocks
 from regard.data.parquet import PARQUET
 from regard.data.tmx import TMX
 from regard.errors import RegardError, UsageError
@@ -39,6 +39,8 @@ from regard.errors import RegardError, UsageError
 BUILTIN = "builtin/dates"
 VALIDATED = 500  # pairs of a built-in set
 TOGETHER = 10_000  # pairs read and written at once
+BLOCK = 1 << 20  # bytes that these have, about
+REASONS = ("an empty side", f"a side over {LONGEST_LINE:,} characters")  # why a pair is left out
 SOURCE, STRIPPED, WHOLE = range(3)  # columns of hashes
 ODD = np.uint64(0x9E3779B97F4A7C15)  # joins two hashes to one
 
@@ -120,17 +122,19 @@ def _gather(
     notes: list[str] = []
     name = whole_builtin(config.train)
     reader = PairReader(config.fields, config.languages, notes)
-    read = partial(stream_pairs, reader=reader, data_root=data_root)
+    read = partial(stream_blocks, reader=reader, data_root=data_root)
     rows, valid = Gathered(build, "training"), Gathered(build, "validation", "valid_")
     size = 0 if name else _size(config.train, data_root, config.languages)
-    rows.take(read(config.train) if name is None else builtin_pairs("train", config.builtin_size, name), size, progress)
+    made = None if name is None else builtin_pairs("train", config.builtin_size, name)
+    rows.take(partial(read, config.train, made=made), size, progress)
     notes += rows.notes()
     held, unseen = np.zeros(rows.count, dtype=bool), list[np.ndarray]()
     if apart is not None:
         held = held_out.among(rows.hashes()[:, STRIPPED], apart)
         notes += apart_note(int(held.sum()), rows.count, ", ".join(config.train), "pairs")
     elif config.valid or name is not None:
-        valid.take(read(config.valid) if config.valid else builtin_pairs("valid", VALIDATED, name or BUILTIN))
+        made = None if config.valid else builtin_pairs("valid", VALIDATED, name or BUILTIN)
+        valid.take(partial(read, config.valid, made=made))
         unseen.append(valid.hashes()[:, STRIPPED])
         notes += [*valid.notes(), *held_out.overlap_note(rows.hold(unseen[0]), "validation")]
     else:
@@ -138,7 +142,8 @@ def _gather(
         unseen.append(rows.hashes()[held, STRIPPED])
         notes.append(f"no validation set: held out {held.sum():,} of {rows.count:,} pairs (by source text)")
     if config.test:
-        unseen.append(held_out.hashes_of(source.strip() for source, _ in read(config.test)))
+        test = stream_pairs(config.test, reader, data_root)
+        unseen.append(held_out.hashes_of(source.strip() for source, _ in test))
         notes += held_out.overlap_note(rows.hold(unseen[-1], ~held), "test")
     different = np.unique(rows.hashes()[~held, WHOLE])
     if name is None:
@@ -160,36 +165,32 @@ class Gathered:
         self.characters = state.get("characters", [0, 0])
         self.reasons: Counter[str] = Counter(state.get("reasons", {}))
 
-    def take(self, pairs: Iterable[Pair], size: int = 0, progress: Progress = no_progress) -> None:
-        """Write down all pairs but those that were before a kill; `size` is how many bytes they have, about."""
-        for chunk in chunks(islice(pairs, self.read, None), TOGETHER):
-            self.read += len(chunk)
-            self._write([pair for pair in chunk if not self._is_left_out(pair)])
+    def take(self, blocks: Callable[[int], Iterator[Block]], size: int = 0, progress: Progress = no_progress) -> None:
+        """Write down all pairs but those that were before a kill; `size` is how many bytes they have, about.
+
+        `blocks` gives the pairs behind so many, and is called by each of the processes that share the work.
+        """
+        for _, found in in_order(partial(blocks, self.read), _of_use, worker_count(size // BLOCK)):
+            self._write(*found)
             self.build.commit({self.which: self._state()})
-            progress(
-                "reading pairs", self.read, max(self.read, round(self.read * size / max(1, self.bytes))) if size else 0
-            )
+            total = max(self.read, round(self.read * size / max(1, self.bytes))) if size else 0
+            progress("reading pairs", self.read, total)
         if not self.count:
             why = dropped(self.which, self.read, self.reasons)
             raise RegardError(f"no {self.which} pair is left of {self.read:,}: {why}")
 
-    def _is_left_out(self, pair: Pair) -> bool:
-        """Whether a side is empty or endless, which is counted."""
-        if not all(side.strip() for side in pair):
-            self.reasons["an empty side"] += 1
-        elif max(map(len, pair)) > LONGEST_LINE:
-            self.reasons[f"a side over {LONGEST_LINE:,} characters"] += 1
-        else:
-            return False
-        return True
-
-    def _write(self, pairs: list[Pair]) -> None:
-        data, lengths = as_bytes([side for pair in pairs for side in pair])
+    def _write(self, data: np.ndarray, lengths: np.ndarray, hashes: np.ndarray, counts: np.ndarray) -> None:
         self.text.append(data)
-        self.lengths.append(lengths.reshape(-1, 2))
-        self._hashes.append(_hashes(pairs))
-        self.count, self.bytes = self.count + len(pairs), self.bytes + len(data) + 2 * len(pairs)
-        self.characters = [count + sum(len(pair[side]) for pair in pairs) for side, count in enumerate(self.characters)]
+        self.lengths.append(lengths)
+        self._hashes.append(hashes)
+        read, sources, targets, *left_out = map(int, counts)
+        self.read, self.count, self.bytes = (
+            self.read + read,
+            self.count + len(lengths),
+            self.bytes + len(data) + 2 * read,
+        )
+        self.characters = [self.characters[0] + sources, self.characters[1] + targets]
+        self.reasons += Counter(dict(zip(REASONS, left_out, strict=True)))
 
     def _state(self) -> State:
         names = ("read", "count", "bytes", "characters")
@@ -215,6 +216,20 @@ class Gathered:
         out = rows.at(places)
         learned = [count - sum(len(pair[side]) for pair in out) for side, count in enumerate(self.characters)]
         return {"characters": learned, "counts": f"{self.count:,} pairs"}
+
+
+def _of_use(block: Block) -> Arrays:
+    """The texts of a block's pairs but those with a side that is empty or endless, their lengths in bytes and hashes.
+
+    Then how many pairs were read, the characters of the sources and of the targets, and how many were left out by `REASONS`.
+    """
+    pairs = block()
+    full = [pair for pair in pairs if pair[0].strip() and pair[1].strip()]
+    kept = [pair for pair in full if len(pair[0]) <= LONGEST_LINE and len(pair[1]) <= LONGEST_LINE]
+    data, lengths = as_bytes([side for pair in kept for side in pair])
+    characters = [sum(len(pair[side]) for pair in kept) for side in range(2)]
+    counts = [len(pairs), *characters, len(pairs) - len(full), len(full) - len(kept)]
+    return data, lengths.reshape(-1, 2), _hashes(kept), np.array(counts)
 
 
 def _hashes(pairs: Sequence[Pair]) -> np.ndarray:
@@ -274,6 +289,16 @@ def stream_pairs(names: Sequence[str], reader: PairReader, data_root: Path | Non
     if _is_dates(names[0]):
         return iter(builtin_pairs(names[0].removeprefix(BUILTIN).strip("/") or "test", 1000))
     return iter(builtin_pairs(_generated(names[0]).split or "test", 1000, names[0]))
+
+
+def stream_blocks(
+    names: Sequence[str], skip: int, reader: PairReader, data_root: Path | None, made: Sequence[Pair] | None = None
+) -> Iterator[Block]:
+    """The pairs of files behind the first `skip`, or those that were made, some at once."""
+    if made is None and not is_builtin(names):
+        return reader.blocks([find_file(name, data_root) for name in names], skip, TOGETHER)
+    pairs = stream_pairs(names, reader, data_root) if made is None else made
+    return pair_blocks(islice(pairs, skip, None), TOGETHER)
 
 
 def dropped(which: str, total: int, reasons: Counter[str]) -> str:

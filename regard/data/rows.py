@@ -51,10 +51,10 @@ class Wanted:
 
 
 class RowsOfFile:
-    """The rows of a large file, read anew by whoever goes through them."""
+    """The rows of a large file, read anew by whoever goes through them. `above`: lines before them, if each line is a row."""
 
-    def __init__(self, read: Callable[[], Iterator[TableRow]]) -> None:
-        self.read = read
+    def __init__(self, read: Callable[[], Iterator[TableRow]], above: int | None = None) -> None:
+        self.read, self.above = read, above
 
     def __iter__(self) -> Iterator[TableRow]:
         return self.read()
@@ -161,12 +161,18 @@ def read_table(
     if is_all:
         return found
     below = next(line for line, cells in rows if tuple(cells) == found.names) if found.names else 0
-    return replace(found, rows=RowsOfFile(lambda: _below(read(), below)), sample=found.seen)
+    left = RowsOfFile(lambda: _below(read(), below), None if kind == ".csv" else below)
+    return replace(found, rows=left, sample=found.seen)
 
 
 def _below(rows: Iterable[tuple[int, list[str]]], line: int) -> Iterator[TableRow]:
     """The rows below a header, blank ones without cells."""
     return ((number, list(cells) if any(map(str.strip, cells)) else []) for number, cells in rows if number > line)
+
+
+def tsv_cells(line: str) -> list[object]:
+    """What stands between the tabs of a line; a blank one has no cells."""
+    return list(line.split("\t")) if line.strip() else []
 
 
 def some_rows(read: Callable[[], Iterator[T]], spread: bool) -> tuple[list[T], bool]:

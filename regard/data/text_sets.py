@@ -24,6 +24,7 @@ from regard.data.held_out import (
     digest_of_hashes,
     in_parts,
     line_hashes,
+    lines_in,
     lines_note,
     occur_in,
     overlap_note,
@@ -40,6 +41,7 @@ from regard.data.kept.cache import (
     shared_out,
     size_of,
 )
+from regard.data.kept.copies import in_order, worker_count
 from regard.data.kept.journal import Build, Column, State
 from regard.data.kept.sequences import RowByRow
 from regard.data.lines import text_size
@@ -78,7 +80,19 @@ class DocumentRows(RowByRow[str]):
 
     def lines(self) -> Iterator[np.ndarray]:
         """The hashes of the lines of all documents, some at a time."""
-        return chain.from_iterable(line_hashes(self.blocks(row)) for row in range(len(self)))
+        workers = worker_count(int(self.sizes.sum()) // BLOCK)
+        return (hashes for _, (hashes,) in in_order(self._lines, lambda lines: (line_hashes(lines),), workers))
+
+    def _lines(self) -> Iterator[list[str]]:
+        """The lines of all documents, some at a time."""
+        held, size = list[str](), 0
+        for lines in chain.from_iterable(lines_in(self.blocks(row)) for row in range(len(self))):
+            held += lines
+            size += sum(map(len, lines))
+            if size >= BLOCK:
+                yield held
+                held, size = [], 0
+        yield held
 
     def blocks(self, row: int) -> Iterator[str]:
         """A document, some of it at a time."""

@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from threading import Condition, Thread
 from typing import Any, NamedTuple
@@ -34,10 +34,12 @@ from regard.decode.stepper import Joins, Stepper
 from regard.decode.tickets import DeadlinePassed, EngineClosed, Overloaded, Request, Ticket
 from regard.decode.waiting import Part, Room, Waiting
 from regard.errors import UsageError
+from regard.trials import StepThreads
 
 IDLE = 5.0  # seconds after which a thread without work ends
 READ_AT_ONCE = 1024  # tokens of sources that are read before those that run go on
 IN_TURN = 4  # sources that go on at a time where a stepper cannot join them
+OVER = 256  # requests that are over whose deadlines may be kept
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,7 @@ class Engine:
         self._thread: Thread | None = None
         self._closed = False
         self._statistics = Statistics()
+        self._threads = StepThreads()
 
     def submit(self, request: Request) -> Ticket:
         """Take a request, or raise `Overloaded` or `EngineClosed`."""
@@ -207,7 +210,10 @@ class Engine:
     def _take_left(self) -> set[Ticket]:
         """The tickets that nobody waits for any more, or whose time is over."""
         now = time.monotonic()
-        while self._deadlines and (self._deadlines[0][0] <= now or self._deadlines[0][2].over):
+        if len(self._deadlines) > OVER + 2 * len(self._parts):  # most of them are over
+            self._deadlines = [each for each in self._deadlines if not each[2].over]
+            heapify(self._deadlines)
+        while self._deadlines and self._deadlines[0][0] <= now:
             _, _, ticket = heappop(self._deadlines)
             if ticket.fail(DeadlinePassed(f"not done within {ticket.request.seconds:g} s")):
                 self._left.append(ticket)
@@ -299,7 +305,8 @@ class Engine:
         running, parts = self._lanes[lane], self._waiting.running
         numbers = running.books.live.sources.tolist()
         try:
-            running.step()
+            with self._threads.step(len(numbers) * lane.rows):
+                running.step()
         except Exception as error:
             del self._lanes[lane]
             self._fail([parts[number] for number in numbers], error)

@@ -74,7 +74,7 @@ _ALL = (
         "Residuals, norms, warm-up, label smoothing, dropout and weight decay each help; the norm after each residual needs "
         "the warm-up.",
         "Vaswani et al. 2017, section 5; Xiong et al. 2020",
-        2,
+        7,
         "tricks:TRICKS",
     ),
     Experiment(

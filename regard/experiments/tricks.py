@@ -103,7 +103,7 @@ FULL: dict[str, Any] = {
     "data": {"builtin_size": 2000},
     "model": {"norm": "pre", "dropout": 0.1},
     "train": {
-        "steps": 150,
+        "steps": 600,
         "optimiser": "adam",
         "lr": 5e-3,
         "warmup": 30,

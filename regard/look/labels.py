@@ -10,13 +10,19 @@ from itertools import groupby
 from regard.tokens.words import GOES_ON, is_special
 
 SHOWN = {" ": "␣", "\u00a0": "␣", "\u3000": "␣", "\n": "↵", "\r": "␍", "\t": "⇥"}
+SENTENCE = re.compile(r"\S+( \S+){2,}")  # three words or more, one space between two
 JOINERS = {"\u200c", "\u200d"}  # without them words in Persian or Hindi, and many emoji, fall apart
 
 
 def visible(label: str) -> str:
-    """The label with its invisible characters made visible. Control codes never reach the terminal or the page."""
+    """The label with its invisible characters made visible; a space between words of a sentence is one.
+
+    Control codes never reach the terminal or the page.
+    """
     if not label:
         return "∅"
+    if SENTENCE.fullmatch(label):
+        return " ".join(map(visible, label.split(" ")))
     shown = "".join(_visible(character, alone=len(label) == 1) for character in label)
     accent_first = unicodedata.category(shown[0]) in ("Mn", "Me")
     return "◌" + shown if accent_first else shown  # an accent alone needs something to stand on

@@ -23,6 +23,7 @@ from regard.models.configs.language import (
     LlamaConfig,
     LSTMConfig,
 )
+from regard.models.configs.memory import MemoryNetworkConfig, PonderConfig, TuringMachineConfig
 from regard.models.configs.pictures import (
     AnswererConfig,
     CaptionerConfig,
@@ -60,7 +61,10 @@ ModelConfig = Annotated[
     | RungConfig
     | SeeingConfig
     | CaptionConfig
-    | AnswererConfig,
+    | AnswererConfig
+    | MemoryNetworkConfig
+    | TuringMachineConfig
+    | PonderConfig,
     Field(discriminator="kind"),
     *open_union(ADDED_KINDS),
 ]
@@ -89,9 +93,11 @@ __all__ = [
     "LSTMConfig",
     "LlamaConfig",
     "LuongConfig",
+    "MemoryNetworkConfig",
     "MixerConfig",
     "ModelConfig",
     "PlainAttentionConfig",
+    "PonderConfig",
     "ResNetConfig",
     "RungConfig",
     "SeeingConfig",
@@ -103,6 +109,7 @@ __all__ = [
     "TokenWeightsConfig",
     "TransformerConfig",
     "TranslationConfig",
+    "TuringMachineConfig",
     "ViTConfig",
     "all_kinds",
     "reads_trees",

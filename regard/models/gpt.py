@@ -48,9 +48,9 @@ class GPT(LanguageModel):
         self.tokens = TokenEmbedding(table, places, config.dropout, scaled=False)
         distances = places_of(config, causal=True)
         inside = block_positions(config.positions, config.positions_where, config.width, config.max_length)
-        blocks = (_block(config, number, distances, inside) for number in range(config.layers))
+        blocks = (decoder_block(config, number, distances, inside) for number in range(config.layers))
         self.blocks = Stack(blocks, reversible=config.reversible)
-        self.norm = _norm(config) if config.norm == "pre" else nn.Identity()
+        self.norm = decoder_norm(config) if config.norm == "pre" else nn.Identity()
         self.output = nn.Linear(config.width, vocabulary, bias=False)
         if config.tied:
             self.output.weight = table.weight
@@ -100,11 +100,12 @@ def _depth(name: str, blocks: int) -> int:
     return 0 if "tokens" in parts else blocks + 1
 
 
-def _norm(config: GPTLineConfig) -> nn.Module:
+def decoder_norm(config: GPTLineConfig) -> nn.Module:
     return make_norm(config.norm_kind, config.width, config.epsilon)
 
 
-def _block(config: GPTLineConfig, number: int, distances: dict[str, Any], places: nn.Module | None) -> Block:
+def decoder_block(config: GPTLineConfig, number: int, distances: dict[str, Any], places: nn.Module | None) -> Block:
+    """Block `number`, which sees nothing behind a token."""
     attention = make_attention(
         config.attention,
         config.width,
@@ -120,7 +121,7 @@ def _block(config: GPTLineConfig, number: int, distances: dict[str, Any], places
     )
 
     def around() -> Residual:
-        return Residual(_norm(config), config.dropout, order=config.norm)
+        return Residual(decoder_norm(config), config.dropout, order=config.norm)
 
     return Block(attention, None, _feed_forward(config), around, places)
 

@@ -33,6 +33,8 @@ KINDS_OF: dict[str, tuple[str, ...]] = {
     "classify-pictures": ("convnet", "resnet", "vit", "mixer", "convmixer"),
     "caption": ("show-attend-tell", "caption-transformer", "show-and-tell"),
     "answer": ("answerer",),
+    "ask": ("memory-network", "lstm", "bert"),
+    "remember": ("turing-machine", "lstm", "llama", "ponder"),
 }
 
 ADDED_KINDS: dict[str, type[StrictConfig]] = {}  # configurations of the kinds of models that plugins add
@@ -70,6 +72,11 @@ _NAMES = {
         "caption-transformer": "CaptionTransformerConfig",
         "show-and-tell": "ShowAndTellConfig",
         "answerer": "AnswererConfig",
+    },
+    "memory": {
+        "memory-network": "MemoryNetworkConfig",
+        "turing-machine": "TuringMachineConfig",
+        "ponder": "PonderConfig",
     },
 }
 CONFIGS = NamedParts[type[StrictConfig]](

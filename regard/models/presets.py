@@ -41,6 +41,9 @@ PRESETS: dict[str, dict[str, Tables]] = {  # size -> kind -> values
         "caption-transformer": {"width": 64, "feed_forward": 128, "dropout": 0.0},
         "show-and-tell": {"width": 64, "hidden": 128, "dropout": 0.0},
         "answerer": {"width": 64, "feed_forward": 128, "dropout": 0.0},
+        "memory-network": {"width": 32},
+        "turing-machine": {},
+        "ponder": {},
     },
     "tiny": {
         "transformer": {
@@ -76,6 +79,9 @@ PRESETS: dict[str, dict[str, Tables]] = {  # size -> kind -> values
         "caption-transformer": {},
         "show-and-tell": {},
         "answerer": {},
+        "memory-network": {},
+        "turing-machine": {},
+        "ponder": {},
     },
     "small": {
         "gpt1": {"layers": 6, "width": 256, "heads": 8, "feed_forward": 1024},
@@ -93,6 +99,7 @@ PRESETS: dict[str, dict[str, Tables]] = {  # size -> kind -> values
         "caption-transformer": {"width": 256, "layers": 3, "heads": 8, "feed_forward": 1024},
         "show-and-tell": {"width": 256, "hidden": 512},
         "answerer": {"width": 256, "layers": 3, "heads": 8, "feed_forward": 1024},
+        "memory-network": {"width": 128},
     },
     "base": {
         "transformer": {

@@ -59,9 +59,24 @@ MODELS: dict[str, NamedParts[Any]] = {
         }
     ),
     "answer": NamedParts({"answerer": "regard.models.pictures.answerer:Answerer"}),
+    "ask": NamedParts(
+        {
+            "memory-network": "regard.models.memory_network:MemoryNetwork",
+            "lstm": "regard.models.memory_network:StoryLSTM",
+            "bert": "regard.models.memory_network:StoryTransformer",
+        }
+    ),
+    "remember": NamedParts(
+        {
+            "turing-machine": "regard.models.turing_machine:TuringMachine",
+            "lstm": "regard.models.bits:BitLSTM",
+            "llama": "regard.models.bits:BitTransformer",
+            "ponder": "regard.models.ponder:Ponder",
+        }
+    ),
 }
 
-LABELLED = {"classify", "classify-pictures", "answer"}  # tasks whose models are built for a number of labels
+LABELLED = {"classify", "classify-pictures", "answer", "ask"}  # tasks whose models are built for a number of labels
 
 
 def add_kind(

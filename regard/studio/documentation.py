@@ -39,13 +39,19 @@ class Operation:
 
 def documentation_page(schema: dict[str, Any]) -> str:
     """The page as HTML; without scripts, and with one style sheet of our own."""
+    template = _environment().get_template("documentation.html")
+    about = schema["info"]
+    return template.render(title=about["title"], version=about["version"], groups=operations_of(schema))
+
+
+def operations_of(schema: dict[str, Any]) -> dict[str, list[Operation]]:
+    """Return every route of the schema, in groups by the API that it belongs to."""
     groups: dict[str, list[Operation]] = {}
     for path, methods in schema["paths"].items():
         for method, about in methods.items():
             group = (about.get("tags") or ["others"])[0]
             groups.setdefault(group, []).append(_operation(schema, path, method.upper(), about))
-    template = _environment().get_template("documentation.html")
-    return template.render(title=schema["info"]["title"], version=schema["info"]["version"], groups=groups)
+    return groups
 
 
 @cache

@@ -19,7 +19,7 @@ from regard.training.config import TrainConfig
 from regard.training.events import Choice
 from regard.training.loop import Source
 from regard.training.optimiser import make_optimiser
-from regard.training.threads import seconds_by_threads
+from regard.trials import seconds_by_threads
 
 KIND = "model.kind"
 MEASURING = 0.03  # most of the time that one update may take, for more to be timed

@@ -7,7 +7,7 @@ from typing import ClassVar
 from pydantic import Field, field_validator, model_validator
 
 from regard.config import StrictConfig, Tables
-from regard.data.config import LabelledConfig, PairsConfig, TextConfig
+from regard.data.config import BitsConfig, LabelledConfig, PairsConfig, StoriesConfig, TextConfig
 from regard.data.pictures.config import CaptionsConfig, PicturesConfig, QuestionsConfig
 from regard.models.config import (
     KINDS_OF,
@@ -38,7 +38,16 @@ class RunConfig(StrictConfig):
     """What the runs of all tasks share."""
 
     task: str
-    data: PairsConfig | TextConfig | LabelledConfig | PicturesConfig | CaptionsConfig | QuestionsConfig
+    data: (
+        PairsConfig
+        | TextConfig
+        | LabelledConfig
+        | StoriesConfig
+        | BitsConfig
+        | PicturesConfig
+        | CaptionsConfig
+        | QuestionsConfig
+    )
     tokens: TokensConfig | None
     model: ModelConfig
     train: TrainConfig

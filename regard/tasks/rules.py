@@ -114,6 +114,10 @@ TRANSLATE = (
     Rule("validate.sentences", by("seconds", (200, 150), (900, 300), (MORE, 500)), "time is better spent learning"),
 )
 
+READ = Rule(
+    "validate.tokens", by("seconds", (90, 32_768), (240, 65_536), (MORE, 262_144)), "time is better spent learning"
+)
+
 GENERATE = (
     Rule(
         "tokens.size",
@@ -125,6 +129,7 @@ GENERATE = (
     Rule("train.optimiser", "muon", "tiny Shakespeare in two minutes: 1.63 nats a character, nanoGPT with AdamW 1.91"),
     Rule("train.lr", 1e-2, "as for translation"),
     Rule("train.batch_tokens", 1_024, "many small updates"),
+    READ,
 )
 
 FILL = (
@@ -136,6 +141,7 @@ FILL = (
     Rule("train.lr", 1e-2, "as for texts that go on"),
     Rule("train.warmup", 50, "Muon needs no longer one"),
     Rule("train.batch_tokens", 2_048, "only some of the tokens are guessed"),
+    READ,
 )
 
 CLASSIFY = (
@@ -182,6 +188,14 @@ ANSWER = (
     Rule("train.optimiser", "muon", "100% of easy-VQA where AdamW has 93.6%"),
     Rule("train.lr", 5e-3, "as in the recorded experiments"),
     Rule("train.batch_pictures", 64, "many small updates"),
+)
+
+ASK = (
+    Rule(
+        "model.noise", by("examples", (20_000, 0.1), (MORE, 0.0)), "few stories: their places are soon learned by heart"
+    ),
+    Rule("train.lr", 3e-3, "as in the recorded experiments"),
+    Rule("train.batch_tokens", 4_096, "some tens of stories in each"),
 )
 
 SIZES: dict[str, dict[str, Sizes]] = {  # task -> kind -> sizes

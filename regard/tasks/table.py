@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from regard.plugins import imported
-from regard.tasks.rules import ANSWER, CAPTION, CLASSIFY, FILL, GENERATE, PICTURES, SIZES, TRANSLATE
+from regard.tasks.rules import ANSWER, ASK, CAPTION, CLASSIFY, FILL, GENERATE, PICTURES, SIZES, TRANSLATE
 from regard.tasks.task import Task
 
 _TASKS = (
@@ -123,6 +123,29 @@ _TASKS = (
         test="test.jsonl",
         eval_options=("save",),
         has_labels=True,
+    ),
+    Task(
+        "ask",
+        "regard.tasks.ask.config:AskConfig",
+        recipe="regard.tasks.ask.recipe:prepare_ask",
+        predictor="regard.tasks.ask.predictor:StoryReader",
+        subject="regard.tasks.ask.recipe:AskSubject",
+        rules=ASK,
+        try_it='regard ask -m {model} story.txt "Where is the ring?" --hops',
+        data="babi-folder",
+        test="test.txt",
+        eval_options=("save",),
+        has_labels=True,
+    ),
+    Task(
+        "remember",
+        "regard.tasks.remember.config:RememberConfig",
+        recipe="regard.tasks.remember.recipe:prepare_remember",
+        predictor="regard.tasks.remember.predictor:Rememberer",
+        subject="regard.tasks.remember.recipe:RememberSubject",
+        try_it="regard remember -m {model} 10 20 40 -o heads.png",
+        data="builtin/copy-bits",
+        test="builtin/copy-bits/test/40",
     ),
 )
 TASKS: dict[str, Task] = {task.name: task for task in _TASKS}

@@ -14,11 +14,13 @@ from regard.tasks.table import TASKS
 
 if TYPE_CHECKING:
     from regard.tasks.answer.predictor import QuestionAnswerer
+    from regard.tasks.ask.predictor import StoryReader
     from regard.tasks.caption.predictor import Captioner
     from regard.tasks.classify.predictor import TextClassifier
     from regard.tasks.classify_pictures.predictor import PictureLabeller
     from regard.tasks.fill.predictor import Filler
     from regard.tasks.generate.predictor import Generator
+    from regard.tasks.remember.predictor import Rememberer
     from regard.tasks.translate.predictor import Translator
 
 
@@ -45,6 +47,10 @@ def load(path: str | PathLike[str], device: str = ..., *, task: Literal["classif
 def load(path: str | PathLike[str], device: str = ..., *, task: Literal["caption"]) -> Captioner: ...
 @overload
 def load(path: str | PathLike[str], device: str = ..., *, task: Literal["answer"]) -> QuestionAnswerer: ...
+@overload
+def load(path: str | PathLike[str], device: str = ..., *, task: Literal["ask"]) -> StoryReader: ...
+@overload
+def load(path: str | PathLike[str], device: str = ..., *, task: Literal["remember"]) -> Rememberer: ...
 @overload
 def load(path: str | PathLike[str], device: str = ..., *, task: None = ...) -> Predictor: ...
 

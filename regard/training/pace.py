@@ -16,7 +16,7 @@ from regard.training.config import TrainConfig
 from regard.training.events import silent
 from regard.training.loop import Job, Trainer
 from regard.training.stopwatch import duration
-from regard.training.threads import fastest_threads
+from regard.trials import fastest_threads
 
 AIM = 0.95  # of the time that is planned for; the rest is for a machine that is slower later than now
 MOST_VALIDATIONS, LEAST_VALIDATIONS = 12, 3  # where the configuration leaves their number open

@@ -12,8 +12,8 @@ from regard.training.events import OnEvent, Working
 from regard.training.loop import Job, Outcome, Trainer
 from regard.training.show import Show
 from regard.training.state import has_checkpoint, load_checkpoint, save_checkpoint
-from regard.training.threads import ThreadTrial
 from regard.training.timetable import Timetable
+from regard.trials import ThreadTrial
 
 BEFORE_FALL = "before-fall"  # folder of the checkpoint from which a timed run can be made longer
 

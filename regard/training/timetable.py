@@ -12,9 +12,11 @@ follows what is written before it asks the clock again: up to there it equals th
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from statistics import median
+from typing import Literal, NamedTuple
 
 from regard.config import Tables
 from regard.errors import RegardError
@@ -31,7 +33,13 @@ CLOCKED, COUNTED, IDLE = (
 FIRST = 4  # updates after which the pace is known well enough to tell how long the warm-up may be
 WARMING = 0.1  # most of the updates that may be a warm-up
 LOOKS, COSTLY = 16, 12.0  # validations of a run; and the least time between two, as a multiple of what one takes
-REACTS = 0.03  # of the time: how far back the pace is measured
+REACTS = 0.08  # of the time: how far back the pace is measured
+LONG, SOON = 0.25, 0.1  # and farther back, to tell what is not very soon
+NEARLY = 0.2  # of the fall: its last updates
+SLOWER = 1.5  # times the longest validation so far that one is expected to take, at most
+SURELY = (
+    0.7  # of what one takes as a rule, and of the time for what comes after: later than this, nothing more is learned
+)
 AMISS = 0.03  # of the fall: an end that is farther off than this is corrected
 THREADS_AFTER, THREADS_SHARE = (
     5.0,
@@ -53,6 +61,13 @@ class Decision:
     why: str = ""
 
 
+class Look(NamedTuple):
+    """A validation that is over."""
+
+    seconds: float
+    pace: float = 0.0  # of the updates before it; 0: not known
+
+
 class Timetable:
     """The decisions of a timed run: those that are written down, then those of the clock.
 
@@ -67,7 +82,8 @@ class Timetable:
         self.written: list[Decision] = []  # behind the checkpoint from which a stopped run goes on
         self.began = 0.0  # when the first update began
         self.pace = Pace(REACTS * self.budget)
-        self.looking = 0.0  # seconds that a validation takes
+        self.long_pace = Pace(LONG * self.budget)
+        self._looks: deque[Look] = deque(maxlen=5)  # the last validations
         self._foreseen = 0  # last update of the run, as it was foreseen at the last validation
         self._looked = self._checked = 0.0  # when it last validated, and last compared its plan with the clock
         self._tried = -math.inf  # when it last tried numbers of threads
@@ -118,7 +134,7 @@ class Timetable:
             return False
         if self._ended(step) is not None:
             return True
-        return (self.end is not None and step >= self.end) or self._time_left(spent) <= 0
+        return (self.end is not None and step >= self.end) or self._time_left(spent, SURELY) <= 0
 
     @property
     def reason(self) -> str:
@@ -133,6 +149,7 @@ class Timetable:
     def updated(self, step: int, spent: float, seconds: float) -> None:
         """An update is done, which took so many seconds: see whether anything is to be decided."""
         self.pace.add(seconds)
+        self.long_pace.add(seconds)
         if self.replaying(step - 1):
             again = [each for each in self.written if each.step == step and each.what in ("warmup", "fall", "threads")]
             self.decisions += [each for each in again if each.why != IDLE]
@@ -144,13 +161,13 @@ class Timetable:
             self.decide(Decision(step, "warmup", max(step, min(self.config.warmup, most))))
         elif self._last("fall") is None:
             self._perhaps_fall(step, spent)
-        elif spent - self._checked >= 0.02 * self.budget:
+        elif spent - self._checked >= 0.02 * self.budget or step >= self._nearly(self._last("fall")):
             self._perhaps_correct(step, spent)
 
     def validated(self, step: int, spent: float, seconds: float) -> None:
         """A validation is done, which took so many seconds with all that is saved."""
-        self.looking = max(seconds, 0.7 * self.looking)
         self._looked = spent
+        self._looks.append(Look(seconds, self.pace.seconds if self.pace.count >= FIRST else 0.0))
         self.decide(Decision(step, "validate", self._foreseen, seconds=round(seconds, 3)))
 
     def perhaps_idle(self, step: int, spent: float, idle: bool) -> None:
@@ -200,17 +217,36 @@ class Timetable:
         if abs(end - planned) > max(1.0, AMISS * (planned - first.step)):
             self._fall(step, end - step, "faster than before" if end > planned else "slower than before")
 
+    def _nearly(self, fall: Decision | None) -> float:
+        """The update from which on a fall is so near its end that its plan is compared with the clock after each one."""
+        return math.inf if fall is None else fall.end - max(3.0, NEARLY * (fall.end - fall.step))
+
     def _fall(self, step: int, updates: int, why: str) -> None:
         self.decide(Decision(step, "fall", step + max(1, updates), rate=self.share(step), why=why))
 
     # --- How much fits
+
+    @property
+    def looking(self) -> float:
+        """Seconds that a validation takes now.
+
+        What slows down updates, where threads wait for each other all the time, slows down a validation less: about by the
+        square root (beside a program on both cores, updates of a small model 6 times, its validation 2.5 times).
+        """
+        took = [each.seconds for each in self._looks]
+        known = [each.seconds * math.sqrt(self.pace.seconds / each.pace) for each in self._looks if each.pace]
+        if not known or self.pace.count < FIRST:
+            return max(took, default=0.0)
+        return min(max(median(known), min(took) / SLOWER), SLOWER * max(took))
 
     def updates_left(self, spent: float) -> int:
         """How many updates fit into the time that is left, validations taken off."""
         left, often = self._time_left(spent), self._often()
         after_next = left - max(0.0, often - (spent - self._looked))
         validations = max(0, math.ceil(after_next / often - 0.5))
-        return max(1, round((left - validations * self.looking) / self.pace.seconds))
+        left -= validations * self.looking
+        soon = min(left, SOON * self.budget)  # at the pace of now, and what is later as it was on the whole
+        return max(1, round(soon / self.pace.seconds + (left - soon) / self.long_pace.seconds))
 
     def foresee_end(self, step: int, spent: float) -> int:
         """The last update, as far as one can tell at a validation: as it was told before, if the run goes on from a stop."""
@@ -225,10 +261,15 @@ class Timetable:
             return self.config.validate_every * self.pace.seconds + self.looking
         return max((self.budget - self.began) / LOOKS, COSTLY * self.looking)
 
-    def _time_left(self, spent: float) -> float:
-        """Seconds until the last validation, and all that comes after it, must begin."""
+    def _time_left(self, spent: float, share: float = 1.0) -> float:
+        """Seconds until the last validation, and all that comes after it, must begin; or if these take a share of the time."""
         validations = 2 if self.config.average > 1 else 1
-        return self.budget - spent - validations * self.looking - min(ENDING, 0.1 * self.budget)
+        looking = (
+            self.looking
+            if share == 1
+            else share * median([0.0] if not self._looks else [each.seconds for each in self._looks])
+        )
+        return self.budget - spent - validations * looking - share * min(ENDING, 0.1 * self.budget)
 
     # --- What is written down
 
@@ -242,7 +283,7 @@ class Timetable:
         self.decisions = [each for each in found if each.step <= step]
         self.written = [each for each in found if each.step > step]
         looked = self._last("validate")
-        self.looking = 0.0 if looked is None else looked.seconds
+        self._looks.extend([] if looked is None else [Look(looked.seconds)])
         self.began, self._looked, self._checked = began, spent, spent
 
     def forget(self, step: int) -> None:

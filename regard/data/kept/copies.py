@@ -23,7 +23,6 @@ from itertools import islice
 from typing import IO, TypeVar
 
 import numpy as np
-import torch
 
 from regard.threads import is_alone
 
@@ -40,8 +39,10 @@ PARALLEL = "TOKENIZERS_PARALLELISM"  # the variable by which the library of toke
 
 def worker_count(items: int) -> int:
     """How many processes pay for so many items: as many as torch has threads, or one where this process cannot be copied."""
-    if sys.platform != "linux" or not is_alone():
+    if items < 2 * FEW or sys.platform != "linux" or not is_alone():
         return 1
+    import torch  # takes a second, which a look at small data need not
+
     return max(1, min(torch.get_num_threads(), items // FEW))
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from pydantic import Field
+
 from regard.config import Tables
 from regard.data.pictures.config import PicturesConfig
 from regard.models.config import (
@@ -19,7 +21,7 @@ class ClassifyPicturesConfig(RunConfig):
 
     task: Literal["classify-pictures"] = "classify-pictures"
     data: PicturesConfig = PicturesConfig()
-    tokens: None = None
+    tokens: None = Field(None, description="Pictures have no tokens.")
     model: ModelConfig = ConvNetConfig()
     train: TrainConfig = TrainConfig(select="accuracy")
 

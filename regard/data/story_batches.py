@@ -1,0 +1,102 @@
+"""Stories as ids, and batches of them: a pure function of the seed, the epoch and their number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+
+from regard.data.batch import StoryBatch, pad
+from regard.data.batches import plan_by_length
+from regard.data.stories import Story
+from regard.errors import RegardError
+from regard.tokens import TextTokenizer
+
+
+@dataclass(frozen=True)
+class EncodedStory:
+    """A story as ids, the last sentences of a long one."""
+
+    sentences: tuple[np.ndarray, ...]
+    question: np.ndarray
+
+    @property
+    def words(self) -> int:
+        return sum(map(len, self.sentences)) + len(self.question)
+
+
+def encode_story(
+    story: Story, tokenizer: TextTokenizer, most_sentences: int, longest: int | None = None
+) -> EncodedStory:
+    """A story as ids; at most so many sentences, and words (with one before them) if the model reads no more."""
+    question = np.array(tokenizer.encode(story.question), dtype=np.int64)
+    told = [np.array(tokenizer.encode(each), dtype=np.int64) for each in story.sentences[-most_sentences:]]
+    told = [each for each in told if len(each)]
+    while longest is not None and told and sum(map(len, told)) + len(question) + 1 > longest:
+        told = told[1:]
+    if not told or not len(question):
+        raise RegardError(
+            f"nothing is left of the story before {story.question!r}", "give it a sentence and a question"
+        )
+    return EncodedStory(tuple(told), question)
+
+
+class StoryBatches:
+    """`batches.get(epoch, index)`. A batch holds at most `batch_tokens` words, padding included."""
+
+    def __init__(
+        self, stories: Sequence[EncodedStory], labels: np.ndarray, fill: int, batch_tokens: int, seed: int
+    ) -> None:
+        if len(stories) != len(labels):
+            raise RegardError(f"{len(stories)} stories and {len(labels)} answers", "each question has one answer")
+        self.stories, self.labels, self.pad = stories, np.asarray(labels, dtype=np.int64), fill
+        self.batch_tokens, self.seed = batch_tokens, seed
+        self._counts = np.array([len(each.sentences) for each in stories])
+        self._widest = np.array([max(map(len, each.sentences)) for each in stories])
+        self._sizes = np.array([len(each.sentences) * wide + len(each.question) for each, wide in self._wide()])
+        if self._sizes.max(initial=0) > batch_tokens:
+            raise RegardError(
+                f"a story has {self._sizes.max()} words with its padding and a batch only {batch_tokens}",
+                "raise train.batch_tokens or lower data.max_sentences",
+            )
+        self.plan = lru_cache(maxsize=2)(self._plan)  # epoch -> the rows of each batch
+
+    def _wide(self) -> zip[tuple[EncodedStory, int]]:
+        return zip(self.stories, self._widest.tolist(), strict=True)
+
+    def __len__(self) -> int:
+        return len(self.stories)
+
+    def count(self, epoch: int) -> int:
+        return len(self.plan(epoch))
+
+    def get(self, epoch: int, index: int) -> StoryBatch:
+        return self.take(self.plan(epoch)[index])
+
+    def take(self, rows: Sequence[int] | np.ndarray) -> StoryBatch:
+        found = [self.stories[int(row)] for row in rows]
+        return story_batch(found, self.labels[np.asarray(rows, dtype=np.int64)], self.pad)
+
+    def padding_share(self) -> float:
+        """The share of padding among all positions of the first epoch."""
+        batches = [self.take(rows) for rows in self.plan(0)]
+        return 1 - sum(each.real_tokens for each in batches) / sum(each.padded_tokens for each in batches)
+
+    def _plan(self, epoch: int) -> list[np.ndarray]:
+        return plan_by_length((self._widest, self._counts), self._sizes, self.batch_tokens, (self.seed, epoch))
+
+
+def story_batch(stories: Sequence[EncodedStory], labels: np.ndarray | Sequence[int], fill: int) -> StoryBatch:
+    """A batch of stories with the numbers of their answers."""
+    counts = [len(each.sentences) for each in stories]
+    widest = max(len(sentence) for each in stories for sentence in each.sentences)
+    story = np.full((len(stories), max(counts), widest), fill, dtype=np.int64)
+    for row, each in enumerate(stories):
+        for place, sentence in enumerate(each.sentences):
+            story[row, place, : len(sentence)] = sentence
+    question, _ = pad([each.question for each in stories], fill)
+    numbers = torch.from_numpy(np.asarray(labels, dtype=np.int64))
+    return StoryBatch(torch.from_numpy(story), torch.tensor(counts), question, numbers, fill)

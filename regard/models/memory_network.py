@@ -1,0 +1,161 @@
+"""End-to-end memory networks (Sukhbaatar, Szlam, Weston & Fergus 2015), and two other readers of the same stories.
+
+A sentence x_i of the words x_ij is a memory m_i and an output c_i, the question q a vector u (section 2.1):
+
+    m_i = Σ_j l_j · A x_ij + T_A(i),   c_i = Σ_j l_j · C x_ij + T_C(i),   u = Σ_j l_j · B q_j
+    p_i = softmax(u · m_i),   o = Σ_i p_i c_i,   u' = u + o   (the next hop),   answer = softmax(W u')
+
+l_kj = (1 - j/J) - (k/d)(1 - 2j/J) tells the place j of a word among J (position encoding, section 4.1); T tells how long ago a
+sentence was told. The p of every hop pass the recording channel: which sentence each hop read. Answers are labels, so that W
+is a table of its own, where the paper ties it to the last C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from regard.attention import AttentionCall, Lengths
+from regard.attention.record import attend_seen
+from regard.blocks import Recurrent
+from regard.data.batch import LabelBatch, StoryBatch
+from regard.models.classifier import BertClassifier, Classifier, last_of
+from regard.models.config import BertConfig, LSTMConfig, MemoryNetworkConfig
+from regard.noise import dropout, step_of_training
+from regard.tokens import BEGIN
+
+SPREAD = 0.1  # standard deviation of fresh weights (section 4.2)
+
+
+class Hop(nn.Module):
+    """One reading of the memory: what the question finds, softmax(u · m) c."""
+
+    def forward(self, u: Tensor, m: Tensor, c: Tensor, sentences: Tensor, linear: bool) -> Tensor:
+        """u (B, D), m and c (B, S, D), of which the first `sentences` (B,) count -> (B, D)."""
+        if linear:
+            real = torch.arange(m.size(1), device=m.device) < sentences[:, None]  # (B, S)
+            return (((m @ u[..., None]).squeeze(-1) * real)[:, None] @ c).squeeze(1)
+        mask = None if bool((sentences == m.size(1)).all()) else Lengths(sentences)
+        q, k, v = u[:, None, None], m[:, None], c[:, None]  # one head
+        return attend_seen(self, "cross", q, k, v, mask=mask, scale=1.0).flatten(1)
+
+
+class MemoryNetwork(Classifier):
+    """Reads a story in hops. `counted` tells how much each sentence was read, over all hops."""
+
+    def __init__(self, config: MemoryNetworkConfig, vocabulary: int, labels: int, smoothing: float = 0.0) -> None:
+        super().__init__(nn.Linear(config.width, labels, bias=False), config.dropout, smoothing)
+        self.config = config
+        adjacent = config.tying == "adjacent"
+        count = config.hops + 1 if adjacent else 3  # A of the first hop and C of each; or A, C and B
+        self.tables = nn.ModuleList(nn.Embedding(vocabulary, config.width) for _ in range(count))
+        self.ago = nn.ModuleList(
+            nn.Embedding(config.memory, config.width)
+            for _ in range((config.hops + 1 if adjacent else 2) if config.temporal else 0)
+        )
+        self.step = None if adjacent else nn.Linear(config.width, config.width, bias=False)  # H of section 2.2
+        self.hops = nn.ModuleList(Hop() for _ in range(config.hops))
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, std=SPREAD)
+
+    def features(self, batch: StoryBatch) -> Tensor:  # type: ignore[override]
+        """What the last hop leaves: (B, D)."""
+        batch = with_gaps(batch, self.config.noise) if self.training and self.config.noise else batch
+        adjacent = self.config.tying == "adjacent"
+        u = self.summed(batch.question[:, None], batch.pad, 0 if adjacent else 2).squeeze(1)  # (B, D)
+        linear = self.training and (step_of_training() or 0) < self.config.linear_start
+        before: dict[int, Tensor] = {}  # memories that a hop shares with the one before it
+        for number, hop in enumerate(self.hops):
+            m, c = (number, number + 1) if adjacent else (0, 1)
+            for table in (m, c):
+                if table not in before:
+                    before[table] = self.memories(batch, table)
+            o = hop(u, before[m], before[c], batch.sentences, linear)
+            u = cut_half(o + (u if self.step is None else self.step(u)), self.config.relu)
+        return u
+
+    def memories(self, batch: StoryBatch, table: int) -> Tensor:
+        """The vectors of all sentences by one of the tables: (B, S, D)."""
+        found = self.summed(batch.story, batch.pad, table)
+        if not self.ago:
+            return found
+        ago = batch.sentences[:, None] - 1 - torch.arange(batch.story.size(1), device=found.device)  # (B, S)
+        vectors: Tensor = self.ago[table](ago.clamp(0, self.config.memory - 1))
+        return found + vectors
+
+    def summed(self, ids: Tensor, pad: int, table: int) -> Tensor:
+        """Sentences (B, S, W) as sums of their words: (B, S, D)."""
+        real = ids != pad
+        words: Tensor = self.tables[table](ids)  # (B, S, W, D)
+        if self.config.words == "bag":
+            return (words * real[..., None]).sum(dim=-2)
+        return (words * place_weights(real, self.config.width, words.dtype)).sum(dim=-2)
+
+    def counted(self, calls: Sequence[AttentionCall], lengths: Tensor) -> Tensor:
+        return torch.stack([call.weights()[:, 0, 0] for call in calls]).mean(dim=0)  # (B, S)
+
+
+def place_weights(real: Tensor, width: int, dtype: torch.dtype) -> Tensor:
+    """l_kj of section 4.1 for the words of sentences, of which `real` (..., W) says where some are: (..., W, D)."""
+    j = torch.arange(1, real.size(-1) + 1, device=real.device, dtype=dtype) / real.sum(dim=-1, keepdim=True).clamp(
+        min=1
+    )
+    k = torch.arange(1, width + 1, device=real.device, dtype=dtype) / width
+    weights = (1 - j)[..., None] - k * (1 - 2 * j)[..., None]
+    return weights * real[..., None]
+
+
+def with_gaps(batch: StoryBatch, share: float) -> StoryBatch:
+    """Empty sentences at random places between those of the stories, about `share` as many (section 4.1, random noise)."""
+    rows, most, _ = batch.story.shape
+    extra = max(1, round(share * most))
+    empty = torch.rand(rows, most + extra, device=batch.story.device).argsort(dim=1) < extra  # (B, S + extra)
+    empty &= torch.rand(rows, 1, device=empty.device) < min(
+        1.0, share * most / extra
+    )  # one at a time, where a share is less
+    place = (~empty).cumsum(dim=1) - 1  # which sentence stands where
+    has = ~empty & (place < batch.sentences[:, None])
+    story = batch.story.gather(1, place.clamp(0, most - 1)[..., None].expand(-1, -1, batch.story.size(2)))
+    story = torch.where(has[..., None], story, torch.full_like(story, batch.pad))
+    last = torch.where(has, torch.arange(1, most + extra + 1, device=has.device), 0).amax(dim=1)
+    return StoryBatch(story, last.clamp(min=1), batch.question, batch.labels, batch.pad)
+
+
+def cut_half(x: Tensor, is_cut: bool) -> Tensor:
+    """The first half of the units cut at zero."""
+    if not is_cut:
+        return x
+    half = x.size(-1) // 2
+    return torch.cat([x[..., :half].relu(), x[..., half:]], dim=-1)
+
+
+class StoryLSTM(Classifier):
+    """A recurrent network that reads the story and the question word after word; its last state tells the answer."""
+
+    def __init__(self, config: LSTMConfig, vocabulary: int, labels: int, smoothing: float = 0.0) -> None:
+        super().__init__(nn.Linear(config.hidden, labels), config.dropout, smoothing)
+        self.config = config
+        self.tokens = nn.Embedding(vocabulary, config.width)
+        self.layers = Recurrent(config.cell, config.width, config.hidden, config.layers, config.dropout)
+
+    def features(self, batch: StoryBatch) -> Tensor:  # type: ignore[override]
+        text = batch.flat(BEGIN)
+        words = self.tokens(text.ids)
+        words = dropout(words, self.config.dropout) if self.training else words
+        states, _ = self.layers(words, self.layers.zeros(len(words)))  # (B, T, hidden)
+        return last_of(states, text.lengths)
+
+    def counted(self, calls: Sequence[AttentionCall], lengths: Tensor) -> Tensor:
+        raise ValueError("an LSTM looks at nothing")
+
+
+class StoryTransformer(BertClassifier):
+    """A Transformer encoder over the words of the story and the question; its first vector tells the answer."""
+
+    def __init__(self, config: BertConfig, vocabulary: int, labels: int, smoothing: float = 0.0) -> None:
+        super().__init__(config, vocabulary, labels, smoothing)
+
+    def features(self, batch: StoryBatch | LabelBatch) -> Tensor:
+        return super().features(batch.flat(BEGIN) if isinstance(batch, StoryBatch) else batch)

@@ -1,0 +1,75 @@
+"""Adaptive computation time (Graves 2016): a recurrent network that decides how often it thinks about each input.
+
+About one input x it takes steps n = 1, 2, ..., with a mark at the first, each with a chance of stopping h_n = σ(w · s_n + b).
+It stops at the first N where h_1 + ... + h_N is 1 - ε or more (eq. 6); the last step has what is left, R = 1 - Σ_{n<N} h_n
+(eq. 8). State and output are the means of all steps, weighed by p_n = h_n, and p_N = R (eq. 9 and 10). The loss has τ (N + R)
+added for each input (eq. 11 to 13); N does not change by a little, so that the gradient is that of R.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from regard.blocks import Recurrent
+from regard.data.batch import BitBatch
+from regard.models.bits import BitModel, bit_parts
+from regard.models.configs.memory import PonderConfig
+from regard.models.loss import Loss, Part
+
+States = list[tuple[Tensor, ...]]
+HOPEFUL = 1.0  # the bias of stopping at first: few steps (appendix A of the paper)
+
+
+class Ponder(BitModel):
+    """Reads one input after the other, thinking about each as long as it wants."""
+
+    def __init__(self, config: PonderConfig, inputs: int, outputs: int, smoothing: float = 0.0) -> None:
+        super().__init__()
+        self.config = config
+        self.layers = Recurrent(config.cell, inputs + 1, config.hidden, 1, 0.0)
+        self.stops = nn.Linear(config.hidden, 1)
+        self.output = nn.Linear(config.hidden, outputs)
+        nn.init.constant_(self.stops.bias, HOPEFUL)
+
+    def forward(self, batch: BitBatch) -> Loss:
+        logits, ponder, _ = self.run(self.inputs(batch))
+        parts = bit_parts(logits, batch)
+        parts["ponder"] = Part(ponder[:, : batch.steps].sum(), batch.counts["ponder"], weight=self.config.cost)
+        return Loss(parts)
+
+    def logits(self, batch: BitBatch) -> Tensor:
+        return self.run(self.inputs(batch))[0]
+
+    def run(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Inputs (B, T, I) -> logits (B, T, O), the cost N + R of each input (B, T), and N (B, T)."""
+        states, found = self.layers.zeros(len(inputs)), []
+        for x in inputs.unbind(dim=1):
+            *told, states = self.think(x, states)
+            found.append(told)
+        logits, ponder, steps = (torch.stack(each, dim=1) for each in zip(*found, strict=True))
+        return logits, ponder, steps
+
+    def think(self, x: Tensor, states: States) -> tuple[Tensor, Tensor, Tensor, States]:
+        """About one input (B, I): logits (B, O), N + R (B,), N (B,), and the states after it."""
+        rows, config = len(x), self.config
+        total, steps = x.new_zeros(rows), x.new_zeros(rows)  # Σ h so far, steps so far
+        left, goes = x.new_ones(rows), torch.ones(rows, dtype=torch.bool, device=x.device)
+        mean_output: Tensor | float = 0.0
+        mean_states: list[Tensor | float] = [0.0] * len(states[0])
+        for number in range(config.most):
+            mark = x.new_full((rows, 1), float(number == 0))
+            h, states = self.layers.step(self.layers.gates(torch.cat([x, mark], dim=-1)), states)
+            stop = self.stops(h).squeeze(-1).sigmoid()  # (B,)
+            last = goes & ((total + stop >= 1 - config.epsilon) | (number == config.most - 1))
+            p = torch.where(last, 1 - total, stop) * goes  # (B,)
+            left = torch.where(last, 1 - total, left)  # R
+            total, steps = total + stop * (goes & ~last), steps + goes
+            mean_output = mean_output + p[:, None] * self.output(h)
+            mean_states = [mean + p[:, None] * part for mean, part in zip(mean_states, states[0], strict=True)]
+            goes = goes & ~last
+            if not bool(goes.any()):
+                break
+        after = [tuple(part for part in mean_states if isinstance(part, Tensor))]
+        assert isinstance(mean_output, Tensor)
+        return mean_output, steps + left, steps, after

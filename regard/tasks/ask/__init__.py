@@ -1,0 +1,1 @@
+"""Ask: a story and a question in, an answer out, and which sentences each hop read."""

@@ -1,0 +1,1 @@
+"""Remember: sequences of bits that come back."""

@@ -1,0 +1,118 @@
+"""Remember: sequences of bits in, what comes back out, how many bits are wrong, and where the heads of a machine were."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from regard.bundle import Bundle
+from regard.data.batch import BitBatch
+from regard.data.batches import generator
+from regard.data.bits import made, sequences_of
+from regard.errors import UsageError
+from regard.files import JSON
+from regard.look.map import AttentionMap
+from regard.models.ponder import Ponder
+from regard.models.turing_machine import TuringMachine
+from regard.predictor import Cancel, Predictor, Progress, Result, check_cancel
+
+TOGETHER = 100
+TESTED = 7_000_003  # the seed of sequences for tests
+SHOWN_ROWS = 64  # of a memory, in a picture
+
+
+@dataclass(frozen=True)
+class Remembered(Result):
+    """How well sequences of one length came back."""
+
+    length: int
+    sequences: int
+    bits: int
+    wrong: int
+    whole: int  # sequences without a wrong bit
+    steps: float | None = None  # that a network which ponders took for each input, on average
+
+    @property
+    def share(self) -> float:
+        """Wrong bits in percent."""
+        return 100 * self.wrong / self.bits
+
+    def data(self) -> dict[str, JSON]:
+        found: dict[str, JSON] = {
+            "length": self.length,
+            "sequences": self.sequences,
+            "bits": self.bits,
+            "wrong": self.wrong,
+            "wrong_percent": self.share,
+            "whole": self.whole,
+        }
+        return found if self.steps is None else {**found, "steps": self.steps}
+
+
+class Rememberer(Predictor):
+    """A trained model that remembers sequences of bits, ready to use."""
+
+    model: Any
+
+    def __init__(self, bundle: Bundle) -> None:
+        super().__init__(bundle)
+        which = sequences_of(bundle.config.sequences)
+        self.sequences, self.most = which.task, which.most
+        inputs, outputs = bundle.config.vocabulary
+        self.width = inputs - 2 if which.task != "parity-bits" else outputs
+
+    def remember(
+        self, length: int, count: int = 1000, progress: Progress | None = None, cancel: Cancel | None = None
+    ) -> Remembered:
+        """Let `count` sequences of one length come back, the same ones every time."""
+        if length < 1 or (self.sequences == "parity-bits" and length > self.most):
+            raise UsageError(f"no sequence has length {length}", f"take 1 to {self.most}")
+        bits = wrong = whole = done = 0
+        steps = 0.0
+        while done < count:
+            check_cancel(cancel)
+            batch = self.draw(length, min(TOGETHER, count - done), done)
+            found, took = self._answers(batch)
+            errors = (found != (batch.targets[:, batch.counted] > 0.5)).flatten(1)  # (B, bits)
+            bits, wrong = bits + errors.numel(), wrong + int(errors.sum())
+            whole, steps, done = whole + int((~errors.any(dim=1)).sum()), steps + took, done + len(errors)
+            if progress is not None:
+                progress(done, count)
+        ponders = isinstance(self.model, Ponder)
+        return Remembered(length, count, bits, wrong, whole, steps / count if ponders else None)
+
+    def draw(self, length: int, count: int, number: int = 0) -> BitBatch:
+        """Sequences of one length: a pure function of it and of their number."""
+        return made(self.sequences, generator(TESTED, length, number), count, length, self.width, self.most)
+
+    @torch.inference_mode()
+    def _answers(self, batch: BitBatch) -> tuple[torch.Tensor, float]:
+        """The bits that come back, at the steps that count, and the steps of thinking about an input, summed."""
+        inputs = batch.inputs.to(self.device)
+        if isinstance(self.model, Ponder):
+            logits, _, steps = self.model.run(inputs)
+            took = float(steps.mean(dim=1).sum())
+        else:
+            logits, took = self.model.logits(BitBatch(inputs, batch.targets, batch.counted)), 0.0
+        return logits[:, batch.counted].cpu() > 0, took
+
+    @torch.inference_mode()
+    def look(self, length: int, number: int = 0) -> AttentionMap:
+        """Where the heads of a machine are at each step of one sequence: first the one that writes, then those that read."""
+        if not isinstance(self.model, TuringMachine):
+            raise UsageError(f"a {self.config.model.kind} has no heads on a memory", "train a turing-machine")
+        batch = self.draw(length, 1, number)
+        logits, trace = self.model.run(batch.inputs.to(self.device))
+        heads = [trace.writing[0], *trace.reading[0].unbind(dim=1)]  # each (T, N)
+        weights = torch.stack(heads).double().cpu().numpy()
+        used = min(
+            weights.shape[2], SHOWN_ROWS, int(np.flatnonzero(weights.max(axis=(0, 1)) > 0.01).max(initial=0)) + 3
+        )
+        wrong = int(((logits.cpu() > 0) != (batch.targets > 0.5))[0, batch.counted].sum())
+        names = [f"{step}{' out' if out else ''}" for step, out in enumerate(batch.counted.tolist())]
+        title = f"{self.sequences}, length {length}: {wrong} bits wrong"
+        notes = ("head 0 writes, the others read", f"rows 0 to {used - 1} of the memory's {weights.shape[2]}")
+        return AttentionMap(weights[:, :, :used], tuple(map(str, range(used))), tuple(names), title, notes)

@@ -1,0 +1,111 @@
+"""Train a model that remembers sequences of bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad as widened
+
+from regard.bundle import Bundle, BundleConfig
+from regard.data.batch import BitBatch
+from regard.data.batches import generator
+from regard.data.bits import BitBatches, channels, made, sequences_of
+from regard.tasks.config import RunConfig
+from regard.tasks.recipe import PreparedRun, Setup
+from regard.tasks.remember.config import RememberConfig
+from regard.tasks.subject import EXTRA, ROWS, Subject
+from regard.training.state import Fingerprint
+from regard.training.validation import Validation, share_error
+
+VALIDATED = 160  # sequences, of all lengths
+UNSEEN = 1_000_003  # added to the seed of a run, for sequences that it does not learn from
+
+
+def prepare_remember(config: RunConfig, setup: Setup) -> PreparedRun:
+    """Build the model; sequences are made as they are needed."""
+    assert isinstance(config, RememberConfig)
+    config = setup.choose(config, examples=config.data.size)
+    assert isinstance(config, RememberConfig)
+    setup.note(config)
+    which = sequences_of(config.data.train[0])
+    sizes = channels(which.task, config.data.width, which.most)
+    model = setup.build(config, sizes)
+    about = BundleConfig(task="remember", model=config.model, vocabulary=sizes, sequences=config.data.train[0])
+    train = batches_of(config, config.train.seed)
+    length = sequences_of(config.data.valid[0]).length if config.data.valid else None
+    valid = replace(batches_of(config, config.train.seed + UNSEEN), size=VALIDATED, length=length)
+    same: Fingerprint = {
+        "the training data": [config.data.train[0], config.data.width, config.data.size, config.data.batch]
+    }
+    job = setup.job(config, Bundle(about, model, None, {}), train, _validation(valid), same, unit="sequences")
+    told = f"{which.task}: lengths from 1 to {which.most}, {config.data.size:,} new sequences an epoch"
+    return PreparedRun(job, (told,))
+
+
+def batches_of(config: RememberConfig, seed: int) -> BitBatches:
+    which, data = sequences_of(config.data.train[0]), config.data
+    return BitBatches(which.task, which.most, data.width, data.size, data.batch, seed)
+
+
+def _validation(batches: BitBatches) -> Callable[[nn.Module], Validation]:
+    """Loss, and the share of bits that are wrong, on sequences that were not learned from."""
+
+    def validate(model: nn.Module) -> Validation:
+        device, sums, bits = next(model.parameters()).device, {"loss": 0.0, "wrong": 0.0}, 0
+        for index in range(batches.count(0)):
+            parts = model(batches.get(0, index).to(device)).parts
+            for name in sums:
+                sums[name] += float(parts[name].sum)
+            bits += parts["loss"].count
+        wrong = 100 * sums["wrong"] / bits
+        metrics = {"loss": sums["loss"] / bits, "wrong": wrong}
+        return Validation(metrics, [], {"wrong": share_error(wrong, bits)})
+
+    return validate
+
+
+class RememberSubject(Subject):
+    """Sequences of random bits."""
+
+    @cached_property
+    def whole(self) -> BitBatch:
+        """Five sequences to copy, or numbers of as many channels."""
+        inputs, outputs = self.bundle.config.vocabulary
+        dice = generator(5)
+        if outputs + 2 == inputs:
+            return made("copy-bits", dice, len(ROWS), 5, outputs, 5)
+        x = torch.from_numpy(dice.integers(0, 2, (len(ROWS), 9, inputs)).astype("float32"))
+        y = torch.from_numpy(dice.integers(0, 2, (len(ROWS), 9, outputs)).astype("float32"))
+        return BitBatch(x, y, torch.arange(9) > 3)
+
+    def take(self, rows: Sequence[int]) -> BitBatch:
+        whole = self.whole
+        return BitBatch(whole.inputs[list(rows)], whole.targets[list(rows)], whole.counted)
+
+    def lengthened(self, batch: BitBatch) -> BitBatch:
+        """Steps behind the sequences, which nobody has read before."""
+        steps = batch.inputs.size(1)
+        more = [widened(each, (0, 0, 0, EXTRA)) for each in (batch.inputs, batch.targets)]
+        return BitBatch(
+            more[0], more[1], torch.cat([batch.counted, torch.zeros(EXTRA, dtype=torch.bool)])[: steps + EXTRA]
+        )
+
+    def training(self, seed: int) -> BitBatches:
+        inputs, outputs = self.bundle.config.vocabulary
+        task = "copy-bits" if outputs + 2 == inputs else "parity-bits"
+        return BitBatches(task, 5 if task == "copy-bits" else inputs, outputs, 12, 4, seed)
+
+    def real(self, outputs: Tensor, batch: BitBatch) -> list[Tensor]:
+        return list(outputs[:, : self.whole.inputs.size(1)])
+
+    @property
+    def tokenizers(self) -> dict[str, object]:  # type: ignore[override]
+        return {}
+
+    @property
+    def name(self) -> str:
+        return f"{super().name} that remembers"
