@@ -6,6 +6,7 @@ import copy
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,15 @@ TINY: dict[str, Any] = {
     "train": {"steps": 4, "validate_every": 2, "batch_tokens": 512, "warmup": 2, "precision": "float32"},
     "validate": {"sentences": 2},
 }
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """A test that left torch more threads would make the small operations of those after it many times slower."""
+    yield
+    left = torch.get_num_threads()
+    torch.set_num_threads(1)
+    assert left == 1
 
 
 @pytest.fixture

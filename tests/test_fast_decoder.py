@@ -88,7 +88,7 @@ def test_any_walk_of_steps_is_that_of_the_modules(kind: str, seed: int) -> None:
 @torch.no_grad()
 def test_logits_of_many_rows_share_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when a beam grows wider and sources leave; of few rows they are fresh."""
-    monkeypatch.setattr("regard.models.fast.stepper.IN_PLACE_FROM", 6)
+    monkeypatch.setattr("regard.models.fast.stepper.writes_in_place", lambda rows: rows >= 6)
     model, prefix = build(), torch.full((5, 1), BEGIN)
     fast, at = laid_out(model), []
     (logits, state), (_, modules) = fast.start(sources(), prefix), model.start(sources(), prefix)

@@ -144,6 +144,25 @@ def test_without_gradients_only_the_logits_are_computed(mode: type, monkeypatch:
         assert torch.allclose(part, other, rtol=1e-10)
 
 
+@SMOOTHING
+def test_with_bf16_layers_the_loss_is_exact_and_gradients_are_rounded(
+    smoothing: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each factor of a gradient's product is rounded to 8 bits, and so is the product: the bound adds these up."""
+    monkeypatch.setattr(output, "CHUNK_ELEMENTS", 5 * V)
+    expected, found = inputs(torch.float32), inputs(torch.float32)
+    losses = torch_loss(*expected, smoothing)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rounded = output_loss(*found, smoothing)
+    assert [part.item() for part in rounded] == pytest.approx([part.item() for part in losses], rel=1e-6)
+    losses[0].backward()
+    rounded[0].backward()
+    for ours, theirs in zip(found[:2], expected[:2], strict=True):
+        assert ours.grad is not None and theirs.grad is not None and ours.grad.dtype is torch.float32
+        apart = (ours.grad - theirs.grad).norm() / theirs.grad.norm()
+        assert 1e-5 < apart < 3 * 2**-8
+
+
 def test_log_probabilities_of_given_tokens() -> None:
     h, weight, target = inputs()
     expected = log_softmax(h @ weight.T, dim=-1)[torch.arange(N), target]

@@ -44,8 +44,18 @@ def output_loss(h: Tensor, weight: Tensor, target: Tensor, smoothing: float) -> 
     """(Smoothed loss, negative log-likelihood), summed: h (N, D), weight (V, D), target (N,). Only the first has a gradient."""
     if not torch.is_grad_enabled():  # a Function asks its inputs, not the mode, whether gradients are wanted
         h, weight = h.detach(), weight.detach()
+    products = _of_products(h.device.type, weight.dtype)
     with torch.autocast(h.device.type, enabled=False):  # sums over a vocabulary need float32
-        return _ChunkedLoss.apply(h.to(weight.dtype), weight, target, smoothing)
+        return _ChunkedLoss.apply(h.to(weight.dtype), weight, target, smoothing, products)
+
+
+def _of_products(device: str, dtype: torch.dtype) -> torch.dtype:
+    """The type of the gradients' products: bf16 where the other layers' are, else that of the weights.
+
+    Logits stay as exact as the weights. 419 rows, 10,000 tokens, width 128, one core with AVX512-BF16: 57 ms become 37.
+    """
+    autocast = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) is torch.bfloat16
+    return torch.bfloat16 if autocast else dtype
 
 
 def target_log_probabilities(h: Tensor, weight: Tensor, target: Tensor) -> Tensor:
@@ -55,7 +65,9 @@ def target_log_probabilities(h: Tensor, weight: Tensor, target: Tensor) -> Tenso
 
 class _ChunkedLoss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, h: Tensor, weight: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, h: Tensor, weight: Tensor, target: Tensor, smoothing: float, products: torch.dtype
+    ) -> tuple[Tensor, Tensor]:
         need_h, need_weight = ctx.needs_input_grad[:2]
         grad_h = torch.empty_like(h) if need_h else None
         grad_weight = torch.zeros_like(weight) if need_weight else None
@@ -73,10 +85,13 @@ class _ChunkedLoss(torch.autograd.Function):
             if grad_h is None and grad_weight is None:
                 continue
             error.scatter_add_(1, wanted, error.new_full(wanted.shape, smoothing - 1))
+            error = error.to(products)  # itself, if it is of that type
             if grad_h is not None:
-                torch.mm(error, weight, out=grad_h[start : start + rows])
-            if grad_weight is not None:
+                grad_h[start : start + rows] = error @ weight.to(products)
+            if grad_weight is not None and error.dtype is grad_weight.dtype:
                 grad_weight.addmm_(error.T, part)
+            elif grad_weight is not None:
+                grad_weight += error.T @ part.to(products)
         # The ε / V of every class is the same for every row, so it is taken off the gradients once, outside the chunks.
         if smoothing and grad_h is not None:
             grad_h.sub_(middle, alpha=smoothing)
@@ -87,10 +102,10 @@ class _ChunkedLoss(torch.autograd.Function):
         return (1 - smoothing) * plain + smoothing * uniform, plain
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
         grad_h, grad_weight = ctx.saved_tensors
         scaled = [None if gradient is None else gradient.mul_(gradients[0]) for gradient in (grad_h, grad_weight)]
-        return scaled[0], scaled[1], None, None
+        return scaled[0], scaled[1], None, None, None
 
 
 @dataclass(frozen=True)

@@ -22,13 +22,13 @@ from regard.blocks import Block
 from regard.embed import LearnedPositions, NoPositions, RandomOffset, SinusoidalPositions, TokenEmbedding
 from regard.models.fast.layer import Cross, Layer, Shape, Turn, Workspace
 from regard.models.fast.products import (
-    IN_PLACE_FROM,
     MakeProduct,
     feed_forward_function,
     joined,
     norm_function,
     product_of_any,
     scale_of,
+    writes_in_place,
 )
 from regard.models.fast.slots import ROOM, Slots, kept, reordered, with_room, zeros
 from regard.models.fast.slots import joined as joined_slots
@@ -80,7 +80,7 @@ class FastStepper:
 
         Where memory is fresh at each step, the system fills its pages with zeros first: 4% of the time of a beam.
         """
-        if len(x) < IN_PLACE_FROM or not self.in_place:
+        if not self.in_place or not writes_in_place(len(x)):
             return self.output(x)
         if state.logits is None or len(state.logits) < len(x):
             state.logits = x.new_empty(len(x), self.vocabulary)
