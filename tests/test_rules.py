@@ -31,7 +31,7 @@ from regard.training.loop import Source
 from regard.training.show import Activity
 
 OURS = [name for name, task in TASKS.items() if task.rules]
-FACTS = ("examples", "characters", "words", "labels", "length", "size", "channels", "seconds")
+FACTS = ("examples", "characters", "words", "labels", "length", "size", "channels", "seconds", "characters a second")
 
 
 def facts_of(rules: tuple[Rule, ...]) -> list[dict[str, float]]:
@@ -156,6 +156,19 @@ def test_every_task_goes_by_the_clock_unless_asked_otherwise() -> None:
     chooser = Chooser(frozenset({"train.patience"}), 60.0, 0.0, clock=lambda: 0.0)
     train = chooser.timed(run_config("caption", {"train": {"patience": 9}})).train
     assert (train.budget, train.schedule, train.patience, train.average) == (60.0, "wsd", 9, 0)
+
+
+@pytest.mark.parametrize(
+    ("characters", "minutes", "dropout"), [(1e6, 1, 0.1), (5e6, 20, 0.1), (5e6, 1, 0.0), (1e9, 20, 0.0)]
+)
+def test_a_text_that_is_read_again_and_again_is_learned_with_dropout(
+    characters: float, minutes: float, dropout: float
+) -> None:
+    """Penn Treebank in twenty minutes is read several times; by its size alone it had none."""
+    chooser = Chooser(frozenset(), 60.0 * minutes, 0.0, clock=lambda: 0.0)
+    found = chooser.by_rules(run_config("generate", {}), TASKS["generate"].rules, {"characters": characters})
+    assert found.dump()["model"]["dropout"] == dropout
+    assert any("characters a second" in each.why for each in chooser.choices if each.setting == "model.dropout")
 
 
 def test_a_kind_that_lacks_what_was_asked_for_is_not_chosen() -> None:

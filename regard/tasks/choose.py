@@ -66,6 +66,8 @@ class Chooser:
         One that goes on from a model of its own task keeps the tokens, the model and the decoding of that.
         """
         facts = {**facts, "seconds": self.seconds_left()}
+        if "characters" in facts:
+            facts["characters a second"] = facts["characters"] / facts["seconds"]
         if config.start is not None and config.task in TASKS[config.task].starts_from:
             mixes = bool(getattr(config.data, "old", ()) and getattr(config.data, "mix", 0.0))
             return self._taken(config, [lowered(each) for each in self._found(config, fine_tuned(rules, mixes), facts)])

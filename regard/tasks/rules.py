@@ -1,8 +1,8 @@
 """The rules by which a run that nobody configured is configured: from its data and its time, each with its reason. No torch.
 
 A rule gives a setting that the person left open. Its value is fixed, or follows from one fact: the number of examples, of
-characters, of labels, or the seconds that are left for training. Where a reason names figures, they were measured
-(`benchmarks/recipes.py`, results in `docs/results/recipes.json`).
+characters, of labels, the seconds that are left for training, or how much text there is for each of these seconds. Where a
+reason names figures, they were measured (`benchmarks/recipes.py`, results in `docs/results/recipes.json`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ MORE = float("inf")
 Value = str | int | float | bool | None
 Facts = Mapping[
     str, float
-]  # examples, characters, words, labels; size and channels of pictures; length of texts; seconds
-COUNTED = ("examples", "characters", "words", "labels", "seconds", "channels")
+]  # examples, characters, words, labels; size and channels of pictures; length of texts; seconds; characters a second
+COUNTED = ("examples", "characters", "words", "labels", "seconds", "channels", "characters a second")
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,11 @@ GENERATE = (
         "fewer tokens, seen more often",
     ),
     Rule("data.context", by("seconds", (240, 64), (MORE, 128)), "a longer one is worth its cost only later"),
-    Rule("model.dropout", by("characters", (4_000_000, 0.1), (MORE, 0.0)), "a short text is soon learned by heart"),
+    Rule(
+        "model.dropout",
+        by("characters a second", (25_000, 0.1), (MORE, 0.0)),
+        "about one pass in the time; what is read again and again is learned by heart",
+    ),
     Rule("train.optimiser", "muon", "tiny Shakespeare in two minutes: 1.63 nats a character, nanoGPT with AdamW 1.91"),
     Rule("train.lr", 1e-2, "as for translation"),
     Rule("train.batch_tokens", 1_024, "many small updates"),
