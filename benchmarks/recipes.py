@@ -3,8 +3,8 @@
     python benchmarks/recipes.py FOLDER translate-5000 --out docs/results/recipes.json
 
 FOLDER holds the data as the groups below name it. Every experiment has one thread and as many seconds of the processor's
-time as it says, so that other programs beside it change nothing; two may run side by side. What is in the file is not run
-again. Groups: `--list`.
+time as it says, or as many updates, so that other programs beside it change nothing; two may run side by side. What is in
+the file is not run again. Groups: `--list`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ KEPT = ("step", "loss", "bleu", "bleu4", "accuracy", "exact", "bits_per_byte")  
 
 @dataclass(frozen=True)
 class Experiment:
-    """A run with some settings, under a budget of the processor's seconds."""
+    """A run with some settings, under a budget of the processor's seconds; 0: of the updates that the settings say."""
 
     group: str
     name: str
@@ -209,6 +209,57 @@ EXPERIMENTS += [
 ]
 
 
+def by_embedding_rate(task: str, name: str, updates: int, settings: Tables) -> list[Experiment]:
+    """Embeddings and the output layer at the rate of the matrices and at multiples of it, by as many updates each."""
+    train = {**TIMED, "steps": updates, "fall": 0.6, "warmup": 50, "validate_every": updates // 2, "select": "loss"}
+    base = merge({"probes": 0, "train": {**train, "optimiser": "muon", "lr": 1e-2}}, settings)
+    times = {f"{rate:g} times": {"train": {"embedding_rate": rate}} for rate in (0.3, 3.0, 8.0)}
+    return varied(Experiment(f"embedding-rate-{name}", "base", task, 0.0, base), times)
+
+
+FOUR: Tables = {"kind": "llama", "layers": 4, "width": 128, "heads": 4, "feed_forward": 344}
+EXPERIMENTS += [
+    *by_embedding_rate(
+        "generate",
+        "ptb",
+        500,
+        {
+            "data": {"train": ["ptb.train.txt"], "valid": ["ptb.valid.txt"], "context": 128},
+            "tokens": {"kind": "space", "size": 10_004},
+            "model": {**FOUR, "dropout": 0.0},
+            "train": {"batch_tokens": 1024},
+            "validate": {"tokens": 32_768},
+            "samples": 0,
+        },
+    ),
+    *by_embedding_rate(
+        "generate",
+        "shakespeare",
+        700,
+        {
+            "data": {"train": ["tinyshakespeare/input.txt"], "context": 64},
+            "tokens": {"size": 1024},
+            "model": {**FOUR, "dropout": 0.1},
+            "train": {"batch_tokens": 1024},
+            "validate": {"tokens": 65_536},
+            "samples": 0,
+        },
+    ),
+    *by_embedding_rate(
+        "translate",
+        "translate-5000",
+        400,
+        {
+            "data": {"train": ["m5000.en", "m5000.de"], "valid": ["val.en", "val.de"], "languages": ["en", "de"]},
+            "tokens": {"size": 4000},
+            "model": {"dropout": 0.3, "positions": "rotary", "encoder_layers": 3, "decoder_layers": 3},
+            "train": {"batch_tokens": 1536},
+            "validate": {"sentences": 150},
+        },
+    ),
+]
+
+
 def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path, metavar="FOLDER")
@@ -239,7 +290,7 @@ def measure(experiment: Experiment, data: Path) -> dict[str, Any]:
     """Train, by the processor's clock; the best validation and all of them."""
     folder = Path(tempfile.mkdtemp())
     try:
-        settings = merge(experiment.settings, {"train": {"budget": experiment.seconds}})
+        settings = merge(experiment.settings, {"train": {"budget": experiment.seconds or None}})
         config = run_config(experiment.task, settings)
         prepared = prepare(config, folder, data_root=data, resume=False)
         outcome: Outcome = train(replace(prepared.job, clock=time.process_time), Show())

@@ -274,6 +274,27 @@ def test_lower_layers_learn_more_slowly() -> None:
         torch.testing.assert_close(moved, torch.full_like(moved, wanted), rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.parametrize("optimiser", ["adam", "muon"])
+def test_embeddings_and_output_layers_have_a_rate_of_their_own(optimiser: str) -> None:
+    """The first update of Adam moves every number by its rate; Muon moves only what lies between, and at the rate itself."""
+
+    class Reader(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens, self.inner, self.output = nn.Embedding(5, 3), nn.Linear(3, 3), nn.Linear(3, 5, bias=False)
+
+    model = Reader().double()
+    before = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
+    config = TrainConfig(optimiser=optimiser, embedding_rate=3.0)  # type: ignore[arg-type]
+    gradients = update(model, make_optimiser(model, config), [0.02], seed=4)
+    for name, rate in (("tokens.weight", 0.06), ("output.weight", 0.06), ("inner.weight", 0.02), ("inner.bias", 0.02)):
+        found, start = model.get_parameter(name).detach(), before[name]
+        if optimiser == "muon" and name == "inner.weight":
+            torch.testing.assert_close(found, muon_by_hand(start, gradients[name], [rate], 0.0), rtol=1e-7, atol=1e-7)
+        else:
+            torch.testing.assert_close((found - start).abs(), torch.full_like(start, rate), rtol=1e-4, atol=1e-7)
+
+
 def test_lower_layers_learn_more_slowly_by_muon() -> None:
     rates = (0.01, 0.02, 0.02, 0.04, 0.08)
     config = TrainConfig(optimiser="muon", layer_decay=0.5, weight_decay=0.1)

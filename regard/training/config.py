@@ -58,6 +58,9 @@ class TrainConfig(StrictConfig):
     optimiser: Literal["adam", "muon"] = Field(
         "adam", description="AdamW for everything, or Muon for the matrices of the blocks and AdamW for the rest."
     )
+    embedding_rate: float = Field(
+        1.0, gt=0, description="Learning rate of embeddings and output layers as a multiple of the other weights'."
+    )
     layer_decay: float = Field(1.0, gt=0, le=1, description="Learning rate of a layer as a share of the next one's.")
     freeze: Annotated[int, Field(ge=0)] | Parts = Field(
         0,

@@ -122,6 +122,15 @@ def rate_scales(depths: dict[str, int], decay: float) -> dict[str, float]:
     return {name: decay ** (deepest - depth) for name, depth in depths.items()}
 
 
+def embedding_names(model: nn.Module) -> set[str]:
+    """Names of the tables of tokens and of the output layers: a row of these learns only where its token is met."""
+    tables = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+    return {
+        name for name, weight in model.named_parameters() if id(weight) in tables or name.endswith(OUTPUTS)
+    }  # shared ones have one name
+
+
+OUTPUTS = ("output.weight", "head.weight")
 MOMENTS = ("exp_avg", "exp_avg_sq", "step", "momentum")
 
 
@@ -133,6 +142,8 @@ def make_optimiser(model: nn.Module, config: TrainConfig) -> torch.optim.Optimiz
     else:
         freeze_parts(model, config.freeze)
     scales = rate_scales(depths, config.layer_decay)
+    for name in embedding_names(model):
+        scales[name] *= config.embedding_rate
     names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     hidden = set(hidden_matrices(model)) if config.optimiser == "muon" else set()
     others = [name for name in names if name not in hidden]

@@ -32,7 +32,9 @@ class Product(Protocol):
 MakeProduct = Callable[[Tensor, Tensor | None], Product]  # of a weight and a bias
 
 PACKED_FROM = 4  # rows from which on oneDNN's own layout is faster (16 x 384 by 384 x 1,536: 0.58 to 0.32 ms)
-IN_PLACE_FROM = 256  # rows from which on, without AVX-512, plain layout is as fast (480 x 128 by 128 x 10,000: 17.2 to 16.5 ms)
+IN_PLACE_FROM = (
+    256  # rows from which on, without AVX-512, plain layout is as fast (480 x 128 by 128 x 10,000: 17.2 to 16.5 ms)
+)
 MANY, SOME = 16, 8  # queries and keys from which on attention by products of all heads is faster
 LARGE = 2**17  # elements of a weight below which its overhead is not worth it
 
