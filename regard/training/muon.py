@@ -39,9 +39,13 @@ def orthogonal_reference(x: Tensor) -> Tensor:
 
 
 def orthogonal(x: Tensor) -> Tensor:
-    """`orthogonal_reference` with fewer products: x (N, rows, columns), rows <= columns."""
+    """`orthogonal_reference` with fewer products: x (N, rows, columns), rows <= columns.
+
+    In bf16 the square is computed anew in each iteration: rounding makes a square that is carried along indefinite, and the
+    iterations diverge.
+    """
     x = x / _size(x)
-    if x.size(-1) > WIDE * x.size(-2):
+    if x.size(-1) > WIDE * x.size(-2) and x.dtype is not torch.bfloat16:
         return torch.bmm(_product(torch.bmm(x, x.mT)), x)
     few = max(1, GROUP // (x.size(-1) * x.size(-2)))
     return torch.cat([_iterate(group) for group in x.split(few)])
@@ -104,11 +108,13 @@ class Matrices:
 class Muon(torch.optim.Optimizer):
     """Muon for the groups `hidden`, whose parameters are all matrices, and an Adam for the rest: one optimiser to its user.
 
-    Each of the groups tells in `parts` into how many matrices each of its parameters is cut.
+    Each of the groups tells in `parts` into how many matrices each of its parameters is cut. `half`: directions are found
+    in bf16, as by Jordan et al., which moves them by 2% where the iterations themselves are off by up to 30% (48 matrices
+    of 128 x 128, one core with AVX512-BF16: 40 ms become 19).
     """
 
-    def __init__(self, hidden: list[dict[str, Any]], rest: torch.optim.AdamW) -> None:
-        self.rest = rest
+    def __init__(self, hidden: list[dict[str, Any]], rest: torch.optim.AdamW, *, half: bool = False) -> None:
+        self.rest, self.half = rest, half
         super().__init__([*rest.param_groups, *hidden], {"lr": 0.0})
         self.hidden = self.param_groups[len(rest.param_groups) :]
         rest.state = self.state
@@ -118,7 +124,8 @@ class Muon(torch.optim.Optimizer):
         self.rest.step()
         for alike in _of_equal_shape(self._matrices()):
             stack = torch.cat([each.wide() for each in alike])  # (N, rows, columns)
-            found = orthogonal(stack).split([len(each.update) for each in alike])
+            half = self.half and stack.dtype is torch.float32
+            found = orthogonal(stack.bfloat16() if half else stack).split([len(each.update) for each in alike])
             for each, direction in zip(alike, found, strict=True):
                 each.apply(direction)
 

@@ -22,11 +22,13 @@ def has_fast_bf16(device: torch.device) -> bool:
     return device.type == "cpu" and bool(torch.cpu._is_avx512_bf16_supported())
 
 
-def autocast(precision: str, device: torch.device) -> AbstractContextManager[object]:
+def uses_bf16(precision: str, device: torch.device) -> bool:
     """`auto` is bf16 on hardware that has it; `bf16` forces it (slow elsewhere); `float32` never."""
-    if precision == "bf16" or (precision == "auto" and has_fast_bf16(device)):
-        return torch.autocast(device.type, dtype=torch.bfloat16)
-    return nullcontext()
+    return precision == "bf16" or (precision == "auto" and has_fast_bf16(device))
+
+
+def autocast(precision: str, device: torch.device) -> AbstractContextManager[object]:
+    return torch.autocast(device.type, dtype=torch.bfloat16) if uses_bf16(precision, device) else nullcontext()
 
 
 def learning_rate(step: int, config: TrainConfig, width: int) -> float:
@@ -152,7 +154,9 @@ def make_optimiser(model: nn.Module, config: TrainConfig) -> torch.optim.Optimiz
     )
     if config.optimiser == "adam":
         return adam
-    return Muon(_muon_groups(model, [name for name in names if name in hidden], scales, config), adam)
+    groups = _muon_groups(model, [name for name in names if name in hidden], scales, config)
+    device = next((weight.device for weight in model.parameters()), torch.device("cpu"))
+    return Muon(groups, adam, half=uses_bf16(config.precision, device))
 
 
 def _adam_groups(
