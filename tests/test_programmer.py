@@ -11,15 +11,26 @@ import pytest
 import torch
 
 from regard.attention import record
+from regard.bundle import Bundle, load_bundle
 from regard.cli.main import run as run_verb
 from regard.data.batch import TableBatch
 from regard.data.builtin.tables import table_questions
-from regard.data.programs import ANSWER, COMPARE, OF_COLUMN, OPERATIONS, Step, Table, run_program, selections
+from regard.data.programs import (
+    ANSWER,
+    COMPARE,
+    OF_COLUMN,
+    OPERATIONS,
+    Step,
+    Table,
+    TableQuestion,
+    run_program,
+    selections,
+)
 from regard.data.table_batches import EncodedQuestion, encode_question, table_batch
 from regard.data.tables import read_question
 from regard.errors import UsageError
 from regard.models.config import ProgrammerConfig
-from regard.models.programmer import Choices, Programmer, answer_loss, execute, hardened
+from regard.models.programmer import Choice, Choices, Programmer, answer_loss, execute, hardened
 from regard.tasks.compute.evaluate import evaluate_tables
 from regard.tasks.compute.predictor import TableComputer, table_of
 from regard.tokens import TokensConfig, train_tokenizer
@@ -54,7 +65,7 @@ def drawn(batch: TableBatch, steps: int, seed: int) -> list[Choices]:
 def soft_by_hand(
     table: Table, numbers: list[float], steps: list[list[list[float]]]
 ) -> tuple[list[float], float, list[list[float]]]:
-    """Section 2.3.1 of the paper for one question, one number after the other; comparisons are mixed over the numbers."""
+    """The operations of the paper for one question, one number after the other; comparisons are mixed over the numbers."""
     R, C = len(table.rows), len(table.columns)
     before, last, scalar, lookup = [1.0] * R, [1.0] * R, 0.0, [[0.0] * C for _ in range(R)]
     for operation, column, number in steps:
@@ -179,7 +190,7 @@ def fresh(**over: object) -> Programmer:
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_choices_are_softmaxes_of_the_question_and_the_history(tied: bool) -> None:
-    """Section 2.2 of the paper by hand, from what was read of one question at a time; and what the recorder sees is it."""
+    """The selector of the paper by hand, from what was read of one question at a time; and what the recorder sees is it."""
     model, batch = fresh(tied=tied, steps=3), batch_of()
     with record(model) as seen:
         found = model.choose(batch)
@@ -219,6 +230,19 @@ def test_choices_are_softmaxes_of_the_question_and_the_history(tied: bool) -> No
             h = torch.tanh(model.remembers.weight @ torch.cat([*mixed, h]) + model.remembers.bias)
 
 
+def test_noise_draws_programs_by_their_weights_in_training_alone() -> None:
+    """The largest score with Gumbel noise is a draw from the softmax (Gumbel 1954): counted over many draws."""
+    choice, dice = Choice(noise=1.0), torch.Generator().manual_seed(4)
+    query, keys = torch.randn(1, 3, generator=dice), torch.randn(1, 4, 3, generator=dice)
+    wanted = (keys[0] @ query[0]).softmax(dim=-1)
+    rows, stand_for = 20_000, torch.eye(4).expand(20_000, -1, -1)
+    torch.manual_seed(5)
+    drawn_most = choice(query.expand(rows, -1), keys.expand(rows, -1, -1), stand_for)[0].argmax(dim=-1)
+    shares = torch.bincount(drawn_most, minlength=4) / rows
+    assert shares.tolist() == pytest.approx(wanted.tolist(), abs=0.015)
+    assert torch.allclose(choice.eval()(query, keys, stand_for[:1])[0][0], wanted)
+
+
 def test_a_hard_choice_is_one_that_can_be_done() -> None:
     """No comparison where the question names no number, nothing of a column where it names none; an answer at the end."""
     batch = batch_of()
@@ -238,14 +262,27 @@ def test_a_hard_choice_is_one_that_can_be_done() -> None:
 # --- The task
 
 
+def written(path: Path, asked: list[TableQuestion]) -> Path:
+    """Questions as a file of one's own."""
+    rows = [
+        {"table": [dict(zip(each.table.columns, row, strict=True)) for row in each.table.rows], "question": each.question,
+         "answer": list(each.answer) if isinstance(each.answer, tuple) else each.answer,
+         "program": [str(step) for step in each.program]}
+        for each in asked
+    ]  # fmt: skip
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return path
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Some updates on questions of one operation: enough for most of them."""
+    """Some updates on questions of one operation in a file: enough for most of them."""
     folder = tmp_path_factory.mktemp("compute") / "run"
-    options = ["data.builtin_size=600", "train.steps=60", "train.warmup=5", "train.lr=0.01", "model.hidden=32",
+    data = written(folder.parent / "questions.jsonl", table_questions("train", 400, 1))
+    options = ["data.hold_out=30", "train.steps=60", "train.warmup=5", "train.lr=0.01", "model.hidden=32",
                "model.steps=2", "train.validate_every=60"]  # fmt: skip
     settings = [word for each in options for word in ("--set", each)]
-    assert not run_verb(["train", "compute", "--data", "builtin/tables/1", *settings, "-o", str(folder)])
+    assert not run_verb(["train", "compute", "--data", str(data), *settings, "-o", str(folder)])
     return folder
 
 
@@ -286,29 +323,29 @@ def test_a_program_is_drawn(trained: Path, table: Path, tmp_path: Path) -> None:
     assert all(sum(step["operation"]) == pytest.approx(1, abs=1e-5) for step in drawn_as["steps"])
 
 
-def test_scores_count_answers_and_programs(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert not run_verb(["eval", str(trained), "--on", "builtin/tables/1/valid", "--json"])
+def test_scores_count_answers_and_programs(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = table_questions("valid", 40, 2)
+    path, saved = written(tmp_path / "test.jsonl", asked), tmp_path / "answers.txt"
+    assert not run_verb(["eval", str(trained), "--on", str(path), "--json", "--save", str(saved)])
     found = json.loads(capsys.readouterr().out)
-    assert found["questions"] == 600 and found["by_operations"][0]["operations"] == 1
-    assert found["accuracy"] > 80 and found["programs"] <= found["questions"]
-    computer = TableComputer(load(trained))
-    asked = table_questions("valid", 9, 1)
-    again = evaluate_tables(computer, asked)
+    assert found["questions"] == 40 and [each["operations"] for each in found["by_operations"]] == [1, 2]
+    assert found["by_operations"][0]["accuracy"] > 80 and found["programs"] <= found["questions"]
+    again = evaluate_tables(TableComputer(load(trained)), asked)
+    assert again.data() | {"seconds": 0} == {name: found[name] for name in again.data()} | {"seconds": 0}
     wanted = [run_program(q.table, [s.step for s in each.steps])[0] for q, each in zip(asked, again.found, strict=True)]
     assert [each.answer for each in again.found] == wanted
     assert list(again.right) == [a == q.answer for a, q in zip(wanted, asked, strict=True)]
+    assert saved.read_text(encoding="utf-8").splitlines() == [str(each) for each in again.found]
 
 
-def load(folder: Path) -> object:
-    from regard.bundle import load_bundle
-
+def load(folder: Path) -> Bundle:
     return load_bundle(folder / "best")
 
 
 def test_tables_are_given_as_columns_and_mistakes_are_told(
     trained: Path, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    computer = TableComputer(load(trained))  # type: ignore[arg-type]
+    computer = TableComputer(load(trained))
     found = computer.compute({"price": [3, 4], "name": ["a", "b"]}, "What is the total price?")
     assert found.answer == 7 and str(found) == "7" and "sum price" in repr(found)
     for wrong in ({}, {"a": []}, {"a": [1], "b": [1, 2]}, {"a": [1, "x"]}):

@@ -1,4 +1,4 @@
-"""Tables, programs and questions about them: against plain sums and hand-computed answers; files with mistakes are refused in words."""
+"""Tables, programs and questions about them, against plain sums and hand-computed answers; and mistakes in files."""
 
 from __future__ import annotations
 

@@ -232,4 +232,4 @@ class TablesConfig(StrictConfig):
     valid: Names = Field((), description="Validation questions; without them some tables of training are held out.")
     test: Names = Field((), description="Test questions, for the person's own notes; training never reads them.")
     hold_out: int = Field(1000, ge=1, description="Most questions held out for validation when there is no valid set.")
-    builtin_size: int = Field(20_000, ge=1, description="Training questions generated for builtin/tables.")
+    builtin_size: int = Field(10_000, ge=1, description="Training questions generated for builtin/tables.")

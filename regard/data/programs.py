@@ -5,8 +5,8 @@
     and, or  the rows that the last two steps both selected, or that one of them did
     sum      add up a column over the selected rows; count: how many they are; print: their cells of a column
 
-The operations are those of Neelakantan et al. 2016, table 1 (`print` is their `assign`; `difference` is left out). The answer is
-what the last step gives; a step that gives one selects nothing.
+The operations are those of Neelakantan et al. 2016 (`print` is their `assign`; `difference` is left out). The answer is what
+the last step gives; a step that gives one selects nothing.
 """
 
 from __future__ import annotations

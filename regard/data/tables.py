@@ -15,7 +15,7 @@ from pathlib import Path
 
 from regard.config import find_file
 from regard.data import held_out
-from regard.data.builtin.tables import BUILTIN, table_questions
+from regard.data.builtin.tables import table_questions
 from regard.data.config import TablesConfig, generated
 from regard.data.lines import lines_of, suffix_of
 from regard.data.programs import (
@@ -219,7 +219,7 @@ def step_from(text: str, table: Table) -> Step:
 
 
 def printed_cells(table: Table, question: str, answer: tuple[Cell, ...]) -> tuple[tuple[int, int], ...]:
-    """The cells that are an answer: those of the first column that holds them all, one that the question names before others."""
+    """The cells that are an answer: of the first column that holds them all, of those that the question names if it can be."""
     named = [column for _, column in read_question(question, table.columns).columns]
     for column in dict.fromkeys((*named, *range(len(table.columns)))):
         cells = [row[column] for row in table.rows]

@@ -1,20 +1,22 @@
 """The neural programmer (Neelakantan, Le & Sutskever 2016): a program chosen by attention, one operation after the other.
 
-A recurrent network reads the question to a vector q. At step t the history h_t and q choose an operation out of those in U, a
-column, and a number of the question (sections 2.2 and 2.3):
+A recurrent network reads the question to a vector q. At step t, q and the history h_t choose an operation out of those in U, a
+column, and a number of the question (the paper's selector and history RNN):
 
     α_op = softmax(U tanh(W_op [q; h_t])),   α_col = softmax(V tanh(W_col [q; h_t])),   β = softmax(Z tanh(W_num [q; h_t]))
-    h_t = tanh(W_h [α_op U; α_col V; β Z; h_{t-1}])
+    h_{t+1} = tanh(W_h [α_op U; α_col V; β Z; h_t])
 
-All operations are done, and their results are mixed by these weights (section 2.3.1; s_t (R,) are the selected rows, s_0 and s_{-1} all):
+All operations are done, and mixed by these weights; s_t (R,) are the rows selected behind step t, s_0 and s_{-1} all of them:
 
     s_t[i] = Σ_j α_col[j] (α_greater g_t[i,j] + α_lesser l_t[i,j]) + α_and min(s_{t-1}, s_{t-2})[i] + α_or max(…)[i] + α_reset
     scalar_t = α_count Σ_i s_{t-1}[i] + α_sum Σ_ij s_{t-1}[i] α_col[j] table[i,j],   lookup_t[i,j] = α_print α_col[j] s_{t-1}[i]
 
-Three things differ from the paper. V are not vectors of known columns but what was read where the question names one, as Z is for
-numbers, so that tables may have any columns. Comparisons are mixed, g_t[i,j] = Σ_n β_n [table[i,j] > number_n], instead of
-numbers, so that they need no gradient. The choice of a number belongs to the step, not to the operation. The choices pass the
-recording channel: the program that was chosen.
+The answers are those of the last step. Where this differs from the paper: V are not vectors of known columns but what was read
+where the question names one, as Z is for numbers, so that tables may have any columns. Comparisons are mixed, g_t[i,j] =
+Σ_n β_n [table[i,j] > number_n], not the numbers, so that nothing must be differentiated that jumps. A number is chosen by the
+step, not by the operation. Each step has matrices W of its own, unless they are `tied`. In training, Gumbel noise is added to
+all scores (Jang et al. 2017, Maddison et al. 2017): programs are tried that are nearly hard, where the paper adds noise to the
+gradient. The choices pass the recording channel: they are the program.
 """
 
 from __future__ import annotations
@@ -117,9 +119,10 @@ class Programmer(nn.Module):
         history, found = torch.zeros_like(question), list[Choices]()
         for number, step in enumerate(self.steps):
             ask, asked = self.asks[number % len(self.asks)], torch.cat([question, history], dim=-1)
-            chosen = {each: choose(ask[each](asked).tanh(), *keys[each]) for each, choose in step.items()}
+            names = CHOSEN if number < len(self.steps) - 1 else CHOSEN[:2]
+            chosen = {name: step[name](ask[name](asked).tanh(), *keys[name]) for name in names}  # type: ignore[index]
             found.append(Choices(*(weights for weights, _ in chosen.values())))
-            if len(chosen) == len(CHOSEN):
+            if names == CHOSEN:
                 history = self.remembers(torch.cat([*(mixed for _, mixed in chosen.values()), history], dim=-1)).tanh()
         return found
 
@@ -131,7 +134,7 @@ def gumbel(keys: Tensor) -> Tensor:
 
 
 def execute(choices: Sequence[Choices], batch: TableBatch) -> Ran:
-    """Do every operation at every step, mixed by the choices (section 2.3.1 of the paper); sums need full precision."""
+    """Do every operation at every step, mixed by the choices; sums need full precision."""
     with torch.autocast(batch.cells.device.type, enabled=False):
         return _execute(choices, batch)
 
@@ -179,7 +182,7 @@ def compared(holds: Tensor, chosen: Choices) -> Tensor:
 
 
 def answer_loss(ran: Ran, batch: TableBatch) -> Tensor:
-    """The loss of each question (B,): Huber of a number, the log loss of cells (section 2.4 of the paper).
+    """The loss of each question (B,): Huber of a number, the mean log loss of cells (the paper's training objective).
 
     Numbers are squashed to sign(x) log(1 + |x|) first: a sum is a hundred times as large as a count.
     """

@@ -1,7 +1,8 @@
 """Small tables with questions, their answers, and the programs that give them.
 
-A table has a column of words and two to four of numbers. Questions need one operation ("What is the total of price?"), two ("How
-many rows have price over 5?"), or four, where two comparisons are joined by `and` or `or`. Every comparison selects a row at least.
+A table has a column of words and two to four of numbers. Questions need one operation ("What is the total of price?"), two
+("How many rows have price over 5?"), or four, where two comparisons are joined by `and` or `or`. Every comparison selects at
+least one row.
 """
 
 from __future__ import annotations
