@@ -32,17 +32,25 @@ class ProgramView(Panels):
     numbers: tuple[float, ...]
 
     def panels(self) -> Sequence[OnePanel]:
-        names = tuple(f"step {number}: {step}" for number, step in enumerate(self.steps, start=1))
-        found: list[OnePanel] = [
-            HeatMap("operation", np.array([each.operation for each in self.weights]), names, OPERATIONS, "weight", 1.0)
-        ]
-        columns = np.array([each.column for each in self.weights])
-        if columns.any():
-            found.append(HeatMap("column", columns, names, self.table.columns, "weight", 1.0))
+        """A column for each step in all of them."""
+        found = [self._panel("operation", [each.operation for each in self.weights], OPERATIONS)]
+        columns = [each.column for each in self.weights]
+        if np.any(columns):
+            found.append(self._panel("column", columns, self.table.columns))
         if self.numbers:
-            weights = np.array([each.number for each in self.weights])
-            found.append(HeatMap("number", weights, names, tuple(f"{each:g}" for each in self.numbers), "weight", 1.0))
-        return [*found, HeatMap("rows selected behind it", self.selected(), names, self.labels, "", 1.0)]
+            named = tuple(f"{each:g}" for each in self.numbers)
+            found.append(self._panel("number", [each.number for each in self.weights], named))
+        return [*found, self._panel("rows selected behind it", self.selected(), self.labels, "selected")]
+
+    def _panel(
+        self,
+        title: str,
+        values: Sequence[Sequence[float]] | np.ndarray,
+        names: tuple[str, ...],
+        meaning: str = "weight",
+    ) -> HeatMap:
+        numbers = tuple(str(number) for number in range(1, len(self.steps) + 1))
+        return HeatMap(title, np.array(values).T, names, numbers, meaning, 1.0)
 
     def selected(self) -> np.ndarray:
         """One where a step selects a row, zero where not; NaN behind a step that gives an answer: (steps, rows)."""

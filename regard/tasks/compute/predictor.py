@@ -100,7 +100,7 @@ class Computed(Result):
         """The choices of each step as panels, and the rows that it selects."""
         return ProgramView(
             title=f"{self.question} {self}",
-            notes=(f"program: {'; '.join(map(str, self.program))}",),
+            notes=(f"a column for each step of the program: {'; '.join(str(each.step) for each in self.steps)}",),
             table=self.table,
             steps=tuple(each.step for each in self.steps),
             weights=tuple(each.weights for each in self.steps),
