@@ -24,6 +24,7 @@ EXAMPLES = {  # what to type to use the model in the folder {model}, by its task
     "answer": 'regard answer -m {model} photo.jpg "a question?"',
     "ask": 'regard ask -m {model} "Mary took the ring. Mary went to the park." "Where is the ring?"',
     "remember": "regard remember -m {model} 20 40",
+    "compute": 'regard compute -m {model} table.csv "How many rows have price over 5?"',
 }
 CONFIG = "run.json"
 

@@ -24,6 +24,7 @@ from regard.data.batch import (
     PairBatch,
     PictureBatch,
     StoryBatch,
+    TableBatch,
     TextBatch,
 )
 from regard.data.batches import generator
@@ -255,7 +256,22 @@ def whatever(task: str, rows: int, seed: int = 5) -> Any:
         "answer": AnswerBatch(pixels, ids(rows, 11), lengths, labels),
         "ask": StoryBatch(ids(rows, 4, 5), 1 + torch.arange(rows) % 4, ids(rows, 3), labels),
         "remember": made("copy-bits", generator(seed), rows, 3, 8, 3),
+        "compute": tables(ids(rows, 11), lengths, draw),
     }[task]
+
+
+def tables(words: Tensor, lengths: Tensor, draw: torch.Generator) -> TableBatch:
+    """Questions of random words about tables of five rows and three columns; every other answer is printed."""
+    rows = len(words)
+    cells = torch.randint(0, 90, (rows, 5, 3), generator=draw).float()
+    numbers, prints = torch.randint(0, 90, (rows, 2), generator=draw), torch.arange(rows) % 2 == 0
+    places, counts = torch.tensor([[1, 3], [2, 4]]).repeat(rows, 1)[:rows], torch.full((rows,), 2)
+    signs, printed = (cells[:, None] - numbers[..., None, None]).sign(), (cells > 50) & prints[:, None, None]
+    wanted = torch.where(prints, 0.0, cells[..., 0].sum(dim=-1))
+    return TableBatch(
+        words, lengths, places, places % 3, counts, places, counts, signs, cells, counts + 3, counts + 1, wanted, printed,
+        prints,
+    )  # fmt: skip
 
 
 def fresh(task: str, kind: str, **values: Any) -> nn.Module:
@@ -322,7 +338,7 @@ def test_every_kind_learns_in_bf16(task: str, kind: str, values: dict[str, Any],
     assert all(not torch.equal(before[name], model.get_parameter(name)) for name in learns if before[name].dim() > 1)
 
 
-@pytest.mark.parametrize(("task", "kind"), EVERY)
+@pytest.mark.parametrize(("task", "kind"), [each for each in EVERY if each[0] != "compute"])  # it guesses numbers
 def test_the_first_loss_is_about_that_of_a_blind_guess(task: str, kind: str) -> None:
     """Captions began at 9.95 where a blind guess costs ln 223 = 5.4, and wrote one word forty times: the embedding of the
     last word is a part of what predicts the next, through the same table.

@@ -314,7 +314,7 @@ KINDS: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
 def test_no_kind_is_forgotten() -> None:
     tried = {(task, kind) for task, kind, _, _ in KINDS}
     seeing = {"classify-pictures", "caption", "answer"}  # in test_verify_pictures.py
-    remembering = {"ask", "remember"}  # in test_verify_memory.py
+    remembering = {"ask", "remember", "compute"}  # in test_verify_memory.py
     here = KINDS_OF.keys() - seeing - remembering - {"translate"}
     assert tried == {(task, kind) for task in here for kind in KINDS_OF[task]}
     assert TASKS.keys() == KINDS_OF.keys()

@@ -1,4 +1,4 @@
-"""`regard verify` of every kind that asks stories and remembers bits."""
+"""`regard verify` of every kind that asks stories, remembers bits and computes with tables."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ SMALL = {
     "turing-machine": {"hidden": 8, "rows": 6, "width": 4},
     "llama": {"width": 8, "heads": 2, "layers": 1, "feed_forward": 8, "max_length": 80},
     "ponder": {"hidden": 8, "most": 5},
+    "programmer": {"width": 8, "hidden": 8},
 }
 
 
@@ -27,7 +28,7 @@ def bundle_of(task: str, kind: str) -> Bundle:
     if task == "remember":
         about = BundleConfig(task=task, model=model, vocabulary=(6, 4), sequences="builtin/copy-bits/5")
         return Bundle(about, build(task, model, (6, 4)), None, {})
-    tokens = TokensConfig(kind="word")
+    tokens = TokensConfig(kind="space" if task == "compute" else "word")
     tokenizer = train_tokenizer(["Mary went to the park with John and took a ring there"], tokens)
     sizes = {"vocabulary": (tokenizer.size,), "labels": ("park", "cave", "school"), "tokens": tokens}
     network = build(task, model, (tokenizer.size,), labels=3)
@@ -37,7 +38,7 @@ def bundle_of(task: str, kind: str) -> Bundle:
 @pytest.mark.parametrize(
     ("task", "kind"),
     [*(("ask", kind) for kind in ("memory-network", "lstm", "bert")),
-     *(("remember", kind) for kind in ("turing-machine", "lstm", "llama", "ponder"))],
+     *(("remember", kind) for kind in ("turing-machine", "lstm", "llama", "ponder")), ("compute", "programmer")],
 )  # fmt: skip
 def test_every_invariant_holds(task: str, kind: str) -> None:
     found = {each.name: each for each in verify(bundle_of(task, kind))}
@@ -50,5 +51,5 @@ def test_every_invariant_holds(task: str, kind: str) -> None:
         "resumed = uninterrupted",
     }
     assert all(found[name].passed for name in needed)
-    looks = kind in ("memory-network", "bert", "llama")
+    looks = kind in ("memory-network", "bert", "llama", "programmer")
     assert found["recorded weights = output"].passed is (True if looks else None)

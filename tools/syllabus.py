@@ -40,6 +40,7 @@ SMALL = {
     "classify": "--preset demo --data few.tsv",
     "ask": "--preset demo --set data.builtin_size=60",
     "remember": "--preset demo --set data.size=32 --set data.width=2",
+    "compute": "--preset demo --set data.builtin_size=60",
 }
 PICTURES = "--preset demo --set data.builtin_size=64 --set data.hold_out=8"
 FEW = "".join(f"{'die Stadt' if n % 2 else 'la ville'} {n}\t{'de' if n % 2 else 'fr'}\n" for n in range(80))  # few.tsv

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from regard.tasks.ask.predictor import StoryReader
     from regard.tasks.classify.evaluate import LabelEvaluation
     from regard.tasks.classify.predictor import TextClassifier
+    from regard.tasks.compute.predictor import TableComputer
     from regard.tasks.evaluate_pictures import CaptionEvaluation, PictureEvaluation
     from regard.tasks.fill.predictor import Filler
     from regard.tasks.generate.evaluate import TextEvaluation
@@ -109,6 +110,8 @@ def evaluate(
         _stories(model, run, on, save, as_json)
     elif task == "remember":
         _sequences(model, run, on, as_json)
+    elif task == "compute":
+        _tables(model, run, on, save, as_json)
     elif model.config.pictures is not None:
         score_pictures(model, run, on, given(beam=beam), save, out, as_json)
     else:
@@ -320,6 +323,21 @@ def _sequences(rememberer: Rememberer, run: str, on: list[str], as_json: bool) -
         print_json({"run": run, "on": on, "lengths": [each.data() for each in found]})
     else:
         print_remembered(rememberer.sequences, found)
+
+
+def _tables(computer: TableComputer, run: str, on: list[str], save: Path | None, as_json: bool) -> None:
+    from regard.cli.compute import print_computed
+    from regard.data.tables import read_tables
+    from regard.tasks.compute.evaluate import evaluate_tables
+
+    questions = read_tables(on)
+    with progress("computing") as advance:
+        found = evaluate_tables(computer, questions, advance)
+    save_lines(save, [str(each) for each in found.found])
+    if as_json:
+        print_json({"run": run, "on": on, **found.data()})
+    else:
+        print_computed(run, on, found)
 
 
 def score_pictures(

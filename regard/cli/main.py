@@ -51,6 +51,7 @@ GROUPS = {
         "answer": "answer:answer",
         "ask": "ask:ask",
         "remember": "remember:remember",
+        "compute": "compute:compute",
         "vectors": "vectors:vectors",
         "score": "score:score",
         "serve": "serve:serve",

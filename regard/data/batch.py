@@ -251,6 +251,42 @@ class BitBatch:
         return _moved(self, device)
 
 
+@dataclass(frozen=True)
+class TableBatch:
+    """Questions about tables: where they name columns and numbers, the tables, and the answers, numbers or cells."""
+
+    words: Tensor  # (B, Q)
+    lengths: Tensor  # (B,)
+    name_places: Tensor  # (B, M): where in the question a column is named
+    names: Tensor  # (B, M): which column that is
+    name_counts: Tensor  # (B,)
+    number_places: Tensor  # (B, N): where a number stands
+    number_counts: Tensor  # (B,)
+    signs: Tensor  # (B, N, R, C): 1 where a cell is greater than the number, -1 where it is lesser, 0 where equal or a word
+    cells: Tensor  # (B, R, C): numbers; 0 where there are words
+    rows: Tensor  # (B,): how many each table has
+    columns: Tensor  # (B,)
+    wanted: Tensor  # (B,): the number that is the answer; 0 where cells are
+    printed: Tensor  # (B, R, C), bool: the cells that are the answer
+    prints: Tensor  # (B,), bool: whether cells are
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Over how many items each part of the loss is summed."""
+        return {"loss": len(self.words), "nll": len(self.words)}
+
+    @property
+    def padded_tokens(self) -> int:
+        return self.words.numel()
+
+    @property
+    def real_tokens(self) -> int:
+        return int(self.lengths.sum())
+
+    def to(self, device: torch.device | str) -> TableBatch:
+        return _moved(self, device)
+
+
 AnyBatch = TypeVar(
     "AnyBatch",
     PairBatch,
@@ -262,6 +298,7 @@ AnyBatch = TypeVar(
     AnswerBatch,
     StoryBatch,
     BitBatch,
+    TableBatch,
 )
 
 

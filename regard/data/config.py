@@ -219,3 +219,17 @@ class BitsConfig(StrictConfig):
     width: int = Field(8, ge=1, description="Bits of a step.")
     size: int = Field(10_000, ge=1, description="Sequences of an epoch.")
     batch: int = Field(16, ge=1, description="Sequences of a batch.")
+
+
+class TablesConfig(StrictConfig):
+    """Tables with questions whose answers can be computed: JSON Lines, or built-in ones."""
+
+    train: Names = Field(
+        ("builtin/tables",),
+        min_length=1,
+        description="Training questions: .jsonl files, or builtin/tables; builtin/tables/2 has two operations at most.",
+    )
+    valid: Names = Field((), description="Validation questions; without them some tables of training are held out.")
+    test: Names = Field((), description="Test questions, for the person's own notes; training never reads them.")
+    hold_out: int = Field(1000, ge=1, description="Most questions held out for validation when there is no valid set.")
+    builtin_size: int = Field(10_000, ge=1, description="Training questions generated for builtin/tables.")

@@ -23,7 +23,7 @@ from regard.models.configs.language import (
     LlamaConfig,
     LSTMConfig,
 )
-from regard.models.configs.memory import MemoryNetworkConfig, PonderConfig, TuringMachineConfig
+from regard.models.configs.memory import MemoryNetworkConfig, PonderConfig, ProgrammerConfig, TuringMachineConfig
 from regard.models.configs.pictures import (
     AnswererConfig,
     CaptionerConfig,
@@ -64,7 +64,8 @@ ModelConfig = Annotated[
     | AnswererConfig
     | MemoryNetworkConfig
     | TuringMachineConfig
-    | PonderConfig,
+    | PonderConfig
+    | ProgrammerConfig,
     Field(discriminator="kind"),
     *open_union(ADDED_KINDS),
 ]
@@ -98,6 +99,7 @@ __all__ = [
     "ModelConfig",
     "PlainAttentionConfig",
     "PonderConfig",
+    "ProgrammerConfig",
     "ResNetConfig",
     "RungConfig",
     "SeeingConfig",

@@ -35,6 +35,7 @@ KINDS_OF: dict[str, tuple[str, ...]] = {
     "answer": ("answerer",),
     "ask": ("memory-network", "lstm", "bert"),
     "remember": ("turing-machine", "lstm", "llama", "ponder"),
+    "compute": ("programmer",),
 }
 
 ADDED_KINDS: dict[str, type[StrictConfig]] = {}  # configurations of the kinds of models that plugins add
@@ -77,6 +78,7 @@ _NAMES = {
         "memory-network": "MemoryNetworkConfig",
         "turing-machine": "TuringMachineConfig",
         "ponder": "PonderConfig",
+        "programmer": "ProgrammerConfig",
     },
 }
 CONFIGS = NamedParts[type[StrictConfig]](

@@ -44,6 +44,7 @@ PRESETS: dict[str, dict[str, Tables]] = {  # size -> kind -> values
         "memory-network": {"width": 32},
         "turing-machine": {},
         "ponder": {},
+        "programmer": {},
     },
     "tiny": {
         "transformer": {
@@ -82,6 +83,7 @@ PRESETS: dict[str, dict[str, Tables]] = {  # size -> kind -> values
         "memory-network": {},
         "turing-machine": {},
         "ponder": {},
+        "programmer": {},
     },
     "small": {
         "gpt1": {"layers": 6, "width": 256, "heads": 8, "feed_forward": 1024},

@@ -74,6 +74,7 @@ MODELS: dict[str, NamedParts[Any]] = {
             "ponder": "regard.models.ponder:Ponder",
         }
     ),
+    "compute": NamedParts({"programmer": "regard.models.programmer:Programmer"}),
 }
 
 LABELLED = {"classify", "classify-pictures", "answer", "ask"}  # tasks whose models are built for a number of labels

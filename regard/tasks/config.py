@@ -7,7 +7,7 @@ from typing import ClassVar
 from pydantic import Field, field_validator, model_validator
 
 from regard.config import StrictConfig, Tables
-from regard.data.config import BitsConfig, LabelledConfig, PairsConfig, StoriesConfig, TextConfig
+from regard.data.config import BitsConfig, LabelledConfig, PairsConfig, StoriesConfig, TablesConfig, TextConfig
 from regard.data.pictures.config import CaptionsConfig, PicturesConfig, QuestionsConfig
 from regard.models.config import (
     KINDS_OF,
@@ -44,6 +44,7 @@ class RunConfig(StrictConfig):
         | LabelledConfig
         | StoriesConfig
         | BitsConfig
+        | TablesConfig
         | PicturesConfig
         | CaptionsConfig
         | QuestionsConfig

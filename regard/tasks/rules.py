@@ -202,6 +202,11 @@ ASK = (
     Rule("train.batch_tokens", 4_096, "some tens of stories in each"),
 )
 
+COMPUTE = (
+    Rule("train.lr", 3e-3, "as in the recorded experiments"),
+    Rule("train.batch_tokens", 1_024, "about a hundred questions in each"),
+)
+
 SIZES: dict[str, dict[str, Sizes]] = {  # task -> kind -> sizes
     "translate": {
         "transformer": Sizes(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from regard.plugins import imported
-from regard.tasks.rules import ANSWER, ASK, CAPTION, CLASSIFY, FILL, GENERATE, PICTURES, SIZES, TRANSLATE
+from regard.tasks.rules import ANSWER, ASK, CAPTION, CLASSIFY, COMPUTE, FILL, GENERATE, PICTURES, SIZES, TRANSLATE
 from regard.tasks.task import Task
 
 _TASKS = (
@@ -146,6 +146,18 @@ _TASKS = (
         try_it="regard remember -m {model} 10 20 40 -o heads.png",
         data="builtin/copy-bits",
         test="builtin/copy-bits/test/40",
+    ),
+    Task(
+        "compute",
+        "regard.tasks.compute.config:ComputeConfig",
+        recipe="regard.tasks.compute.recipe:prepare_compute",
+        predictor="regard.tasks.compute.predictor:TableComputer",
+        subject="regard.tasks.compute.recipe:ComputeSubject",
+        rules=COMPUTE,
+        try_it='regard compute -m {model} table.csv "How many rows have price over 5?" --steps',
+        data="questions.jsonl",
+        test="test.jsonl",
+        eval_options=("save",),
     ),
 )
 TASKS: dict[str, Task] = {task.name: task for task in _TASKS}

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from regard.tasks.caption.predictor import Captioner
     from regard.tasks.classify.predictor import TextClassifier
     from regard.tasks.classify_pictures.predictor import PictureLabeller
+    from regard.tasks.compute.predictor import TableComputer
     from regard.tasks.fill.predictor import Filler
     from regard.tasks.generate.predictor import Generator
     from regard.tasks.remember.predictor import Rememberer
@@ -51,6 +52,8 @@ def load(path: str | PathLike[str], device: str = ..., *, task: Literal["answer"
 def load(path: str | PathLike[str], device: str = ..., *, task: Literal["ask"]) -> StoryReader: ...
 @overload
 def load(path: str | PathLike[str], device: str = ..., *, task: Literal["remember"]) -> Rememberer: ...
+@overload
+def load(path: str | PathLike[str], device: str = ..., *, task: Literal["compute"]) -> TableComputer: ...
 @overload
 def load(path: str | PathLike[str], device: str = ..., *, task: None = ...) -> Predictor: ...
 

@@ -68,3 +68,21 @@ class PonderConfig(StrictConfig):
     @property
     def longest(self) -> int | None:
         return None
+
+
+class ProgrammerConfig(StrictConfig):
+    """A neural programmer (Neelakantan et al. 2016): operations, columns and numbers chosen by attention, step by step."""
+
+    kind: Literal["programmer"] = "programmer"
+    cell: Literal["rnn", "gru", "lstm"] = Field("lstm", description="The recurrent cell that reads the question.")
+    width: int = Field(32, ge=1, description="Width of the words' embeddings.")
+    hidden: int = Field(64, ge=2, multiple_of=2, description="Width of what is read, of operations and of the history.")
+    steps: int = Field(4, ge=1, description="Operations that it chooses, one after the other.")
+    noise: float = Field(
+        1.0, ge=0, description="Gumbel noise on the scores of choices in training: it tries other programs."
+    )
+    tied: bool = Field(False, description="All steps choose by the same matrices, as in the paper, or each by its own.")
+
+    @property
+    def longest(self) -> int | None:
+        return None
