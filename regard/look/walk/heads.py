@@ -94,7 +94,7 @@ class MultiHeadLook:
 
     @property
     def own(self) -> Array:
-        """What the query is given, before a norm: (D,), or of all queries (T, D)."""
+        """The vector of the query before a norm: (D,), or of all queries (T, D)."""
         return self.x[self.query]
 
     @property
