@@ -16,6 +16,7 @@ import io
 import os
 import re
 import shlex
+import subprocess
 import sys
 import tempfile
 import time
@@ -111,7 +112,7 @@ def shortened(command: str) -> str:
 
 
 def run_lines(lines: Sequence[Line], folder: Path, tiny: bool = False) -> Iterator[Outcome]:
-    """Run each line in the folder, in this process: torch is imported once."""
+    """Run each line in the folder: commands as a person types them, their shortest form in this process."""
     if tiny:
         (folder / "few.tsv").write_text(FEW, encoding="utf-8")
     for line in lines:
@@ -120,17 +121,29 @@ def run_lines(lines: Sequence[Line], folder: Path, tiny: bool = False) -> Iterat
             yield Outcome(line, 0.0, left_out=why)
             continue
         began = time.perf_counter()
-        failed = _python(line.text, folder) if line.is_python else _command(line.text, folder, tiny)
+        if line.is_python:
+            failed = _python(line.text, folder)
+        else:
+            failed = _in_this_process(shortened(line.text), folder) if tiny else _as_typed(line.text, folder)
         yield Outcome(line, time.perf_counter() - began, failed)
 
 
-def _command(command: str, folder: Path, tiny: bool) -> str:
-    """Run a command as the shell would; return the end of its output if it failed."""
-    words = shlex.split(shortened(command) if tiny else command)
+def _as_typed(command: str, folder: Path) -> str:
+    """Run a command in a process of its own, whose time begins with it; return the end of its output if it failed."""
+    words = [sys.executable, "-m", "regard", *shlex.split(command)[1:]]
+    done = subprocess.run(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    return _told(done.returncode, done.stdout)
+
+
+def _in_this_process(command: str, folder: Path) -> str:
     out = io.StringIO()
     with chdir(folder), redirect_stdout(out), redirect_stderr(out):
-        code = run(words[1:])
-    return "" if code == 0 else f"exit code {code}: {out.getvalue().strip()[-600:]}"
+        code = run(shlex.split(command)[1:])
+    return _told(code, out.getvalue())
+
+
+def _told(code: int, printed: str) -> str:
+    return "" if code == 0 else f"exit code {code}: {printed.strip()[-600:]}"
 
 
 def _python(text: str, folder: Path) -> str:
@@ -177,6 +190,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="syllabus-") as folder:
         for outcome in run_lines(lines, Path(folder), asked.tiny):
             print(f"{outcome.mark} {outcome.seconds:7.1f} s  {outcome.line.name}", file=sys.stderr, flush=True)
+            if outcome.failed:  # at once: the rest may take an hour
+                print(f"      {outcome.failed}", file=sys.stderr, flush=True)
             outcomes.append(outcome)
     print(table_of(outcomes))
     return 1 if any(each.failed for each in outcomes) else 0
