@@ -149,7 +149,7 @@ class HeadResult:
 
     @property
     def weighted(self) -> Array:
-        """weight_s v_s: (S, E)."""
+        """weight_j v_j: (S, E)."""
         return self.weights[..., None] * self.values
 
 
