@@ -336,6 +336,7 @@ WRONG = [
     (7, "softmax(np.where(seen, scores, -np.inf))", "softmax(scores)", "nothing is hidden yet"),
     (7, "softmax(np.where(seen, scores, -np.inf))",
      "np.nan_to_num(softmax(np.where(np.tri(len(scores), k=-1, dtype=bool), scores, -np.inf)))", "a word may see itself"),
+    (7, "np.tri(len(scores), dtype=bool)", "np.tri(len(scores), k=-1, dtype=bool)", "a word may see itself"),
     (7, "PAIRS = 55", "PAIRS = 100", "without a mask"),
     (8, "np.sqrt(size)", "np.sqrt(len(W_q))", "the width of a head"),
     (8, " @ W_o", "", "multiply by W_o"),

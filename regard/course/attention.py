@@ -17,6 +17,7 @@ W_K = ((0, 0, 1), (1, 1, 0), (0, 1, 0), (1, 1, 0))
 W_V = ((0, 2, 0), (0, 3, 0), (1, 0, 3), (1, 1, 0))
 SENTENCE = ("man", "eats", "small", "dinosaur")
 HIDDEN = -np.inf
+ITSELF = "a word may see itself: hide only j > i, else the first row has nothing to look at"
 DOWN = "the softmax goes over the keys, along each row of Q Kᵀ (axis=1), not down its columns"
 
 
@@ -134,7 +135,7 @@ def _check_causal(answer: Answer) -> Iterator[Point]:
         mistakes = (
             Mistake(late, "× 0 behind the softmax: rows no longer add up to 1. Put -inf before it"),
             Mistake(softmax_rows(scores * seen), "a score of 0 is not hidden: e^0 = 1. Use -inf"),
-            Mistake(np.nan_to_num(softmax_rows(strict)), "a word may see itself: hide only j > i"),
+            *(Mistake(each, ITSELF) for each in (softmax_rows(strict), np.nan_to_num(softmax_rows(strict)))),
             Mistake(softmax_rows(np.where(seen.T > 0, scores, HIDDEN)), "you have hidden the past, not the future"),
             Mistake(softmax_rows(scores), "nothing is hidden yet"),
         )
@@ -211,8 +212,8 @@ def _check_heads(answer: Answer) -> Iterator[Point]:
 HEADS = Exercise(
     """Write heads(x, W_q, W_k, W_v, W_o, count): self-attention with several heads.
 
-Q = x W_q, K = x W_k, V = x W_v. Head 0 has the first (width / count) columns of each, head 1 the next,
-and so on. In each head softmax(q k^T / sqrt(E)) v, where E = width / count. Put the results of the
+Q = x W_q, K = x W_k, V = x W_v. Head 0 has the first (width / count) columns of Q, K and V (not of x),
+head 1 the next, and so on. In each head softmax(q k^T / sqrt(E)) v, where E = width / count. Put the results of the
 heads side by side, in order, and multiply by W_o.
 
 Check it with: regard course check 8""",

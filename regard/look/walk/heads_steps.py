@@ -199,7 +199,8 @@ def scale_step(look: MultiHeadLook, found: HeadResult) -> Step:
         )
         line = WorkedLine("{} / √{} = {}", (numbers[0], float(look.width), numbers[1]), of)
         return Step("Divide by √E", "score_j = q · k_j / √E", text, arrays, (line,))
-    text = f"This model does not divide by √E: products are multiplied by {look.scale:g}."
+    stays = "scores stay as they are" if look.scale == 1 else f"products are multiplied by {look.scale:g}"
+    text = f"Nothing is divided by √E here: {stays}."
     line = WorkedLine("{} · {} = {}", (numbers[0], look.scale, numbers[1]), of)
     return Step("Scale", "score_j = q · k_j · scale", text, arrays, (line,))
 
@@ -233,7 +234,8 @@ def value_step(look: MultiHeadLook, found: HeadResult) -> Step:
     label, best = look.label, int(found.weights.argmax())
     v, formula = found.v, "head = Σ_j weight_j v_j"
     most = quoted_token(look.keys[best])
-    text = f"What head {look.head} sees: every value times its weight, added up. Most of it is what {most} gives."
+    seen = f"What head {look.head} sees" if look.heads > 1 else "What is seen"
+    text = f"{seen}: every value times its weight, added up. Most of it is what {most} gives."
     arrays: tuple[Numbers, ...] = ()
     if look.value_rows is not None:
         v, formula = v + look.value_rows, "head = Σ_j weight_j (v_j + a_j)"
