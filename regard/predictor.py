@@ -174,7 +174,7 @@ class Predictor:
         raise UsageError(f"a model to {self.config.task} predicts no tokens of a whole text")
 
     def search_start(self, text: str, over: Mapping[str, object]) -> SearchStart:
-        """What a search for one text begins with; `over` are options of decoding that lie over the bundle's own."""
+        """The start of a search for one text; `over` are options of decoding that lie over the bundle's own."""
         raise UsageError(f"a model to {self.config.task} writes no text, so it has no loop of decoding")
 
     def attentions(self, text: str, second: str | None = None) -> SentenceAttention:

@@ -65,16 +65,16 @@ def context(s, h, W, U, v):
 import numpy as np
 
 
-def dot(s, h):
-    return h @ s
+def dot(q, k):
+    return k @ q
 
 
-def scaled(s, h):
-    return h @ s / np.sqrt(len(s))
+def scaled(q, k):
+    return k @ q / np.sqrt(len(q))
 
 
-def cosine(s, h):
-    return h @ s / (np.linalg.norm(s) * np.linalg.norm(h, axis=1))
+def cosine(q, k):
+    return k @ q / (np.linalg.norm(q) * np.linalg.norm(k, axis=1))
 
 
 TEMPERATURE = 0.44
@@ -171,14 +171,14 @@ def smoothed(label, classes, smoothing):
 import math
 
 
-def beam(table, k, length):
+def beam(table, size, length):
     kept = [(0.0, [0])]
     for _ in range(length):
         longer = []
         for total, tokens in kept:
             for token in range(len(table)):
                 longer.append((total + math.log(table[tokens[-1]][token]), tokens + [token]))
-        kept = sorted(longer, reverse=True)[:k]
+        kept = sorted(longer, reverse=True)[:size]
     return kept[0][1][1:]
 
 
@@ -244,19 +244,19 @@ def phi(x):
 
 
 def linear(q, k, v):
-    S, z, found = np.zeros((k.shape[1], v.shape[1])), np.zeros(k.shape[1]), []
+    M, m, found = np.zeros((k.shape[1], v.shape[1])), np.zeros(k.shape[1]), []
     for t in range(len(q)):
-        S = S + np.outer(phi(k[t]), v[t])
-        z = z + phi(k[t])
-        found.append(phi(q[t]) @ S / (phi(q[t]) @ z))
+        M = M + np.outer(phi(k[t]), v[t])
+        m = m + phi(k[t])
+        found.append(phi(q[t]) @ M / (phi(q[t]) @ m))
     return found
 
 
-def state_space(a, b, c, x):
-    h, found = np.zeros(len(a)), []
+def state_space(A, B, C, x):
+    h, found = np.zeros(len(A)), []
     for now in x:
-        h = a * h + b * now
-        found.append(c @ h)
+        h = A * h + B * now
+        found.append(C @ h)
     return found
 """,
     17: """
@@ -274,6 +274,29 @@ def rollout(maps):
     for each in maps:
         found = (each / 2 + np.eye(len(each)) / 2) @ found
     return found
+""",
+    18: """
+import numpy as np
+
+
+def hops(q, keys, values):
+    for k, v in zip(keys, values):
+        raised = np.exp(k @ q)
+        q = q + raised / raised.sum() @ v
+    return q
+
+
+def write(M, weights, erase, add):
+    return M * (1 - np.outer(weights, erase)) + np.outer(weights, add)
+
+
+def shares(chances):
+    found, total = [], 0.0
+    for chance in chances:
+        if total + chance >= 0.99:
+            return found + [1 - total]
+        found.append(chance)
+        total += chance
 """,
 }
 
@@ -296,12 +319,13 @@ WRONG = [
     (4, "np.tanh(s @ W + h @ U) @ v", "(s @ W + h @ U) @ v", "the tanh is missing"),
     (4, "    return raised / raised.sum()", "    return scores", "put them through a softmax"),
     (4, "weights(s, h, W, U, v) @ h", "h.mean(axis=0)", "that is the mean"),
-    (5, "h @ s / np.sqrt(len(s))", "h @ s / len(s)", "by √4, not by 4"),
-    (5, " * np.linalg.norm(h, axis=1)", "", "divide by both lengths"),
+    (5, "k @ q / np.sqrt(len(q))", "k @ q / len(q)", "by √4, not by 4"),
+    (5, " * np.linalg.norm(k, axis=1)", "", "divide by both lengths"),
     (5, "0.44", "1.0", "a lower temperature"),
     (5, "0.44", "0.2", "a higher temperature"),
     (6, "(x @ W_k).T", "(x @ W_k).T / np.sqrt(W_q.shape[1])", "divided the scores by √E"),
-    (6, "raised.sum(axis=1, keepdims=True)", "raised.sum(axis=0, keepdims=True)", "softmax(Q Kᵀ) V"),
+    (6, "raised.sum(axis=1, keepdims=True)", "raised.sum(axis=0, keepdims=True)", "not down its columns"),
+    (6, "raised.sum(axis=1, keepdims=True)", "raised.sum()", "its own sum"),
     (6, "return raised / raised.sum(axis=1, keepdims=True) @ (x @ W_v)", "return raised / raised.sum(axis=1, keepdims=True)",
      "multiply them by V"),
     (6, "(x @ W_q) @ (x @ W_k).T", "(x @ W_k) @ (x @ W_q).T", "not K Qᵀ"),
@@ -312,15 +336,16 @@ WRONG = [
     (7, "softmax(np.where(seen, scores, -np.inf))", "softmax(scores)", "nothing is hidden yet"),
     (7, "softmax(np.where(seen, scores, -np.inf))",
      "np.nan_to_num(softmax(np.where(np.tri(len(scores), k=-1, dtype=bool), scores, -np.inf)))", "a word may see itself"),
+    (7, "np.tri(len(scores), dtype=bool)", "np.tri(len(scores), k=-1, dtype=bool)", "a word may see itself"),
     (7, "PAIRS = 55", "PAIRS = 100", "without a mask"),
     (8, "np.sqrt(size)", "np.sqrt(len(W_q))", "the width of a head"),
     (8, " @ W_o", "", "multiply by W_o"),
     (8, "list(range(head * size, head * size + size))", "list(range(head, Q.shape[1], count))", "stand side by side"),
     (9, '"dinosaur eats small man"', '"man eats small dinosaur"', "another order"),
     (9, '"dinosaur eats small man"', '"dinosaur eats big man"', "has other words"),
-    (9, "np.sin(angle)", "np.cos(angle)", "PE[p, 2i]"),
-    (9, "(2 * i / width)", "(i / width)", "PE[p, 2i]"),
-    (10, "x.mean(axis=1, keepdims=True)", "x.mean(axis=0, keepdims=True)", "variance + 1e-5"),
+    (9, "np.sin(angle)", "np.cos(angle)", "the even columns are sines"),
+    (9, "(2 * i / width)", "(i / width)", "the exponent is 2i / D"),
+    (10, "x.mean(axis=1, keepdims=True)", "x.mean(axis=0, keepdims=True)", "the mean is that of the numbers of each token"),
     (10, "x.var(axis=1, keepdims=True)", "x.var(axis=1, ddof=1, keepdims=True)", "divide by D, not by D - 1"),
     (10, "norm(x + attended)", "norm(attended)", "the first residual"),
     (10, "norm(y + np.maximum(0, y @ W_1 + b_1) @ W_2 + b_2)", "norm(np.maximum(0, y @ W_1 + b_1) @ W_2 + b_2)",
@@ -331,7 +356,7 @@ WRONG = [
     (11, "min(", "max(", "min, not max"),
     (11, "PEAK = 4000", "PEAK = 1", "you have 1, it is 4000"),
     (11, "target[label] += 1 - smoothing", "target[label] = 1", "every class gets"),
-    (12, "[:k]", "[:1]", "keep the k likeliest"),
+    (12, "[:size]", "[:1]", "keep the `size` likeliest"),
     (12, "[1][1:]", "[1]", "leave out the first 0"),
     (12, "reverse=True", "reverse=False", "you have"),
     (12, "ALPHA = 0.75", "ALPHA = 0.5", "at 0.5 the short one scores"),
@@ -347,14 +372,21 @@ WRONG = [
     (15, "2 * p", "p", "padding is on both sides"),
     (15, "// s + 1", "/ s + 1", "use // for /"),
     (15, "// s + 1", "// s", "the window at the beginning counts"),
-    (16, "@ S / (phi(q[t]) @ z)", "@ S", "divide by φ(q_t)"),
+    (16, "@ M / (phi(q[t]) @ m)", "@ M", "divide by φ(q_t)"),
     (16, "return np.where(x > 0, x + 1, np.exp(x))", "return x", "put q and k through φ"),
-    (16, "        h = a * h + b * now\n        found.append(c @ h)",
-     "        found.append(c @ h)\n        h = a * h + b * now",
+    (16, "        h = A * h + B * now\n        found.append(C @ h)",
+     "        found.append(C @ h)\n        h = A * h + B * now",
      "read x_t into the state first"),
     (17, "(attended - random).sum() / (best - random).sum()", "((attended - random) / (best - random)).mean()",
      "then divide once"),
-    (17, "(each / 2 + np.eye(len(each)) / 2) @ found", "each @ found", "A/2 + I/2"),
+    (17, "(each / 2 + np.eye(len(each)) / 2) @ found", "each @ found", "map/2 + I/2"),
     (17, "(each / 2 + np.eye(len(each)) / 2) @ found", "found @ (each / 2 + np.eye(len(each)) / 2)",
      "the later layer stands to the left"),
+    (18, "q = q + raised", "q = raised", "what was asked is kept"),
+    (18, "raised.sum() @ v", "raised.sum() @ k", "add up the values"),
+    (18, "raised = np.exp(k @ q)", "raised = 1.0 * (k @ q == (k @ q).max())", "not the best sentence alone"),
+    (18, "(1 - np.outer(weights, erase))", "(1 - erase)", "only as much as the head is there"),
+    (18, "M * (1 - np.outer(weights, erase)) + np.outer(weights, add)", "M + np.outer(weights, add)", "the erasing is missing"),
+    (18, "[1 - total]", "[chance]", "not its own chance"),
+    (18, "0.99", "1", "the sum is 0.99 or more"),
 ]  # fmt: skip

@@ -261,7 +261,7 @@ def test_wrong_use_of_the_course_says_what_to_type(
     assert (
         run(["course", "check", "2"]) == 2 and "to begin in this one: regard course start 2" in capsys.readouterr().err
     )
-    assert run(["course", "show", "18"]) == 2 and "there are 1 to 17" in capsys.readouterr().err
+    assert run(["course", "show", "19"]) == 2 and "there are 1 to 18" in capsys.readouterr().err
     assert run(["course", "chek", "1"]) == 2 and "did you mean check?" in capsys.readouterr().err
     with pytest.raises(UsageError, match="no chapter 0"):
         start_exercise(0, tmp_path)

@@ -92,8 +92,8 @@ def check_lines(found: Walk, atol: float = 1e-9) -> int:
 
 
 def _is_name(part: str) -> bool:
-    """PE(3, 0) and (W s)_0 are names, not sums."""
-    return bool(re.match(r"PE\(|\(W s\)|\(U h|\(W h|score of|sum of|weight of|logit of|probability of", part))
+    """PE(3, 0) and (s W)_0 are names, not sums."""
+    return bool(re.match(r"PE\(|\(s W\)|\(h_0 [UW]\)|score of|sum of|weight of|logit of|probability of", part))
 
 
 # --- The oracle: torch in float64, by other means than the walk's

@@ -42,11 +42,11 @@ def scored(score: Any, kind: str, s: Tensor, h: Tensor) -> tuple[dict[str, Any],
         both = torch.stack([asked + offered[j] for j in rows])
         v = score.value.weight[0]
         terms = torch.stack([v * both[j].tanh() for j in rows])
-        arrays = {"W s": asked, "U h": offered, "W": score.query.weight.T, "U": score.key.weight.T, "v": v}
-        return {**arrays, "W s + U h": both, "tanh": both.tanh(), "products": terms}, score.value(both.tanh())[:, 0]
+        arrays = {"s W": asked, "h U": offered, "W": score.query.weight.T, "U": score.key.weight.T, "v": v}
+        return {**arrays, "s W + h U": both, "tanh": both.tanh(), "products": terms}, score.value(both.tanh())[:, 0]
     if kind == "general":
         made = linear(h, score.key.weight)
-        arrays = {"W h": made, "W": score.key.weight.T, "products": torch.stack([s * made[j] for j in rows])}
+        arrays = {"h W": made, "W": score.key.weight.T, "products": torch.stack([s * made[j] for j in rows])}
         return arrays, torch.stack([s @ made[j] for j in rows])
     if kind == "cosine":
         strength = score.log_strength.exp()

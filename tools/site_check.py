@@ -29,7 +29,8 @@ FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--
          "--disable-sync", "--no-first-run")  # fmt: skip
 WORD = "Bahdanau"  # which search must find
 SHOWN = ("index", "syllabus", "walk", "results", "experiments", "reference/settings", "reference/verbs", "reference/python",
-         "changelog", "data")  # fmt: skip
+         "changelog", "data", "course/index", "course/05-scores", "course/07-matrices-and-masks",
+         "course/16-long-sequences", "course/18-memory")  # fmt: skip
 LOADS = {
     "script": "src",
     "img": "src",

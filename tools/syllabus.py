@@ -4,6 +4,7 @@
     python tools/syllabus.py --tiny               in its shortest form: a few updates, few texts, experiments in their tiny mode
     python tools/syllabus.py --only walk tokens   only commands that hold one of these words
     python tools/syllabus.py --without experiment
+    python tools/syllabus.py --processor          budgets are processor time, on a machine that other programs use as well
 
 The page is the list: its blocks of Python and its indented lines that begin with `regard` are run in their order, for later
 ones use what earlier ones have trained. The exit code is 1 if one of them fails.
@@ -16,6 +17,7 @@ import io
 import os
 import re
 import shlex
+import subprocess
 import sys
 import tempfile
 import time
@@ -44,6 +46,13 @@ SMALL = {
 }
 PICTURES = "--preset demo --set data.builtin_size=64 --set data.hold_out=8"
 FEW = "".join(f"{'die Stadt' if n % 2 else 'la ville'} {n}\t{'de' if n % 2 else 'fr'}\n" for n in range(80))  # few.tsv
+BY_PROCESSOR = """
+import time
+time.monotonic = time.perf_counter = time.process_time
+import sys
+from regard.cli.main import run
+sys.exit(run())
+"""
 LEFT_OUT = {  # in the tiny mode, and why
     "regard compare": "its models share a time, and not a number of updates",
     "regard bench attention": "it measures memory in processes of their own",
@@ -111,8 +120,8 @@ def shortened(command: str) -> str:
     return f"{kept} {UPDATES} {small}"
 
 
-def run_lines(lines: Sequence[Line], folder: Path, tiny: bool = False) -> Iterator[Outcome]:
-    """Run each line in the folder, in this process: torch is imported once."""
+def run_lines(lines: Sequence[Line], folder: Path, tiny: bool = False, processor: bool = False) -> Iterator[Outcome]:
+    """Run each line in the folder: commands as a person types them, their shortest form in this process."""
     if tiny:
         (folder / "few.tsv").write_text(FEW, encoding="utf-8")
     for line in lines:
@@ -121,17 +130,30 @@ def run_lines(lines: Sequence[Line], folder: Path, tiny: bool = False) -> Iterat
             yield Outcome(line, 0.0, left_out=why)
             continue
         began = time.perf_counter()
-        failed = _python(line.text, folder) if line.is_python else _command(line.text, folder, tiny)
+        if line.is_python:
+            failed = _python(line.text, folder)
+        else:
+            failed = _in_this_process(shortened(line.text), folder) if tiny else _as_typed(line.text, folder, processor)
         yield Outcome(line, time.perf_counter() - began, failed)
 
 
-def _command(command: str, folder: Path, tiny: bool) -> str:
-    """Run a command as the shell would; return the end of its output if it failed."""
-    words = shlex.split(shortened(command) if tiny else command)
+def _as_typed(command: str, folder: Path, processor: bool) -> str:
+    """Run a command in a process of its own, whose time begins with it; return the end of its output if it failed."""
+    begin = ["-c", BY_PROCESSOR] if processor else ["-m", "regard"]
+    words = [sys.executable, *begin, *shlex.split(command)[1:]]
+    done = subprocess.run(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    return _told(done.returncode, done.stdout)
+
+
+def _in_this_process(command: str, folder: Path) -> str:
     out = io.StringIO()
     with chdir(folder), redirect_stdout(out), redirect_stderr(out):
-        code = run(words[1:])
-    return "" if code == 0 else f"exit code {code}: {out.getvalue().strip()[-600:]}"
+        code = run(shlex.split(command)[1:])
+    return _told(code, out.getvalue())
+
+
+def _told(code: int, printed: str) -> str:
+    return "" if code == 0 else f"exit code {code}: {printed.strip()[-600:]}"
 
 
 def _python(text: str, folder: Path) -> str:
@@ -168,6 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--tiny", action="store_true", help="the shortest form of each")
     parser.add_argument("--only", nargs="+", default=[], metavar="WORD", help="commands that hold one of these")
     parser.add_argument("--without", nargs="+", default=[], metavar="WORD", help="and none of these")
+    parser.add_argument("--processor", action="store_true", help="budgets are of processor time")
     asked = parser.parse_args(arguments)
     lines = [
         line
@@ -176,8 +199,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     outcomes = []
     with tempfile.TemporaryDirectory(prefix="syllabus-") as folder:
-        for outcome in run_lines(lines, Path(folder), asked.tiny):
+        for outcome in run_lines(lines, Path(folder), asked.tiny, asked.processor):
             print(f"{outcome.mark} {outcome.seconds:7.1f} s  {outcome.line.name}", file=sys.stderr, flush=True)
+            if outcome.failed:  # at once: the rest may take an hour
+                print(f"      {outcome.failed}", file=sys.stderr, flush=True)
             outcomes.append(outcome)
     print(table_of(outcomes))
     return 1 if any(each.failed for each in outcomes) else 0

@@ -90,7 +90,7 @@ class _Scan(torch.autograd.Function):
 
 @dataclass
 class Selected:
-    """What the input chose at each position."""
+    """The parameters that the input chose at each position."""
 
     steps: Tensor  # (B, T, E): Δ
     writes: Tensor  # (B, T, N): B
@@ -99,7 +99,7 @@ class Selected:
 
 @dataclass
 class Heard:
-    """What one reader made of a whole text."""
+    """The inputs and outputs of one reader over a whole text."""
 
     inputs: Tensor  # (B, T, E): u
     outputs: Tensor  # (B, T, E): y
@@ -108,7 +108,7 @@ class Heard:
 
 @dataclass
 class SelectiveState:
-    """Of each hypothesis the numbers of each channel, and the last inputs of the convolution."""
+    """The state of each hypothesis: the numbers of each channel, and the last inputs of the convolution."""
 
     numbers: Tensor  # (N, E, state): h
     recent: Tensor  # (N, kernel - 1, E)
@@ -291,7 +291,7 @@ class Selective(nn.Module):
         return self.read(x.reshape(-1, 1, x.size(-1)), past).view_as(x)
 
     def _split(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """What is read, in single precision at least, and the gate: each (B, T, E)."""
+        """Project the input to the stream that is read, in single precision at least, and its gate: each (B, T, E)."""
         given, gate = self.into(x).chunk(2, dim=-1)
         return given.to(wide(self.ahead.skip).dtype), gate
 

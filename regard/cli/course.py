@@ -26,7 +26,7 @@ course = typer.Typer(
     cls=NearestName,
     rich_markup_mode=None,
     add_completion=False,
-    help="""Learn attention in seventeen chapters, each with an exercise that is checked.""",
+    help="""Learn attention in eighteen chapters, each with an exercise that is checked.""",
     epilog="Such as: regard course show 1, regard course start 1, regard course check 1",
 )
 

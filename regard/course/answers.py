@@ -71,7 +71,8 @@ class AnswerFile:
         if "missing" in found:
             raise AnswerError(f"{self.path.name} has no {found['missing']}", "keep the names of the template")
         if "failed" in found:
-            raise AnswerError(f"{question['name']} failed: {found['failed']}", f"look at that line of {self.path.name}")
+            hint = f"look at that line of {self.path.name}; print(x.shape) above it shows the shape of x, an array"
+            raise AnswerError(f"{question['name']} failed: {found['failed']}", hint)
         return found["value"]
 
     def _hear(self) -> dict[str, Any]:

@@ -17,6 +17,8 @@ W_K = ((0, 0, 1), (1, 1, 0), (0, 1, 0), (1, 1, 0))
 W_V = ((0, 2, 0), (0, 3, 0), (1, 0, 3), (1, 1, 0))
 SENTENCE = ("man", "eats", "small", "dinosaur")
 HIDDEN = -np.inf
+ITSELF = "a word may see itself: hide only j > i, else the first row has nothing to look at"
+DOWN = "the softmax goes over the keys, along each row of Q Kᵀ (axis=1), not down its columns"
 
 
 def softmax_rows(scores: np.ndarray) -> np.ndarray:
@@ -60,12 +62,14 @@ def _check_attend(answer: Answer) -> Iterator[Point]:
         plain = self_attention(x, w_q, w_k, w_v)
         scaled = self_attention(x, w_q, w_k, w_v, w_q.shape[1] ** -0.5)
         down = softmax_rows(plain.products.T).T
+        shifted = np.exp(plain.products - plain.products.max(axis=1, keepdims=True))
         turned = softmax_rows(plain.products.T)
         mistakes = (
             Mistake(plain.weights, "these are the weights; multiply them by V"),
             Mistake(scaled.z, "you divided the scores by √E; this example does not, and the exercise neither"),
             Mistake(plain.products @ plain.v, "the softmax is missing"),
-            Mistake(down @ plain.v, "the softmax goes over the keys, along each row of Q Kᵀ, not down its columns"),
+            *(Mistake(each @ plain.v, DOWN) for each in (down, shifted / shifted.sum(axis=0))),
+            Mistake(shifted / shifted.sum() @ plain.v, "each row is divided by its own sum, not by that of all scores"),
             Mistake(turned @ plain.v, "Q Kᵀ, not K Qᵀ: each row belongs to a query"),
         )
         found = answer.call("attend", x, w_q, w_k, w_v)
@@ -131,7 +135,7 @@ def _check_causal(answer: Answer) -> Iterator[Point]:
         mistakes = (
             Mistake(late, "× 0 behind the softmax: rows no longer add up to 1. Put -inf before it"),
             Mistake(softmax_rows(scores * seen), "a score of 0 is not hidden: e^0 = 1. Use -inf"),
-            Mistake(np.nan_to_num(softmax_rows(strict)), "a word may see itself: hide only j > i"),
+            *(Mistake(each, ITSELF) for each in (softmax_rows(strict), np.nan_to_num(softmax_rows(strict)))),
             Mistake(softmax_rows(np.where(seen.T > 0, scores, HIDDEN)), "you have hidden the past, not the future"),
             Mistake(softmax_rows(scores), "nothing is hidden yet"),
         )
@@ -208,8 +212,8 @@ def _check_heads(answer: Answer) -> Iterator[Point]:
 HEADS = Exercise(
     """Write heads(x, W_q, W_k, W_v, W_o, count): self-attention with several heads.
 
-Q = x W_q, K = x W_k, V = x W_v. Head 0 has the first (width / count) columns of each, head 1 the next,
-and so on. In each head softmax(q k^T / sqrt(E)) v, where E = width / count. Put the results of the
+Q = x W_q, K = x W_k, V = x W_v. Head 0 has the first (width / count) columns of Q, K and V (not of x),
+head 1 the next, and so on. In each head softmax(q k^T / sqrt(E)) v, where E = width / count. Put the results of the
 heads side by side, in order, and multiply by W_o.
 
 Check it with: regard course check 8""",
@@ -243,9 +247,7 @@ def _check_order(answer: Answer) -> Iterator[Point]:
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         yield Point(False, f"{what}: {short(found)} is no sentence", f'such as "{sentence}"')
     elif sorted(words) != sorted(SENTENCE):
-        told = (
-            f"{short(' '.join(words))} has other words than “{sentence}”: a model without positions sees the difference"
-        )
+        told = f"{short(' '.join(words))} has other words than “{sentence}”, which a model sees without positions too"
         yield Point(False, f"{what}: {told}", "the same four words, each once")
     else:
         yield expect(
@@ -259,6 +261,8 @@ def _check_table(answer: Answer) -> Iterator[Point]:
         halves = np.concatenate([wanted[:, ::2], wanted[:, 1::2]], axis=1)
         each = np.arange(places)[:, None] / 10000.0 ** (np.arange(width) / width)
         own = np.where(np.arange(width) % 2 == 0, np.sin(each), np.cos(each))
+        half = np.arange(places)[:, None] / 10000.0 ** (np.arange(width) // 2 / width)
+        slow = np.where(np.arange(width) % 2 == 0, np.sin(half), np.cos(half))
         swapped = wanted.reshape(places, -1, 2)[:, :, ::-1].reshape(places, width)
         mistakes = (
             Mistake(halves, "sines and cosines take turns: columns 0, 2, 4 are sines, 1, 3, 5 cosines"),
@@ -266,6 +270,9 @@ def _check_table(answer: Answer) -> Iterator[Point]:
                 own, "a sine and the cosine behind it have the same angle: p / 10000^(2i/D) for columns 2i and 2i+1"
             ),
             Mistake(swapped, "the even columns are sines, the odd ones cosines"),
+            Mistake(np.repeat(wanted[:, ::2], 2, axis=1), "the odd columns are cosines"),
+            Mistake(np.repeat(wanted[:, 1::2], 2, axis=1), "the even columns are sines"),
+            Mistake(slow, "the exponent is 2i / D, the number of the even column, not i / D"),
         )
         found = answer.call("sinusoid", places, width)
         hint = "PE[p, 2i] = sin(p / 10000^(2i/D)), PE[p, 2i+1] = cos(p / 10000^(2i/D)), p from 0"
@@ -317,9 +324,11 @@ def fed(x: np.ndarray, w_1: np.ndarray, b_1: np.ndarray, w_2: np.ndarray, b_2: n
 def _check_norm(answer: Answer) -> Iterator[Point]:
     x = np.random.default_rng(10).normal(2, 3, size=(3, 5))
     columns = normed(x.T).T
+    mixed = (x - x.mean(axis=0)) / np.sqrt(x.var(axis=1, keepdims=True) + 1e-5)
     sample = (x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, ddof=1, keepdims=True) + 1e-5)
     mistakes = (
         Mistake(columns, "that is over the tokens; a layer norm goes over the numbers of each token, a row"),
+        Mistake(mixed, "the mean is that of the numbers of each token, a row (axis=1)"),
         Mistake(sample, "the variance is the mean of the squares: divide by D, not by D - 1"),
         Mistake(x - x.mean(axis=1, keepdims=True), "divide by the root of the variance"),
     )
@@ -341,7 +350,7 @@ def _check_block(answer: Answer) -> Iterator[Point]:
             Mistake(normed(middle + ((middle @ weights[0] + weights[1]) @ weights[2] + weights[3])), "ReLU is missing"),
         )
         found = answer.call("block", x, attended, *weights)
-        hint = "y = norm(x + attended); norm(y + max(0, y W_1 + b_1) W_2 + b_2)"
+        hint = "middle = norm(x + attended); norm(middle + max(0, middle W_1 + b_1) W_2 + b_2)"
         yield compare(f"block of {tokens} tokens of width {width}", found, wanted, hint, mistakes, 1e-4)
 
 
@@ -364,8 +373,8 @@ BLOCK = Exercise(
 2. Write block(x, attended, W_1, b_1, W_2, b_2): the rest of a block as in 2017, norms behind each
    residual. attended is what attention has already made of x.
 
-    y = norm(x + attended)
-    output = norm(y + max(0, y W_1 + b_1) W_2 + b_2)
+    middle = norm(x + attended)
+    output = norm(middle + max(0, middle W_1 + b_1) W_2 + b_2)
 
 3. Write parameters(D, F): how many numbers one such block learns: W_q, W_k, W_v and W_o (D x D, no
    biases), W_1 (D x F) and b_1, W_2 (F x D) and b_2, and two norms that have a gain and a bias of D

@@ -304,7 +304,7 @@ BAHDANAU = Exercise(
     """Write Bahdanau's look in NumPy, from a state s at annotations h (one row for each word of the source):
 
     e_j = v . tanh(s W + h_j U)          the score of word j, a number
-    weight_j = exp(e_j) / sum_k exp(e_k)
+    weight_j = exp(e_j) / (exp(e_1) + exp(e_2) + ...)
     c = sum_j weight_j h_j               the context, as wide as an annotation
 
 weights(s, h, W, U, v) gives the weights, one for each word; context(s, h, W, U, v) gives c. It is
@@ -316,7 +316,7 @@ import numpy as np
 
 
 def weights(s, h, W, U, v):
-    # s (Q,), h (words, K), W (Q, A), U (K, A), v (A,)
+    # s is a vector, h has one row for each word; W and U have as many columns as v has numbers
     return None
 
 
@@ -331,19 +331,19 @@ def context(s, h, W, U, v):
 
 def _check_scores(answer: Answer) -> Iterator[Point]:
     dice = np.random.default_rng(5)
-    s, h = dice.normal(size=4), dice.normal(size=(3, 4))
-    dots = [sum(s[i] * row[i] for i in range(4)) for row in h]
-    lengths = [math.hypot(*s) * math.hypot(*row) for row in h]
+    q, k = dice.normal(size=4), dice.normal(size=(3, 4))
+    dots = [sum(q[n] * row[n] for n in range(4)) for row in k]
+    lengths = [math.hypot(*q) * math.hypot(*row) for row in k]
     wanted = {"dot": dots, "scaled": [each / 2 for each in dots]}
     wanted["cosine"] = [each / length for each, length in zip(dots, lengths, strict=True)]
     hints = {
-        "dot": "s · h_j: the sum of the products of their numbers",
-        "scaled": "divide by the root of the width, here √4",
-        "cosine": "divide by both lengths",
+        "dot": "q · k_j: the sum of the products of their numbers, for each row k_j of k",
+        "scaled": "divide q · k_j by the root of how many numbers q has, here √4",
+        "cosine": "divide by both lengths; the length of a vector is the root of the sum of its squares",
     }
     for name, right in wanted.items():
         mistakes = [Mistake(dots, hints[name]), Mistake([each / 4 for each in dots], "by √4, not by 4")]
-        yield compare(f"{name} of 3 words of width 4", answer.call(name, s, h), right, hints[name], mistakes)
+        yield compare(f"{name} of 3 words of width 4", answer.call(name, q, k), right, hints[name], mistakes)
 
 
 def _check_temperature(answer: Answer) -> Iterator[Point]:
@@ -358,30 +358,30 @@ def _check_temperature(answer: Answer) -> Iterator[Point]:
 
 
 SCORES = Exercise(
-    """1. Write three scores of a state s at annotations h (one row for each word), each giving one number a
-   word:
+    """1. Write three scores of a query q and keys k (a NumPy array with one row for each key), each giving one
+   number a key:
 
-    dot(s, h)      s . h_j
-    scaled(s, h)   s . h_j / sqrt(width of s)
-    cosine(s, h)   s . h_j / (length of s * length of h_j)
+    dot(q, k)      q . k_j
+    scaled(q, k)   q . k_j / sqrt(E), where E is how many numbers q has
+    cosine(q, k)   q . k_j / (length of q * length of k_j)
 
-2. The scores of three words are 2, 1 and 0. Divided by a temperature t and put through a softmax, the
-   greatest weight should be 0.90. Which t? Two digits after the point are enough.
+2. The scores of three words are 2, 1 and 0. Divided by a temperature and put through a softmax, the
+   greatest weight should be 0.90. Which temperature? Two digits after the point are enough.
 
 Check it with: regard course check 5""",
     """
 import numpy as np
 
 
-def dot(s, h):
+def dot(q, k):
     return None
 
 
-def scaled(s, h):
+def scaled(q, k):
     return None
 
 
-def cosine(s, h):
+def cosine(q, k):
     return None
 
 

@@ -80,8 +80,9 @@ def near(found: object, wanted: object, apart: float | None = None) -> bool:
     one, other = as_numbers(found), as_numbers(wanted)
     if one is None or other is None or one.shape != other.shape:
         return False
-    greatest = float(np.abs(other).max(initial=0.0)) or 1.0
-    return bool(np.allclose(one, other, rtol=0, atol=TOLERANCE * greatest if apart is None else apart))
+    greatest = float(np.abs(other).max(initial=0.0, where=np.isfinite(other))) or 1.0
+    allowed = TOLERANCE * greatest if apart is None else apart
+    return bool(np.allclose(one, other, rtol=0, atol=allowed, equal_nan=True))  # a mistake may give NaN
 
 
 def compare(

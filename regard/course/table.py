@@ -54,7 +54,7 @@ _ALL = (
     ("recurrence", "Reading word by word", "a state that is carried on, and how it forgets", "before:RECURRENCE"),
     ("one-vector", "Everything through one vector", "sequence to sequence, and its bottleneck", "before:ONE_VECTOR"),
     ("bahdanau", "Looking back", "Bahdanau: the decoder looks at every word of the source", "before:BAHDANAU"),
-    ("scores", "Six ways to compare", "scores, the soft table, temperature and √d", "before:SCORES"),
+    ("scores", "Six ways to compare", "scores, the soft table, temperature and √E", "before:SCORES"),
     ("by-hand", "Self-attention by hand", "three tokens, four dimensions, every number", "attention:BY_HAND"),
     ("matrices-and-masks", "All at once, and not the future", "matrices, and the mask", "attention:MASKS"),
     ("heads", "Several heads", "split, attend, join, W_o", "attention:HEADS"),
@@ -67,6 +67,7 @@ _ALL = (
     ("pictures", "Attention that sees", "convolution, patches, captions", "beyond:PICTURES"),
     ("long-sequences", "When T² is too much", "linear attention, state spaces", "beyond:LONG"),
     ("does-attention-explain", "Does attention explain?", "faithful maps, heads told apart", "beyond:EXPLAIN"),
+    ("memory", "A memory to read and write", "hops, a tape, and how long to think", "beyond:MEMORY"),
 )
 
 CHAPTERS: Mapping[int, Chapter] = {number: Chapter(number, *each) for number, each in enumerate(_ALL, start=1)}

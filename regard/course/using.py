@@ -136,7 +136,7 @@ def _sequence_point(what: str, found: object, wanted: list[int], table: np.ndarr
         yours = f"{found} (log-probability {total(table, found):.3f})"
     except (TypeError, ValueError, IndexError):
         return Point(False, f"{what}: {short(found)} are no tokens from 0 to {len(table) - 1}")
-    hint = "of all continuations of all kept sequences keep the k likeliest; add logarithms, or multiply probabilities"
+    hint = "of all continuations of all kept sequences keep the `size` likeliest; add logarithms, or multiply probabilities"
     return Point(False, f"{what}: you have {yours}, it is {wanted} ({total(table, wanted):.3f})", hint)
 
 
@@ -152,10 +152,10 @@ def _check_alpha(answer: Answer) -> Iterator[Point]:
 
 
 DECODING = Exercise(
-    """1. Write beam(table, k, length): beam search in a model whose next token depends on the last one only.
-   table[last][next] is a probability (a NumPy array); the last token at the beginning is 0. Keep the k
-   likeliest sequences at every step, and return the likeliest one of exactly `length` tokens, as a
-   list, without the 0 that it begins behind. With k = 1 this is greedy search.
+    """1. Write beam(table, size, length): beam search in a model whose next token depends on the last one only.
+   table[last][next] is a probability (a NumPy array); the last token at the beginning is 0. Keep the
+   `size` likeliest sequences at every step, and return the likeliest one of exactly `length` tokens, as
+   a list, without the 0 that it begins behind. With a size of 1 this is greedy search.
 
 2. The short hypothesis has 3 tokens and the log-probability -2.5, the long one 8 tokens and -3.2.
    Scores are divided by ((5 + length) / 6) ** alpha. What is the least alpha of 0, 0.25, 0.5, 0.75, 1
@@ -166,7 +166,7 @@ Check it with: regard course check 12""",
 import math
 
 
-def beam(table, k, length):
+def beam(table, size, length):
     return None
 
 

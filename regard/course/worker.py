@@ -54,7 +54,7 @@ def told(error: BaseException, path: str) -> str:
 
 
 def unpacked(value: Any) -> Any:
-    """What was sent, with arrays as NumPy's."""
+    """Return a value that was sent, with its arrays as NumPy's."""
     if isinstance(value, list):
         return [unpacked(each) for each in value]
     if isinstance(value, dict):

@@ -102,7 +102,7 @@ def _is_full(each: Labelled) -> bool:
 
 
 def _arrays_of(part: list[Labelled]) -> Arrays:
-    """Of the texts in which there is something: their bytes, lengths in bytes, characters and hashes."""
+    """Bytes, lengths in bytes, characters and hashes of the texts that are not empty."""
     texts = [each for each in part if _is_full(each)]
     data, lengths = as_bytes([side for each in texts for side in (each.text, each.second or "")])
     characters = np.array([len(each.text) + len(each.second or "") for each in texts], dtype=np.int64)

@@ -171,7 +171,7 @@ def _below(rows: Iterable[tuple[int, list[str]]], line: int) -> Iterator[TableRo
 
 
 def tsv_cells(line: str) -> list[object]:
-    """What stands between the tabs of a line; a blank one has no cells."""
+    """The cells between the tabs of a line; a blank one has none."""
     return list(line.split("\t")) if line.strip() else []
 
 

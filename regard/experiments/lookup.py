@@ -43,8 +43,8 @@ def read_table(query: Tensor, keys: Tensor, values: Tensor, temperature: float) 
 
 
 def table_rows(settings: Settings, seed: int, report: Report) -> Row:
-    """Of a table of random unit keys, at each temperature: how far a soft reading is from the hard one, the gradient, and
-    how many queries find the entry that is wanted by descent."""
+    """Measure a table of random unit keys at each temperature: how far a soft reading is from the hard one, the gradient,
+    and how many queries find the entry that is wanted by descent."""
     draw = torch.Generator().manual_seed(seed)
     width, entries, tries = settings["width"], settings["entries"], settings["tries"]
     keys, values, starts, places = (

@@ -50,7 +50,7 @@ def distinct(vectors: Tensor, within: float = 1e-6) -> int:
 
 @torch.no_grad()
 def order_rows(settings: Settings, seed: int, report: Report) -> Row:
-    """What an encoder with fresh weights makes of all orders of a sentence: the mean of its vectors, for each kind."""
+    """Encode all orders of a sentence with fresh weights, and compare the means of their vectors, for each kind."""
     orders = torch.tensor(list(permutations(range(len(SENTENCE)))))  # (24, 4)
     lengths = torch.full((len(orders),), len(SENTENCE))
     rows = []

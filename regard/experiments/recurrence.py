@@ -215,7 +215,7 @@ def gradient_row(settings: Settings, seed: int, report: Report) -> Row:
 
 
 def times_row(settings: Settings, round_: int, report: Report) -> Row:
-    """Of every stack in turn, milliseconds a position in training, and of a step of decoding; the first pass is not counted."""
+    """Milliseconds a position in training and of a step of decoding, for every stack in turn; the first pass is not counted."""
     torch.manual_seed(1)
     rows, lengths = [], settings["lengths"]
     for place, (name, make) in enumerate(STACKS.items()):

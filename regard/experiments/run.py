@@ -63,7 +63,7 @@ def run_experiment(
 
 
 def _begun(experiment: Experiment, file: Path, settings: dict[str, Any], tiny: bool) -> dict[str, Any]:
-    """What an earlier run left in the file, if it had the same settings; else a new beginning."""
+    """Continue from the values an earlier run left in the file, if it had the same settings; else begin anew."""
     settings = json.loads(json.dumps(settings))  # as they come back from a file
     if file.exists():
         values: dict[str, Any] = read_json(file)

@@ -26,7 +26,7 @@ class Experiment:
 
     @property
     def study(self) -> Study:
-        """What is run and drawn; imports torch."""
+        """The study that is run and drawn; imports torch."""
         found: Study = imported(f"regard.experiments.{self.place}")
         return found
 

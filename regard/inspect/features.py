@@ -102,5 +102,5 @@ def pixel_gradient(encoder: HasFeatureMaps, pixels: Tensor, layer: int, place: t
 
 
 def _values(encoder: HasFeatureMaps, pixels: Tensor, layer: int) -> Tensor:
-    """What one layer makes of pixels: (B, C, rows, columns)."""
+    """The feature maps of one layer for these pixels: (B, C, rows, columns)."""
     return next(each.values for number, each in enumerate(encoder.feature_maps(pixels)) if number == layer)

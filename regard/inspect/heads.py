@@ -135,7 +135,7 @@ def _roles(texts: Texts, material: Material, roles: Sequence[Role]) -> tuple[lis
 
 
 def _syntax(labels: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
-    """What grammar relates in a text of known trees, by relation: the last piece of who looks, each piece of at whom."""
+    """Pairs that grammar relates in a text of known trees, by relation: the last piece of who looks, each piece of at whom."""
     words, texts = words_in(labels)
     real = [(word, text.strip()) for word, text in zip(words, texts, strict=True) if text.strip()]
     found: dict[str, list[tuple[int, int]]] = {}

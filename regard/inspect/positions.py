@@ -70,7 +70,7 @@ def _fresh(kind: str, length: int, width: int, heads: int) -> nn.Module | None:
 
 
 def _of_model(predictor: Predictor, text: str) -> PositionTable:
-    """Of an encoder-decoder those of its encoder, of a model that sees those of all its patches."""
+    """The positions of a model: its encoder's if it has two halves, those of all patches if it reads pictures."""
     found = next((each for each in predictor.model.modules() if isinstance(each, SHOWN)), None)
     if predictor.config.pictures is None:
         length = _tokens(predictor, text)
@@ -147,7 +147,7 @@ def _rotary(module: Rotary, length: int, title: str, notes: tuple[str, ...]) -> 
 
 
 def _bias(module: ALiBi | T5, length: int, title: str, notes: tuple[str, ...]) -> PositionTable:
-    """What is added to scores, head by head."""
+    """The bias that is added to scores, head by head."""
     heads = len(module.slopes) if isinstance(module, ALiBi) else module.table.size(1)
     device = "cpu" if isinstance(module, ALiBi) else module.table.device
     bias = module.bias(torch.zeros(1, heads, length, 2, device=device), length)[0].double().cpu().numpy()  # (H, T, T)

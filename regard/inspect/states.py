@@ -228,7 +228,7 @@ def jacobian_norms(model: KeepsState, ids: Tensor) -> np.ndarray:
 
 
 def _loss_gradients(predictor: Predictor, fresh: Predictor, ids: Sequence[tuple[int, ...]]) -> Gradients | None:
-    """Of models that predict the next token of one text."""
+    """Gradients of the loss by distance, for models that predict the next token of one text; None for others."""
     if not isinstance(predictor, LanguagePredictor):
         return None
     begin = predictor.tokenizer.specials.begin

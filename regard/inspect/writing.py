@@ -134,7 +134,7 @@ def _output_steps(reading: Reading, tokenizer: TextTokenizer, first: int, count:
 
 
 def _writer(predictor: Predictor) -> tuple[Searches, TextTokenizer, int]:
-    """What searches, what spells its tokens, and its end token."""
+    """The predictor that searches, the tokenizer of what it writes, and its end token."""
     if not searches(predictor) or not isinstance(predictor, PairPredictor | LanguagePredictor):
         raise UsageError(f"a model to {predictor.config.task} writes no text by a search")
     tokenizer = predictor.tokenizer_of("target")

@@ -111,7 +111,7 @@ class LSTM(LanguageModel):
         return self.tokens(ids)
 
     def last_state(self, x: Tensor) -> Tensor:
-        """What the last layer keeps of texts (B, T, D): (B, hidden)."""
+        """The last state of the last layer over texts (B, T, D): (B, hidden)."""
         return self.layers(x, self.layers.zeros(len(x)))[1][-1][0]
 
     def start(self, source: object, prefix: Tensor) -> tuple[Tensor, LSTMState]:

@@ -93,4 +93,4 @@ class KeepsState(Protocol):
         """The vectors (B, T, I) of ids (B, T)."""
 
     def last_state(self, x: Tensor, /) -> Tensor:
-        """What the last layer keeps of vectors (B, T, I), in the order in which they are read, at the end: (B, hidden)."""
+        """The last state of the last layer over vectors (B, T, I), in the order in which they are read: (B, hidden)."""

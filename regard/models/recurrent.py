@@ -69,7 +69,7 @@ class RecurrentModel(EncoderDecoder):
         return self.source(ids)
 
     def last_state(self, x: Tensor) -> Tensor:
-        """What the encoder that reads forwards keeps of whole sources (B, S, D): (B, hidden)."""
+        """The last state of the forward encoder over whole sources (B, S, D): (B, hidden)."""
         return self.encoder.last_state(x)
 
     def decode(self, ids: Tensor, memory: RecurrentMemory) -> Tensor:

@@ -192,7 +192,7 @@ class Additive(Pooled):
         return self.tokens(ids)
 
     def last_state(self, x: Tensor) -> Tensor:
-        """What the encoder that reads forwards keeps of texts (B, S, D): (B, hidden / 2)."""
+        """The last state of the forward encoder over texts (B, S, D): (B, hidden / 2)."""
         return self.encoder.last_state(x)
 
 

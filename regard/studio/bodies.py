@@ -232,7 +232,7 @@ def checked(kind: type[B], values: object) -> B:
 
 
 def media_type(request: Request) -> str:
-    """What a body is said to be, without parameters."""
+    """The media type that a request declares for its body, without parameters."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 

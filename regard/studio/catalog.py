@@ -184,7 +184,7 @@ class Catalog:
 
 @contextmanager
 def told_as_refusal(name: str) -> Iterator[None]:
-    """What goes wrong while a model is read is a fault of its files, not of the service."""
+    """Refuse with 422 if reading a model fails: that is a fault of its files, not of the service."""
     try:
         yield
     except RegardError:

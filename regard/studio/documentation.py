@@ -73,7 +73,7 @@ def _operation(schema: dict[str, Any], path: str, method: str, about: dict[str, 
 
 
 def _place(parameter: dict[str, Any]) -> str:
-    """What a field outside of the body is, and where it stands."""
+    """The description of a field outside of the body, and where it stands."""
     where = f"in the {parameter['in']}"
     return f"{parameter['description']} ({where})" if parameter.get("description") else where
 

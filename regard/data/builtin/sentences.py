@@ -133,7 +133,7 @@ def parse(words: Sequence[str]) -> Tree | None:
 
 
 def related_words(words: Sequence[str]) -> list[tuple[Relation, int, int]]:
-    """What is related in the whole sentences of a longer text: (relation, who looks, at whom), by places of words."""
+    """Relations within the whole sentences of a longer text: (relation, who looks, at whom), by places of words."""
     found: list[tuple[Relation, int, int]] = []
     start = 0
     for place, word in enumerate(words):
@@ -219,7 +219,7 @@ class _Reader:
 
 
 def agreement(words: Sequence[str]) -> Iterator[tuple[int, str, str]]:
-    """Of each verb of a sentence its place, the verb, and the same verb in the wrong number: a test of agreement."""
+    """The place of each verb of a sentence, the verb, and the same verb in the wrong number: a test of agreement."""
     tree = parse(words)
     others = {word: pair[1 - number] for pair in (*ACTS, *IDLES) for number, word in enumerate(pair)}
     for relation, verb, _ in [] if tree is None else tree.related:

@@ -102,7 +102,7 @@ class DocumentWriter:
             yield {"document": piece.document, "byte": piece.byte, "ids": count}
 
     def _pieces(self, document: int, at: int) -> Iterator[Piece]:
-        """What is encoded at once, from a byte of a document on."""
+        """The pieces that are each encoded at once, from a byte of a document on."""
         sizes = self.rows.sizes
         while document < len(self.rows):
             if sizes[document] > LONG:

@@ -34,7 +34,7 @@ class BlockNumbers:
 
     @property
     def x(self) -> Array:
-        """What enters: (T, D)."""
+        """The vectors that enter: (T, D)."""
         return self.looks[0].x
 
     def given(self, x: Array, memory: Array | None) -> BlockNumbers:
@@ -45,7 +45,7 @@ class BlockNumbers:
 
 @dataclass(frozen=True, eq=False)
 class BlockResult:
-    """What a block computes for all of its T tokens."""
+    """Everything that a block computes for all of its T tokens."""
 
     entered: tuple[Array, ...]  # (T, D) each: what the first sub-layer is given, then the next, and the last
     weights: tuple[Array, ...]  # (H, T, S) each: of its attentions

@@ -136,7 +136,7 @@ class ExpertsNumbers:
 def feed_forward_steps(
     layer: FeedForwardNumbers | ExpertsNumbers, x: Array, place: int, labels: tuple[str, ...]
 ) -> list[Step]:
-    """What the layer does with the token at `place` of x (T, D), which is normed already if a norm stands before."""
+    """Walk through the layer for the token at `place` of x (T, D), which is normed already if a norm stands before."""
     if isinstance(layer, ExpertsNumbers):
         return expert_steps(layer, x, place, labels)
     return [up_step(layer, x[place], labels[place]), activation_step(layer, x[place], labels[place]),

@@ -94,7 +94,7 @@ class MultiHeadLook:
 
     @property
     def own(self) -> Array:
-        """What the query is given, before a norm: (D,), or of all queries (T, D)."""
+        """The vector of the query before a norm: (D,), or of all queries (T, D)."""
         return self.x[self.query]
 
     @property
@@ -149,7 +149,7 @@ class HeadResult:
 
     @property
     def weighted(self) -> Array:
-        """weight_s v_s: (S, E)."""
+        """weight_j v_j: (S, E)."""
         return self.weights[..., None] * self.values
 
 

@@ -28,19 +28,19 @@ from regard.look.walk.sublayer import NORM_FORMULA, NORM_PAPER, leave_step, norm
 
 SCORE_BIAS = {
     "alibi": (
-        "score_s - m |t - s|",
+        "score_j - m |i - j|",
         "The farther a key, the lower its score; the slope m belongs to this head and is not learned (Press et al. 2022).",
     ),
     "t5": (
-        "score_s + table[bucket(s - t)]",
+        "score_j + table[bucket(j - i)]",
         "Each distance, or bucket of far distances, has a learned number for this head (Raffel et al. 2020, section 2.1).",
     ),
     "shaw": (
-        "score_s + q · a_s / √E",
-        "Each distance s - t has a learned vector a, which the query meets as it meets a key (Shaw et al. 2018, eq. 4).",
+        "score_j + q · a_j / √E",
+        "Each distance j - i has a learned vector a, which the query meets as it meets a key (Shaw et al. 2018, eq. 4).",
     ),
     "tree": (
-        "score_s + q · a_s / √E",
+        "score_j + q · a_j / √E",
         "Each distance in the sentence's tree has a learned vector a, which the query meets as it meets a key "
         "(Wang et al. 2019).",
     ),
@@ -183,7 +183,7 @@ def product_step(look: MultiHeadLook, found: HeadResult) -> Step:
         Numbers("products", found.products, look.keys, marked=best),
         column("sums", sums, look.keys, beside=True),
     )
-    return Step("q · k, term by term", "score_s = Σ_e q_e k_se", text, arrays, (line,))
+    return Step("q · k, term by term", "score_j = Σ_n q_n k_jn", text, arrays, (line,))
 
 
 def scale_step(look: MultiHeadLook, found: HeadResult) -> Step:
@@ -198,10 +198,11 @@ def scale_step(look: MultiHeadLook, found: HeadResult) -> Step:
             "the softmax that follows does not saturate (Vaswani et al. 2017, section 3.2.1)."
         )
         line = WorkedLine("{} / √{} = {}", (numbers[0], float(look.width), numbers[1]), of)
-        return Step("Divide by √E", "score_s = q · k_s / √E", text, arrays, (line,))
-    text = f"This model does not divide by √E: products are multiplied by {look.scale:g}."
+        return Step("Divide by √E", "score_j = q · k_j / √E", text, arrays, (line,))
+    stays = "scores stay as they are" if look.scale == 1 else f"products are multiplied by {look.scale:g}"
+    text = f"Nothing is divided by √E here: {stays}."
     line = WorkedLine("{} · {} = {}", (numbers[0], look.scale, numbers[1]), of)
-    return Step("Scale", "score_s = q · k_s · scale", text, arrays, (line,))
+    return Step("Scale", "score_j = q · k_j · scale", text, arrays, (line,))
 
 
 def bias_step(look: MultiHeadLook, found: HeadResult) -> Step:
@@ -231,12 +232,13 @@ def bias_step(look: MultiHeadLook, found: HeadResult) -> Step:
 def value_step(look: MultiHeadLook, found: HeadResult) -> Step:
     """The weighted sum of the values."""
     label, best = look.label, int(found.weights.argmax())
-    v, formula = found.v, "head = Σ_s weight_s v_s"
+    v, formula = found.v, "head = Σ_j weight_j v_j"
     most = quoted_token(look.keys[best])
-    text = f"What head {look.head} sees: every value times its weight, added up. Most of it is what {most} gives."
+    seen = f"What head {look.head} sees" if look.heads > 1 else "What is seen"
+    text = f"{seen}: every value times its weight, added up. Most of it is what {most} gives."
     arrays: tuple[Numbers, ...] = ()
     if look.value_rows is not None:
-        v, formula = v + look.value_rows, "head = Σ_s weight_s (v_s + a_s)"
+        v, formula = v + look.value_rows, "head = Σ_j weight_j (v_j + a_j)"
         text += (
             " Each value has the vector of its distance added, a of the tables of positions (Shaw et al. 2018, eq. 3)."
         )

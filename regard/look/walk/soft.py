@@ -29,12 +29,12 @@ from regard.look.walk.sublayer import LinearNumbers
 Score = Literal["additive", "dot", "scaled-dot", "general", "cosine", "location"]
 Family = Literal["bahdanau", "luong", "pool"]
 SCORE_FORMULA = {
-    "additive": "e_j = Σ_a v_a tanh(W s + U h_j)_a",
-    "dot": "e_j = Σ_i s_i h_ji",
-    "scaled-dot": "e_j = Σ_i s_i h_ji / √E",
-    "general": "e_j = Σ_i s_i (W h_j)_i",
-    "cosine": "e_j = β Σ_i ŝ_i ĥ_ji",
-    "location": "e_j = Σ_i W_ji s_i",
+    "additive": "e_j = Σ_n v_n tanh(s W + h_j U)_n",
+    "dot": "e_j = Σ_n s_n h_jn",
+    "scaled-dot": "e_j = Σ_n s_n h_jn / √E",
+    "general": "e_j = Σ_n s_n (h_j W)_n",
+    "cosine": "e_j = β Σ_n ŝ_n ĥ_jn",
+    "location": "e_j = Σ_n s_n W_jn",
 }
 SCORE_WHY = {
     "additive": "v holds each unit of that layer for or against: the terms are added up into one score.",
@@ -163,47 +163,48 @@ def score_steps(look: SoftLook) -> list[Step]:
 
 
 def additive_steps(look: SoftLook) -> list[Step]:
-    """W s, U h, their sum and its tanh (Bahdanau et al. 2015, A.1.2)."""
+    """s W, h U, their sum and its tanh (Bahdanau et al. 2015, A.1.2; vectors are rows here, columns there)."""
     w, u = look.weights["W"], look.weights["U"]
     asked, offered = look.s @ w, look.h @ u
     both = asked + offered
     first = Step(
-        "W s and U h",
-        "W s,  U h_j",
-        "A layer of units looks at state and annotation together. W s is the state's part; U h_j is the annotation's, "
-        "computed once for a sentence, however often it is looked at (Bahdanau et al. 2015, A.1.2).",
+        "s W and h U",
+        "s W,  h_j U",
+        "A layer of units looks at state and annotation together. s W is the state's part; h_j U is the annotation's, "
+        "computed once for a sentence, however often it is looked at (Bahdanau et al. 2015, A.1.2, who write vectors as "
+        "columns, W s and U h; here they are rows).",
         (
-            Numbers("W s", asked, ("W s",)),
-            Numbers("U h", offered, look.keys),
+            Numbers("s W", asked, ("s W",)),
+            Numbers("h U", offered, look.keys),
             parameter("W", w),
             parameter("U", u),
         ),
         (
-            sum_line("(W s)_0", look.s, w[:, 0], ("W s", 0, 0)),
-            sum_line("(U h_0)_0", look.h[0], u[:, 0], ("U h", 0, 0)),
+            sum_line("(s W)_0", look.s, w[:, 0], ("s W", 0, 0)),
+            sum_line("(h_0 U)_0", look.h[0], u[:, 0], ("h U", 0, 0)),
         ),
     )
     numbers = (float(asked[0]), float(offered[0, 0]), float(both[0, 0]), float(np.tanh(both[0, 0])))
     second = Step(
         "The sum, and its tanh",
-        "tanh(W s + U h_j)",
+        "tanh(s W + h_j U)",
         "Where both parts pull the same way, a unit goes to 1 or -1; where they cancel it stays near 0. tanh keeps it between.",
-        (Numbers("W s + U h", both, look.keys), Numbers("tanh", np.tanh(both), look.keys)),
+        (Numbers("s W + h U", both, look.keys), Numbers("tanh", np.tanh(both), look.keys)),
         (WorkedLine("tanh({} + {}) = tanh({}) = {}", numbers, ("tanh", 0, 0)),),
     )
     return [first, second]
 
 
 def general_steps(look: SoftLook) -> list[Step]:
-    """W h_j (Luong et al. 2015, section 3.1)."""
+    """h_j W (Luong et al. 2015, section 3.1)."""
     weight = look.weights["W"]
     made = look.h @ weight
-    line = sum_line("(W h_0)_0", look.h[0], weight[:, 0], ("W h", 0, 0))
+    line = sum_line("(h_0 W)_0", look.h[0], weight[:, 0], ("h W", 0, 0))
     text = (
         "A learned matrix turns each annotation into the space of the decoder's state (Luong et al. 2015, section 3.1)."
     )
-    arrays = (Numbers("W h", made, look.keys), parameter("W", weight))
-    return [Step("W h", "W h_j", text, arrays, (line,))]
+    arrays = (Numbers("h W", made, look.keys), parameter("W", weight))
+    return [Step("h W", "h_j W", text, arrays, (line,))]
 
 
 def cosine_steps(look: SoftLook) -> list[Step]:

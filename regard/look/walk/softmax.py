@@ -10,7 +10,7 @@ from regard.look.walk.steps import Array, Numbers, Step, WorkedLine, capital, co
 
 LATER = "later than the query"  # why a causal mask hides a key
 SOFTMAX_TITLE = "Softmax: exp, sum, quotient"
-SOFTMAX_FORMULA = "weight_s = exp(score_s - max) / Σ_j exp(score_j - max)"
+SOFTMAX_FORMULA = "weight_j = exp(score_j - max) / Σ exp(score - max)"
 
 
 def masked(scores: Array, allowed: Array | None) -> Array:

@@ -1,4 +1,4 @@
-"""What stands in and around every sub-layer of a block, in float64: linear layers, norms, the residual connection.
+"""The parts in and around every sub-layer of a block, in float64: linear layers, norms, the residual connection.
 
 pre   x + f(norm(x))   (Xiong et al. 2020)      post  norm(x + f(x))   (Vaswani et al. 2017)      none  x + f(x)
 """
@@ -69,7 +69,7 @@ class Around:
         return self.norm(x) if self.norm is not None and self.order == "pre" else x
 
     def leave(self, x: Array, out: Array) -> tuple[Array, Array]:
-        """What the sub-layer gave with x added, and the same normed if the norm stands behind."""
+        """Add x to the output of the sub-layer; return the sum, and the same normed if the norm stands behind."""
         added = x + out if self.residual else out
         return added, self.norm(added) if self.norm is not None and self.order == "post" else added
 

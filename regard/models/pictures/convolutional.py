@@ -76,7 +76,7 @@ class Stage(nn.Module):
         self.attention = make_picture_attention(config.attention, outputs)
 
     def maps(self, x: Tensor) -> Iterator[Tensor]:
-        """What comes out of each convolution, and at last of the attention, if there is one."""
+        """The output of each convolution, and at last of the attention, if there is one."""
         if self.pooling is not None:
             x = self.pooling(x)
         for layer in self.layers:
@@ -89,7 +89,7 @@ class Stage(nn.Module):
         return deque(self.maps(x), maxlen=1).pop()  # the last; no other is kept
 
     def windows(self) -> list[Window]:
-        """What each convolution does to a row; pooling is the first one's, before it."""
+        """The window of each convolution over a row; pooling is the first one's, before it."""
         return [layer.window for layer in self.layers]  # type: ignore[misc]
 
     def size_after(self, size: int, name: str) -> int:
@@ -123,7 +123,7 @@ class ConvNet(Convolutional):
         return pixels  # (B, D, rows, columns)
 
     def feature_maps(self, pixels: Tensor) -> Iterator[FeatureMap]:
-        """What comes out of each convolution and each attention, with what a place of it sees."""
+        """The output of each convolution and each attention, with its receptive field."""
         field: ReceptiveField | None = ReceptiveField()
         for number, stage in enumerate(self.stages):
             assert isinstance(stage, Stage)
@@ -162,7 +162,7 @@ class ResidualBlock(nn.Module):
         return self.second.size_after(self.first.size_after(size))
 
     def field_after(self, field: ReceptiveField | None) -> ReceptiveField | None:
-        """What a place behind the block sees: through its two convolutions, around which the shortcut sees less."""
+        """The receptive field behind the block: that of its two convolutions, for the shortcut around them sees less."""
         return (
             None if field is None or self.attention is not None else field.after(self.first.window, self.second.window)
         )
@@ -190,7 +190,7 @@ class ResNet(Convolutional):
         return deque(self.feature_maps(pixels), maxlen=1).pop().values  # (B, D, rows, columns)
 
     def feature_maps(self, pixels: Tensor) -> Iterator[FeatureMap]:
-        """What comes out of the stem and of each block, with what a place of it sees."""
+        """The output of the stem and of each block, with its receptive field."""
         x, field = self.stem(pixels).relu_(), cast("ReceptiveField | None", ReceptiveField().after(self.stem.window))
         yield FeatureMap("stem", x, field)
         for number, stage in enumerate(self.stages):

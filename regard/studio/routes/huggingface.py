@@ -119,7 +119,7 @@ async def infer(name: str, request: Request) -> Response:
 
 
 async def _asked(request: Request, seeing: bool) -> tuple[HuggingFaceBody, bytes]:
-    """What is asked, and of a model that sees the picture: in base64, as a file of a form, or as the whole body."""
+    """Read the request, and for a model that sees its picture: in base64, as a file of a form, or as the whole body."""
     data = await request.body()
     if media_type(request) == MULTIPART:  # curl -d says "urlencoded" of anything
         fields = await fields_of(request)

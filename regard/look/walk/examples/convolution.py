@@ -48,7 +48,7 @@ class ConvolutionNumbers:
 
     @property
     def windows(self) -> Array:
-        """What the kernel sees: (windows, k)."""
+        """The numbers under the kernel in each window: (windows, k)."""
         return self.padded[self.places]
 
     @property

@@ -54,7 +54,7 @@ def look_ahead(query: int | str | None = None) -> Walk:
 
 
 def _times_zero(scores: Array, allowed: Array, labels: tuple[str, ...]) -> Step:
-    """What is wrong with weights that are multiplied by the mask behind the softmax."""
+    """Show why weights must not be multiplied by the mask behind the softmax."""
     cut = softmax(scores) * allowed
     arrays = (
         Numbers("softmax, then times 0", cut, labels, labels, shading="weight"),
@@ -71,7 +71,7 @@ def _times_zero(scores: Array, allowed: Array, labels: tuple[str, ...]) -> Step:
 
 
 def _not_itself(scores: Array, labels: tuple[str, ...]) -> Step:
-    """What is wrong with a mask that hides a word from itself."""
+    """Show why a mask must not hide a word from itself."""
     hidden = masked(scores, np.tri(len(scores), k=-1, dtype=bool))
     text = (
         "Some slides hide j ≥ i, the word itself included. Then the first word may look nowhere: all its scores are -∞, and "
@@ -139,7 +139,7 @@ def order_walk(query: int | str | None = None) -> Walk:
 
 
 def _all_orders(places: Array) -> Step:
-    """What the last word of the sentence becomes in each order, without positions and with them."""
+    """The vector of the last word of the sentence in each order, without positions and with them."""
     orders, word = list(permutations(range(len(SENTENCE)))), len(SENTENCE) - 1
     named = tuple(" ".join(SENTENCE[each] for each in order) for order in orders)
     without, told = [], []

@@ -81,7 +81,7 @@ def _terms(x: Array, place: int, sign: float) -> list[Step]:
     meet = replace(
         product_step(look, found),
         title=f"{minus}x_i · x_j, term by term",
-        formula=f"score_j = {minus}Σ_d x_id x_jd",
+        formula=f"score_j = {minus}Σ_n x_in x_jn",
         text="The word meets each word, itself too: component times component, then the sum"
         + (
             ". Large where both point the same way." if sign > 0 else ", with the sign turned: large where they do not."

@@ -158,7 +158,7 @@ def _project(given: GivenNumbers, found: Worked) -> Step:
 
 
 def _meet(found: Worked, labels: tuple[str, ...], keys: tuple[str, ...]) -> Step:
-    text = "Every query meets every key: row t, column s is how well the key of s fits what t looks for."
+    text = "Every query meets every key: row i, column j is how well the key of j fits what i looks for."
     line = sum_line(_cell("Q Kᵀ"), found.q[0], found.k[0], ("Q Kᵀ", 0, 0))
     return Step("Each query meets each key", "Q Kᵀ", text, (Numbers("Q Kᵀ", found.products, labels, keys),), (line,))
 
@@ -194,7 +194,7 @@ def mask_rows(scores: Array, allowed: Array, causal: bool, labels: tuple[str, ..
     )
     if causal:
         text += (
-            "A token may see itself and all before it (s ≤ t): hiding s = t too would leave the first token nothing to "
+            "A token may see itself and all before it (j ≤ i): hiding j = i too would leave the first token nothing to "
             "look at. And the mask comes before the softmax: weights that are multiplied by 0 behind it no longer sum "
             "to one, and what was hidden has already taken its share."
         )
@@ -232,7 +232,7 @@ def grid_walk(given: ScoreGrid, title: str = "", words: str = "") -> Walk:
     """From a grid of scores to weights."""
     scaled = given.scores * given.scale
     text = words or "How well each key (across) fits each query (down)."
-    steps = [Step("Scores", "q_t · k_s", text, (Numbers("scores", given.scores, given.labels, given.keys),))]
+    steps = [Step("Scores", "q_i · k_j", text, (Numbers("scores", given.scores, given.labels, given.keys),))]
     if given.scale != 1.0:
         line = WorkedLine(
             "{} · {} = {}", (float(given.scores[0, 0]), given.scale, float(scaled[0, 0])), ("scaled", 0, 0)

@@ -1,8 +1,8 @@
 """One state looks at a few annotations: by Bahdanau's additive score, and by all six scores on the same numbers.
 
-cosine        β s·h / (‖s‖ ‖h‖)         (Graves et al. 2014)       general     sᵀ W h        (Luong et al. 2015)
-additive      vᵀ tanh(W s + U h)        (Bahdanau et al. 2015)     dot         sᵀ h          (Luong et al. 2015)
-location      (W s)_j                   (Luong et al. 2015)        scaled dot  sᵀ h / √E     (Vaswani et al. 2017)
+cosine        β s·h / (‖s‖ ‖h‖)         (Graves et al. 2014)       general     s · h W       (Luong et al. 2015)
+additive      v · tanh(s W + h U)       (Bahdanau et al. 2015)     dot         s · h         (Luong et al. 2015)
+location      s · W_j                   (Luong et al. 2015)        scaled dot  s · h / √E    (Vaswani et al. 2017)
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def read_additive(values: Mapping[str, object], name: str, query: int | str | No
 def _walk(look: SoftLook) -> Walk:
     about: About = {"role": "cross", "keys": list(look.keys)}
     summary = f"One state looks at {len(look.keys)} annotations by Bahdanau's additive score: a small network scores each pair."
-    return Walk("Additive attention: e = vᵀ tanh(W s + U h)", summary, soft_steps(look), about)
+    return Walk("Additive attention: e_j = v · tanh(s W + h_j U)", summary, soft_steps(look), about)
 
 
 def _check_query(query: int | str | None) -> None:

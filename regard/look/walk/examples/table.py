@@ -41,7 +41,7 @@ EXAMPLES = {
     "orders": Example("“man eats small dinosaur” in all orders, with and without positions", order_walk),
     "basic": Example("self-attention without parameters: softmax(x · x), and with the sign turned", likeness_walk),
     "tfidf": Example("weights that are counted: tf · log(N / n_j), beside the smoothed formula", count_walk),
-    "additive": Example("Bahdanau's score, vᵀ tanh(W s + U h), term by term", additive_walk),
+    "additive": Example("Bahdanau's score, v · tanh(s W + h_j U), term by term", additive_walk),
     "six-scores": Example("cosine, additive, location, general, dot and scaled dot on the same numbers", six_walk),
     "convolution": Example("window by window, with padding, stride and dilation; pooling", convolution_walk),
     "lstm": Example("the gates of an LSTM over three steps", lstm_walk),
