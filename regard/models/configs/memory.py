@@ -40,7 +40,7 @@ class TuringMachineConfig(StrictConfig):
     """A neural Turing machine (Graves et al. 2014): a controller, and heads that read and write a memory."""
 
     kind: Literal["turing-machine"] = "turing-machine"
-    controller: Literal["lstm", "plain"] = Field("lstm", description="An LSTM, or one layer that remembers nothing.")
+    controller: Literal["plain", "lstm"] = Field("plain", description="One layer that remembers nothing, or an LSTM.")
     hidden: int = Field(100, ge=1, description="Width of the controller.")
     rows: int = Field(128, ge=3, description="Rows N of the memory.")
     width: int = Field(20, ge=1, description="Width W of a row.")
