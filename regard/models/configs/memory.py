@@ -25,7 +25,7 @@ class MemoryNetworkConfig(StrictConfig):
     temporal: bool = Field(True, description="Add to each sentence a vector of how long ago it was told.")
     memory: int = Field(64, ge=1, description="Sentences for which there is such a vector; older ones share the last.")
     noise: float = Field(
-        0.1, ge=0, lt=1, description="Empty memories put between the sentences in training, as a share."
+        0.0, ge=0, lt=1, description="Empty memories put between the sentences in training, as a share."
     )
     linear_start: int = Field(0, ge=0, description="Updates for which the softmax over the sentences is left out.")
     relu: bool = Field(False, description="Cut half of the units at zero behind each hop, as for all of bAbI together.")

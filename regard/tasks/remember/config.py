@@ -24,7 +24,7 @@ class RememberConfig(RunConfig):
 
     defaults: ClassVar[Tables] = {
         "train": {
-            "steps": 4000,
+            "steps": 2000,
             "lr": 1e-3,
             "schedule": "linear",
             "warmup": 50,
