@@ -16,7 +16,14 @@ from regard.data.batch import StoryBatch
 from regard.data.stories import Story
 from regard.data.story_batches import EncodedStory, StoryBatches, story_batch
 from regard.models.config import BertConfig, LSTMConfig, MemoryNetworkConfig
-from regard.models.memory_network import MemoryNetwork, StoryLSTM, StoryTransformer, place_weights, places_of_units, with_gaps
+from regard.models.memory_network import (
+    MemoryNetwork,
+    StoryLSTM,
+    StoryTransformer,
+    place_weights,
+    places_of_units,
+    with_gaps,
+)
 from regard.tasks.ask.evaluate import support_of
 from regard.tasks.ask.predictor import StoryAnswer, StoryReader
 

@@ -23,7 +23,7 @@ from regard.models.bits import BitModel
 from regard.models.configs.memory import TuringMachineConfig
 
 SHIFTS = (-1, 0, 1)  # places by which a head may move at once
-EMPTY = 1e-6  # in each cell of a fresh memory
+EMPTY = 1e-2  # in each cell of a fresh memory; with much less, the least writing turns a row, and gradients burst
 TINY = 1e-8  # added to lengths that are divided by
 
 

@@ -32,6 +32,7 @@ class RememberConfig(RunConfig):
             "average": 0,
             "select": "loss",
             "clip": 1.0,
+            "betas": [0.9, 0.99],
             "precision": "float32",  # a place on the tape is lost in the rounding of bf16
         },
     }
