@@ -48,11 +48,12 @@ class Measured:
 
 
 LSTM = {"kind": "lstm", "width": 256, "hidden": 256, "layers": 1, "dropout": 0.0}
+LONGER = {"steps": 5000}
 MEASURED = {
     "copy": Measured("builtin/copy-bits/20", (10, 20, 30, 40, 80), {}),
-    "copy-lstm": Measured("builtin/copy-bits/20", (10, 20, 30, 40, 80), LSTM),
-    "recall": Measured("builtin/recall-bits/6", (2, 4, 6, 8, 12), {}),
-    "recall-lstm": Measured("builtin/recall-bits/6", (2, 4, 6, 8, 12), LSTM),
+    "copy-lstm": Measured("builtin/copy-bits/20", (10, 20, 30, 40, 80), LSTM, LONGER),
+    "recall": Measured("builtin/recall-bits/6", (2, 4, 6, 8, 12), {}, LONGER),
+    "recall-lstm": Measured("builtin/recall-bits/6", (2, 4, 6, 8, 12), LSTM, LONGER),
     **{
         f"parity-{cost:g}": Measured(
             "builtin/parity-bits/8",
