@@ -28,11 +28,12 @@ from regard.files import write_json
 from regard.tasks.ask.evaluate import evaluate_stories
 from regard.tasks.ask.predictor import StoryReader
 from regard.tasks.configure import run_config
-from regard.tasks.run import start_run
+from regard.tasks.run import resume_run, start_run
+from regard.training.state import has_checkpoint
 
 FAILS = 5.0  # % of wrong answers
 MODELS: dict[str, dict[str, Any]] = {
-    "memory-network": {"kind": "memory-network", "width": 32, "hops": 3, "noise": 0.1},
+    "memory-network": {"kind": "memory-network", "width": 50, "hops": 3, "noise": 0.1},
     "lstm": {"kind": "lstm", "width": 64, "hidden": 128},
     "bert": {
         "kind": "bert",
@@ -44,8 +45,14 @@ MODELS: dict[str, dict[str, Any]] = {
         "norm": "pre",
     },
 }
-RATES = {"memory-network": 5e-3, "lstm": 2e-3, "bert": 1e-3}
-EPOCHS = {"memory-network": 100, "lstm": 40, "bert": 40}
+TRAINED: dict[str, dict[str, Any]] = {
+    "memory-network": {"lr": 5e-3, "steps": 7000},
+    "lstm": {"lr": 2e-3, "steps": 1500},
+    "bert": {"lr": 1e-3, "steps": 1500},
+}  # on all tasks together
+LINEAR = 0.25  # share of the updates of a memory network before there is a softmax (section 4.1, linear start)
+ALONE = 0.15  # share of these updates for a single task
+SHORT = 2048  # words of a batch of a single task
 Row = dict[str, Any]
 
 
@@ -57,6 +64,9 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--joint", action="store_true")
     parser.add_argument("--set", nargs="*", default=[], metavar="A.B=C", help="settings to try")
+    parser.add_argument(
+        "--runs", type=Path, default=Path("runs/babi"), help="where runs lie; one that was stopped goes on"
+    )
     parser.add_argument("--out", type=Path, default=Path("babi.json"))
     parser.add_argument("--tiny", action="store_true", help="two small files of our own, some updates")
     options = parser.parse_args(words)
@@ -68,11 +78,21 @@ def main(words: Sequence[str] | None = None) -> None:
     if str(options.folder) == "table":
         print(table(json.loads(options.out.read_text(encoding="utf-8"))))
         return
-    measure(options.folder, options.kinds, options.tasks, options.seeds, options.joint, options.set, options.out)
+    measure(
+        options.folder,
+        options.kinds,
+        options.tasks,
+        options.seeds,
+        options.joint,
+        options.set,
+        options.runs,
+        options.out,
+    )
 
 
 def measure(
-    folder: Path, kinds: Sequence[str], tasks: Sequence[int], seeds: Sequence[int], joint: bool, given: Sequence[str], out: Path
+    folder: Path, kinds: Sequence[str], tasks: Sequence[int], seeds: Sequence[int], joint: bool, given: Sequence[str],
+    runs: Path, out: Path,
 ) -> None:  # fmt: skip
     """Run what is missing in the file of results, one row after the other."""
     rows: list[Row] = json.loads(out.read_text(encoding="utf-8")) if out.exists() else []
@@ -82,38 +102,44 @@ def measure(
         for group in groups:
             for seed in seeds:
                 if (kind, tuple(group), seed) not in known:
-                    rows.append(one(folder, kind, group, seed, given))
+                    rows.append(one(folder, kind, group, seed, runs, given))
                     write_json(out, rows)
                     print(json.dumps(rows[-1]), flush=True)
 
 
-def one(folder: Path, kind: str, tasks: Sequence[int], seed: int, given: Sequence[str] = (), epochs: int = 0) -> Row:
+def one(
+    folder: Path, kind: str, tasks: Sequence[int], seed: int, runs: Path, given: Sequence[str] = (), updates: int = 0
+) -> Row:
     """One run: its errors on the questions that it learned from, and on the test questions of each task."""
     train, test = ([_file(folder, task, split) for task in tasks] for split in ("train", "test"))
+    joint = len(tasks) > 1
+    steps = updates or round(TRAINED[kind]["steps"] * (1.0 if joint else ALONE))
     values: dict[str, Any] = {
         "data": {"train": [str(file) for file in train], "hold_out": 100 * len(tasks)},
-        "model": {
-            **MODELS[kind],
-            **({"width": 64, "relu": True} if kind == "memory-network" and len(tasks) > 1 else {}),
-        },
-        "train": {"seed": seed, "lr": RATES[kind], "steps": 10**6, "epochs": epochs or EPOCHS[kind], "patience": 0},
+        "model": dict(MODELS[kind]),
+        "train": {**TRAINED[kind], "seed": seed, "steps": steps, "validate_every": max(1, steps // 14)},
     }
+    if kind == "memory-network":
+        values["model"]["linear_start"] = round(LINEAR * steps)
+    if not joint:
+        values["train"]["batch_tokens"] = SHORT
     for each in given:
         (table_, key), value = each.split("=")[0].split("."), json.loads(each.split("=", 1)[1])
         values[table_][key] = value
-    began = time.process_time()
-    with tempfile.TemporaryDirectory() as place:
-        start_run(run_config("ask", values), folder=Path(place) / "run")
-        reader = StoryReader.load(Path(place) / "run")
-        wrong = {
-            str(file.name): 100 - evaluate_stories(reader, read_stories([str(file)])).scores.accuracy for file in test
-        }
-        learned = 100 - evaluate_stories(reader, read_stories([str(file) for file in train])).scores.accuracy
-    seconds = time.process_time() - began
+    began, run = time.process_time(), runs / f"{kind}-{'-'.join(map(str, tasks))}-{seed}"
+    if has_checkpoint(run):
+        resume_run(run)
+    else:
+        start_run(run_config("ask", values), folder=run)
+    reader = StoryReader.load(run)
+    wrong = {file.name: 100 - evaluate_stories(reader, read_stories([str(file)])).scores.accuracy for file in test}
+    learned = 100 - evaluate_stories(reader, read_stories([str(file) for file in train])).scores.accuracy
+    seconds = round(time.process_time() - began, 1)
     return {
         "kind": kind,
         "tasks": list(tasks),
         "seed": seed,
+        "updates": steps,
         "training_error": learned,
         "test_errors": wrong,
         "seconds": seconds,
@@ -166,7 +192,7 @@ def _tiny() -> None:
                 facts = " ".join(str(place + 1) for place in support)
                 text += f"{len(sentences) + 1} {question} \t{answer}\t{facts}\n"
             (folder / f"qa1_made_{split}.txt").write_text(text)
-        rows = [one(folder, "memory-network", [1], seed, epochs=2) for seed in (1,)]
+        rows = [one(folder, "memory-network", [1], 1, folder / "runs", updates=60)]
         print(table(rows))
 
 

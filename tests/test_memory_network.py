@@ -16,7 +16,14 @@ from regard.data.batch import StoryBatch
 from regard.data.stories import Story
 from regard.data.story_batches import EncodedStory, StoryBatches, story_batch
 from regard.models.config import BertConfig, LSTMConfig, MemoryNetworkConfig
-from regard.models.memory_network import MemoryNetwork, StoryLSTM, StoryTransformer, place_weights, with_gaps
+from regard.models.memory_network import (
+    MemoryNetwork,
+    StoryLSTM,
+    StoryTransformer,
+    place_weights,
+    places_of_units,
+    with_gaps,
+)
 from regard.tasks.ask.evaluate import support_of
 from regard.tasks.ask.predictor import StoryAnswer, StoryReader
 
@@ -90,10 +97,12 @@ def test_hops_are_the_equations_of_the_paper(over: dict[str, object]) -> None:
 def test_position_encoding_is_the_formula_of_the_paper() -> None:
     """l_kj = (1 - j/J) - (k/d)(1 - 2j/J), and nothing where there is no word."""
     real = torch.tensor([[True, True, True, False]])
-    found = place_weights(real, 2, torch.float64)[0].tolist()
+    near, far = (part[0].tolist() for part in place_weights(real, torch.float64))
+    units = places_of_units(2, torch.zeros(1)).tolist()
     for j in (1, 2, 3):
-        assert found[j - 1] == pytest.approx([(1 - j / 3) - (k / 2) * (1 - 2 * j / 3) for k in (1, 2)])
-    assert found[3] == [0, 0]
+        found = [near[j - 1] - unit * far[j - 1] for unit in units]
+        assert found == pytest.approx([(1 - j / 3) - (k / 2) * (1 - 2 * j / 3) for k in (1, 2)])
+    assert near[3] == far[3] == 0
 
 
 def test_the_softmax_is_left_out_at_first_only_in_training() -> None:
@@ -108,9 +117,9 @@ def test_the_softmax_is_left_out_at_first_only_in_training() -> None:
         assert torch.equal(model.logits(batch), plain)
     with noise(1, 3, 0):
         linear = model.logits(batch)
-    u = model.summed(batch.question[:, None], PAD, 0).squeeze(1)
+    u = model.summed(batch.question[:, None], PAD, 0, 1).flatten(1)
     for hop in range(3):
-        m, c = model.memories(batch, hop), model.memories(batch, hop + 1)
+        m, c = model.memories(batch)[hop : hop + 2]
         scores = torch.einsum("bd,bsd->bs", u, m)
         scores = torch.where(torch.arange(m.size(1)) < batch.sentences[:, None], scores, 0.0)
         u = u + torch.einsum("bs,bsd->bd", scores, c)

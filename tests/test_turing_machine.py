@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch.nn.functional import cosine_similarity, softplus
 
 from regard.cli.main import run as run_verb
 from regard.data.batches import generator
 from regard.data.bits import ITEM, MOST, REPEATS, BitBatches, channels, made
 from regard.models.config import PonderConfig, TuringMachineConfig
 from regard.models.ponder import Ponder
-from regard.models.turing_machine import TuringMachine, by_content, interpolated, sharpened, shifted, written
+from regard.models.turing_machine import Tape, TuringMachine, by_content, interpolated, sharpened, shifted, written
 from regard.tasks.remember.predictor import Rememberer
 
 D = torch.float64
@@ -23,29 +24,44 @@ D = torch.float64
 def test_each_stage_of_addressing_is_its_formula() -> None:
     """Eq. 5 to 9 for one row of numbers that a person can check."""
     memory = torch.tensor([[[1.0, 0.0], [0.6, 0.8], [0.0, -2.0]]], dtype=D)
-    k, beta = torch.tensor([[1.0, 0.0]], dtype=D), torch.tensor([[2.0]], dtype=D)
+    k, beta = torch.tensor([[[1.0, 0.0]]], dtype=D), torch.tensor([[[2.0]]], dtype=D)
     likeness = [1.0, 0.6, 0.0]
     powers = [math.exp(2 * each) for each in likeness]
     content = [each / sum(powers) for each in powers]
     found = by_content(k, beta, memory)
-    assert found[0].tolist() == pytest.approx(content, abs=1e-9)
-    before = torch.tensor([[0.0, 0.0, 1.0]], dtype=D)
-    mixed = interpolated(found, before, torch.tensor([[0.25]], dtype=D))
+    assert found[0, 0].tolist() == pytest.approx(content, abs=1e-7)
+    before = torch.tensor([[[0.0, 0.0, 1.0]]], dtype=D)
+    mixed = interpolated(found, before, torch.tensor([[[0.25]]], dtype=D))
     by_hand = [0.25 * each + 0.75 * old for each, old in zip(content, (0, 0, 1), strict=True)]
-    assert mixed[0].tolist() == pytest.approx(by_hand, abs=1e-9)
-    s = torch.tensor([[0.1, 0.2, 0.7]], dtype=D)  # back, stay, on
+    assert mixed[0, 0].tolist() == pytest.approx(by_hand, abs=1e-7)
+    s = torch.tensor([[[0.1, 0.2, 0.7]]], dtype=D)  # back, stay, on
     moved = shifted(mixed, s)
     ring = [0.1 * by_hand[(i + 1) % 3] + 0.2 * by_hand[i] + 0.7 * by_hand[(i - 1) % 3] for i in range(3)]
-    assert moved[0].tolist() == pytest.approx(ring, abs=1e-9)
-    sharp = sharpened(moved, torch.tensor([[3.0]], dtype=D))
+    assert moved[0, 0].tolist() == pytest.approx(ring, abs=1e-7)
+    sharp = sharpened(moved, torch.tensor([[[3.0]]], dtype=D))
     cubes = [each**3 for each in ring]
-    assert sharp[0].tolist() == pytest.approx([each / sum(cubes) for each in cubes], abs=1e-9)
+    assert sharp[0, 0].tolist() == pytest.approx([each / sum(cubes) for each in cubes], abs=1e-7)
 
 
 def test_writing_erases_and_adds() -> None:
     memory = torch.tensor([[[1.0, 2.0], [3.0, 4.0]]], dtype=D)
     w, e, a = (torch.tensor([each], dtype=D) for each in ((1.0, 0.5), (1.0, 0.0), (7.0, 8.0)))
     assert written(memory, w, e, a)[0].tolist() == [[7.0, 10.0], [1.5 + 3.5, 8.0]]
+
+
+def looked(told: torch.Tensor, tape: Tape, head: int) -> torch.Tensor:
+    """Where one head goes (eq. 5 to 9), row by row of the memory, with torch's own cosine."""
+    k, beta, g, gamma, s = told.split([4, 1, 1, 1, 3], dim=1)
+    rows = tape.memory.size(1)
+    likeness = torch.stack([cosine_similarity(k.tanh(), tape.memory[:, row], dim=1) for row in range(rows)], dim=1)
+    content, share = (softplus(beta) * likeness).softmax(dim=1), g.sigmoid()
+    mixed, turn = share * content + (1 - share) * tape.looks[:, head], s.softmax(dim=1)
+    moved = torch.stack(
+        [sum(turn[:, n] * mixed[:, (row - shift) % rows] for n, shift in enumerate((-1, 0, 1))) for row in range(rows)],
+        dim=1,
+    )
+    powers = moved ** (1 + softplus(gamma))
+    return powers / powers.sum(dim=1, keepdim=True)
 
 
 @pytest.mark.parametrize("controller", ["lstm", "plain"])
@@ -62,7 +78,7 @@ def test_a_machine_is_its_steps(controller: str, readers: int) -> None:
         seen = torch.cat([inputs[:, step], tape.reads.flatten(1)], dim=1)
         states = model.controller(seen, tape.states) if tape.states else ()
         h = states[0] if states else model.controller(seen)
-        where = [head(h, tape.memory, tape.looks[:, n]) for n, head in enumerate(model.heads)]
+        where = [looked(model.heads.told(h)[:, 10 * n : 10 * n + 10], tape, n) for n in range(readers + 1)]
         reads = torch.stack([torch.einsum("bn,bnw->bw", each, tape.memory) for each in where[:-1]], dim=1)
         assert torch.allclose(model.output(torch.cat([h, reads.flatten(1)], dim=1)), logits[:, step])
         assert torch.allclose(where[-1], trace.writing[:, step]) and torch.allclose(where[0], trace.reading[:, step, 0])

@@ -198,7 +198,7 @@ class StoriesConfig(StrictConfig):
     valid: Names = Field((), description="Validation stories; without them some of the training stories are held out.")
     test: Names = Field((), description="Test stories, for the person's own notes; training never reads them.")
     hold_out: int = Field(1000, ge=1, description="Most questions held out for validation when there is no valid set.")
-    builtin_size: int = Field(20_000, ge=1, description="Training questions generated for builtin/stories.")
+    builtin_size: int = Field(80_000, ge=1, description="Training questions generated for builtin/stories.")
     max_sentences: int = Field(50, ge=1, description="Sentences of a story that are kept: the last ones.")
 
 

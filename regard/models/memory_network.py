@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import embedding, embedding_bag
 
 from regard.attention import AttentionCall, Lengths
 from regard.attention.record import attend_seen
@@ -64,47 +65,58 @@ class MemoryNetwork(Classifier):
         """What the last hop leaves: (B, D)."""
         batch = with_gaps(batch, self.config.noise) if self.training and self.config.noise else batch
         adjacent = self.config.tying == "adjacent"
-        u = self.summed(batch.question[:, None], batch.pad, 0 if adjacent else 2).squeeze(1)  # (B, D)
+        u = self.summed(batch.question[:, None], batch.pad, 0 if adjacent else 2, 1).flatten(1)  # (B, D)
         linear = self.training and (step_of_training() or 0) < self.config.linear_start
-        before: dict[int, Tensor] = {}  # memories that a hop shares with the one before it
+        memories = self.memories(batch)  # in adjacent tying, what one hop gives is what the next compares with
         for number, hop in enumerate(self.hops):
-            m, c = (number, number + 1) if adjacent else (0, 1)
-            for table in (m, c):
-                if table not in before:
-                    before[table] = self.memories(batch, table)
-            o = hop(u, before[m], before[c], batch.sentences, linear)
+            m, c = memories[number : number + 2] if adjacent else memories
+            o = hop(u, m, c, batch.sentences, linear)
             u = cut_half(o + (u if self.step is None else self.step(u)), self.config.relu)
         return u
 
-    def memories(self, batch: StoryBatch, table: int) -> Tensor:
-        """The vectors of all sentences by one of the tables: (B, S, D)."""
-        found = self.summed(batch.story, batch.pad, table)
-        if not self.ago:
-            return found
-        ago = batch.sentences[:, None] - 1 - torch.arange(batch.story.size(1), device=found.device)  # (B, S)
-        vectors: Tensor = self.ago[table](ago.clamp(0, self.config.memory - 1))
-        return found + vectors
+    def memories(self, batch: StoryBatch) -> tuple[Tensor, ...]:
+        """The vectors of all sentences by each of the tables that read stories: (B, S, D) each."""
+        count = len(self.tables) if self.step is None else 2
+        found = self.summed(batch.story, batch.pad, 0, count)  # (B, S, count, D)
+        if self.ago:
+            ago = batch.sentences[:, None] - 1 - torch.arange(batch.story.size(1), device=found.device)  # (B, S)
+            vectors = embedding(ago.clamp(0, self.config.memory - 1), side_by_side(self.ago))
+            found = found + vectors.unflatten(-1, (count, -1))
+        return found.unbind(dim=-2)
 
-    def summed(self, ids: Tensor, pad: int, table: int) -> Tensor:
-        """Sentences (B, S, W) as sums of their words: (B, S, D)."""
-        real = ids != pad
-        words: Tensor = self.tables[table](ids)  # (B, S, W, D)
+    def summed(self, ids: Tensor, pad: int, first: int, count: int) -> Tensor:
+        """Sentences (B, S, W) as sums of their words by `count` tables from the `first` on: (B, S, count, D)."""
+        real, table = ids != pad, side_by_side(self.tables[first : first + count])  # (V, count D)
+
+        def bags(weights: Tensor) -> Tensor:
+            sums = embedding_bag(ids.flatten(0, -2), table, per_sample_weights=weights.flatten(0, -2), mode="sum")
+            return sums.view(*ids.shape[:-1], count, self.config.width)
+
         if self.config.words == "bag":
-            return (words * real[..., None]).sum(dim=-2)
-        return (words * place_weights(real, self.config.width, words.dtype)).sum(dim=-2)
+            return bags(real.to(table.dtype))
+        near, far = place_weights(real, table.dtype)
+        return bags(near) - bags(far) * places_of_units(self.config.width, table)
 
     def counted(self, calls: Sequence[AttentionCall], lengths: Tensor) -> Tensor:
         return torch.stack([call.weights()[:, 0, 0] for call in calls]).mean(dim=0)  # (B, S)
 
 
-def place_weights(real: Tensor, width: int, dtype: torch.dtype) -> Tensor:
-    """l_kj of section 4.1 for the words of sentences, of which `real` (..., W) says where some are: (..., W, D)."""
+def side_by_side(tables: nn.ModuleList) -> Tensor:
+    """Tables (V, D) as one, from which a single look takes the rows of all: (V, tables D)."""
+    return torch.cat([table.weight for table in tables if isinstance(table, nn.Embedding)], dim=1)
+
+
+def place_weights(real: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The two parts of l_kj = (1 - j/J) - (k/d) (1 - 2j/J) of section 4.1, for words where `real` (..., W): each (..., W)."""
     j = torch.arange(1, real.size(-1) + 1, device=real.device, dtype=dtype) / real.sum(dim=-1, keepdim=True).clamp(
         min=1
     )
-    k = torch.arange(1, width + 1, device=real.device, dtype=dtype) / width
-    weights = (1 - j)[..., None] - k * (1 - 2 * j)[..., None]
-    return weights * real[..., None]
+    return (1 - j) * real, (1 - 2 * j) * real
+
+
+def places_of_units(width: int, like: Tensor) -> Tensor:
+    """k/d for each unit of a vector: (D,)."""
+    return torch.arange(1, width + 1, device=like.device, dtype=like.dtype) / width
 
 
 def with_gaps(batch: StoryBatch, share: float) -> StoryBatch:

@@ -16,14 +16,15 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cosine_similarity, softplus
+from torch.nn.functional import softplus
 
 from regard.data.batch import BitBatch
 from regard.models.bits import BitModel
 from regard.models.configs.memory import TuringMachineConfig
 
 SHIFTS = (-1, 0, 1)  # places by which a head may move at once
-EMPTY = 1e-6  # in each cell of a fresh memory
+EMPTY = 1e-2  # in each cell of a fresh memory; with much less, the least writing turns a row, and gradients burst
+TINY = 1e-8  # added to lengths that are divided by
 
 
 @dataclass(frozen=True)
@@ -44,17 +45,17 @@ class Trace:
     writing: Tensor  # (B, T, N)
 
 
-class Head(nn.Module):
-    """What a head is told by the controller, and where it goes with that."""
+class Heads(nn.Module):
+    """What all heads are told by the controller in one product, and where they go with that."""
 
-    def __init__(self, hidden: int, width: int) -> None:
+    def __init__(self, hidden: int, heads: int, width: int) -> None:
         super().__init__()
-        self.width = width
-        self.told = nn.Linear(hidden, width + 3 + len(SHIFTS))  # k, β, g, γ, s
+        self.heads, self.parts = heads, [width, 1, 1, 1, len(SHIFTS)]  # k, β, g, γ, s
+        self.told = nn.Linear(hidden, heads * sum(self.parts))
 
     def forward(self, h: Tensor, memory: Tensor, before: Tensor) -> Tensor:
-        """h (B, H), the memory (B, N, W), where the head was (B, N) -> where it is: (B, N)."""
-        k, beta, g, gamma, s = self.told(h).split([self.width, 1, 1, 1, len(SHIFTS)], dim=-1)
+        """h (B, H), the memory (B, N, W), where the heads were (B, R, N) -> where they are: (B, R, N)."""
+        k, beta, g, gamma, s = self.told(h).unflatten(-1, (self.heads, -1)).split(self.parts, dim=-1)
         w = by_content(k.tanh(), softplus(beta), memory)
         w = interpolated(w, before, g.sigmoid())
         w = shifted(w, s.softmax(dim=-1))
@@ -62,30 +63,31 @@ class Head(nn.Module):
 
 
 def by_content(k: Tensor, beta: Tensor, memory: Tensor) -> Tensor:
-    """Eq. 5 and 6: a key (B, W), its strength (B, 1) and the memory (B, N, W) -> weights (B, N)."""
-    return (beta * cosine_similarity(k[:, None], memory, dim=-1, eps=1e-8)).softmax(dim=-1)
+    """Eq. 5 and 6: keys (B, R, W), their strengths (B, R, 1) and the memory (B, N, W) -> weights (B, R, N)."""
+    keys = k * (beta / (k.norm(dim=-1, keepdim=True) + TINY))
+    lengths = memory.norm(dim=-1) + TINY  # (B, N)
+    return (keys @ memory.transpose(1, 2) / lengths[:, None]).softmax(dim=-1)
 
 
 def interpolated(content: Tensor, before: Tensor, g: Tensor) -> Tensor:
-    """Eq. 7: weights by content and those of the step before, each (B, N), mixed by g (B, 1)."""
-    return g * content + (1 - g) * before
+    """Eq. 7: weights by content and those of the step before, each (B, R, N), mixed by g (B, R, 1)."""
+    return before + g * (content - before)
 
 
 def shifted(w: Tensor, s: Tensor) -> Tensor:
-    """Eq. 8: weights (B, N) moved on a ring by each of the shifts, as much as s (B, shifts) says."""
-    moved = torch.stack([w.roll(shift, dims=-1) for shift in SHIFTS], dim=-1)  # (B, N, shifts)
-    return (moved @ s[..., None]).squeeze(-1)
+    """Eq. 8: weights (B, R, N) moved on a ring by each of the shifts, as much as s (B, R, shifts) says."""
+    moved = [share * w.roll(shift, dims=-1) for shift, share in zip(SHIFTS, s.split(1, dim=-1), strict=True)]
+    return torch.stack(moved).sum(dim=0)
 
 
 def sharpened(w: Tensor, gamma: Tensor) -> Tensor:
-    """Eq. 9: weights (B, N) to the power of γ (B, 1), made to sum to one again."""
-    powers = w.clamp(min=1e-12) ** gamma
-    return powers / powers.sum(dim=-1, keepdim=True)
+    """Eq. 9: weights (B, R, N) to the power of γ (B, R, 1), made to sum to one: softmax(γ log w)."""
+    return (gamma * w.clamp(min=1e-12).log()).softmax(dim=-1)
 
 
 def written(memory: Tensor, w: Tensor, erase: Tensor, add: Tensor) -> Tensor:
     """Eq. 3 and 4: the memory (B, N, W) after a head at w (B, N) erased e and added a, each (B, W)."""
-    return memory * (1 - w[..., None] * erase[:, None]) + w[..., None] * add[:, None]
+    return torch.baddbmm(memory * (1 - w[..., None] * erase[:, None]), w[..., None], add[:, None])
 
 
 class TuringMachine(BitModel):
@@ -100,7 +102,7 @@ class TuringMachine(BitModel):
             if config.controller == "lstm"
             else nn.Sequential(nn.Linear(seen, config.hidden), nn.Tanh())
         )
-        self.heads = nn.ModuleList(Head(config.hidden, config.width) for _ in range(config.readers + 1))
+        self.heads = Heads(config.hidden, config.readers + 1, config.width)
         self.writes = nn.Linear(config.hidden, 2 * config.width)  # what to erase and to add
         self.output = nn.Linear(config.hidden + config.readers * config.width, outputs)
         self.first_reads = nn.Parameter(0.1 * torch.randn(config.readers, config.width))
@@ -113,13 +115,15 @@ class TuringMachine(BitModel):
 
     def run(self, inputs: Tensor) -> tuple[Tensor, Trace]:
         """Inputs (B, T, I) -> logits (B, T, O), and where the heads were at each step."""
-        tape, outputs, looks = self.blank(inputs), [], []
+        tape, states, reads, looks = self.blank(inputs), [], [], []
         for x in inputs.unbind(dim=1):
-            y, tape = self.step(x, tape)
-            outputs.append(y)
+            h, tape = self.step(x, tape)
+            states.append(h)
+            reads.append(tape.reads.flatten(1))
             looks.append(tape.looks)
+        seen = torch.cat([torch.stack(states, dim=1), torch.stack(reads, dim=1)], dim=-1)  # (B, T, H + R W)
         found = torch.stack(looks, dim=1)  # (B, T, R + 1, N)
-        return torch.stack(outputs, dim=1), Trace(found[:, :, :-1], found[:, :, -1])
+        return self.output(seen), Trace(found[:, :, :-1], found[:, :, -1])
 
     def blank(self, inputs: Tensor) -> Tape:
         """The state before the first step."""
@@ -131,13 +135,11 @@ class TuringMachine(BitModel):
         return Tape(memory, self.first_reads.tanh().expand(rows, -1, -1), looks, states)
 
     def step(self, x: Tensor, tape: Tape) -> tuple[Tensor, Tape]:
-        """One input (B, I) -> logits (B, O): the controller works, then the heads read, then one writes."""
+        """One input (B, I) -> what the controller makes of it (B, H): then the heads read, then one writes."""
         seen = torch.cat([x, tape.reads.flatten(1)], dim=-1)
         states: tuple[Tensor, ...] = self.controller(seen, tape.states) if tape.states else ()
         h = states[0] if states else self.controller(seen)
-        looks = [head(h, tape.memory, before) for head, before in zip(self.heads, tape.looks.unbind(1), strict=True)]
-        where = torch.stack(looks, dim=1)  # (B, R + 1, N)
-        reads = where[:, :-1] @ tape.memory  # (B, R, W)
+        where = self.heads(h, tape.memory, tape.looks)  # (B, R + 1, N)
         erase, add = self.writes(h).chunk(2, dim=-1)
-        memory = written(tape.memory, looks[-1], erase.sigmoid(), add.tanh())
-        return self.output(torch.cat([h, reads.flatten(1)], dim=-1)), Tape(memory, reads, where, states)
+        memory = written(tape.memory, where[:, -1], erase.sigmoid(), add.tanh())
+        return h, Tape(memory, where[:, :-1] @ tape.memory, where, states)

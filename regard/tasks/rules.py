@@ -198,8 +198,9 @@ ASK = (
     Rule(
         "model.noise", by("examples", (20_000, 0.1), (MORE, 0.0)), "few stories: their places are soon learned by heart"
     ),
-    Rule("train.lr", 3e-3, "as in the recorded experiments"),
-    Rule("train.batch_tokens", 4_096, "some tens of stories in each"),
+    Rule("train.lr", 1e-2, "as in the recorded experiments", ("memory-network",)),
+    Rule("train.lr", 1e-3, "as in the recorded experiments", ("lstm", "bert")),
+    Rule("train.batch_tokens", 8_192, "about a hundred stories in each"),
 )
 
 COMPUTE = (

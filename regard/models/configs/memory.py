@@ -25,7 +25,7 @@ class MemoryNetworkConfig(StrictConfig):
     temporal: bool = Field(True, description="Add to each sentence a vector of how long ago it was told.")
     memory: int = Field(64, ge=1, description="Sentences for which there is such a vector; older ones share the last.")
     noise: float = Field(
-        0.1, ge=0, lt=1, description="Empty memories put between the sentences in training, as a share."
+        0.0, ge=0, lt=1, description="Empty memories put between the sentences in training, as a share."
     )
     linear_start: int = Field(0, ge=0, description="Updates for which the softmax over the sentences is left out.")
     relu: bool = Field(False, description="Cut half of the units at zero behind each hop, as for all of bAbI together.")
@@ -40,7 +40,7 @@ class TuringMachineConfig(StrictConfig):
     """A neural Turing machine (Graves et al. 2014): a controller, and heads that read and write a memory."""
 
     kind: Literal["turing-machine"] = "turing-machine"
-    controller: Literal["lstm", "plain"] = Field("lstm", description="An LSTM, or one layer that remembers nothing.")
+    controller: Literal["plain", "lstm"] = Field("plain", description="One layer that remembers nothing, or an LSTM.")
     hidden: int = Field(100, ge=1, description="Width of the controller.")
     rows: int = Field(128, ge=3, description="Rows N of the memory.")
     width: int = Field(20, ge=1, description="Width W of a row.")

@@ -24,13 +24,16 @@ class AskConfig(RunConfig):
     defaults: ClassVar[Tables] = {
         "tokens": {"kind": "word", "lowercase": True},
         "train": {
-            "steps": 6000,
-            "lr": 3e-3,
+            "steps": 12_000,
+            "lr": 1e-2,
             "schedule": "linear",
             "warmup": 50,
             "smoothing": 0.0,
             "average": 0,
-            "batch_tokens": 4096,
+            "batch_tokens": 8192,
+            "clip": 5.0,
             "select": "accuracy",
+            "patience": 0,
+            "precision": "float32",  # bf16 blurs which of two sentences is nearer to the question
         },
     }

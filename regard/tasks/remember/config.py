@@ -24,13 +24,15 @@ class RememberConfig(RunConfig):
 
     defaults: ClassVar[Tables] = {
         "train": {
-            "steps": 8000,
+            "steps": 2000,
             "lr": 1e-3,
             "schedule": "linear",
             "warmup": 50,
             "smoothing": 0.0,
             "average": 0,
             "select": "loss",
-            "clip": 10.0,
+            "clip": 1.0,
+            "betas": [0.9, 0.99],
+            "precision": "float32",  # a place on the tape is lost in the rounding of bf16
         },
     }

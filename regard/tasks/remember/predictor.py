@@ -22,6 +22,7 @@ from regard.predictor import Cancel, Predictor, Progress, Result, check_cancel
 TOGETHER = 100
 TESTED = 7_000_003  # the seed of sequences for tests
 SHOWN_ROWS = 64  # of a memory, in a picture
+VISITED = 0.1  # a row where a head ever has so much of its weight is in the picture
 
 
 @dataclass(frozen=True)
@@ -109,10 +110,10 @@ class Rememberer(Predictor):
         heads = [trace.writing[0], *trace.reading[0].unbind(dim=1)]  # each (T, N)
         weights = torch.stack(heads).double().cpu().numpy()
         used = min(
-            weights.shape[2], SHOWN_ROWS, int(np.flatnonzero(weights.max(axis=(0, 1)) > 0.01).max(initial=0)) + 3
+            weights.shape[2], SHOWN_ROWS, int(np.flatnonzero(weights.max(axis=(0, 1)) > VISITED).max(initial=0)) + 3
         )
         wrong = int(((logits.cpu() > 0) != (batch.targets > 0.5))[0, batch.counted].sum())
-        names = [f"{step}{' out' if out else ''}" for step, out in enumerate(batch.counted.tolist())]
+        names = [f"{step}{'-out' if out else ''}" for step, out in enumerate(batch.counted.tolist())]
         title = f"{self.sequences}, length {length}: {wrong} bits wrong"
         notes = ("head 0 writes, the others read", f"rows 0 to {used - 1} of the memory's {weights.shape[2]}")
         return AttentionMap(weights[:, :, :used], tuple(map(str, range(used))), tuple(names), title, notes)
