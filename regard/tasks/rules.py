@@ -199,7 +199,7 @@ ASK = (
 )
 
 COMPUTE = (
-    Rule("train.lr", 3e-3, "as in the recorded experiments"),
+    Rule("train.lr", 3e-3, "all questions of up to two operations in two minutes of a core, with three seeds"),
     Rule("train.batch_tokens", 1_024, "about a hundred questions in each"),
 )
 
