@@ -199,7 +199,11 @@ ASK = (
 )
 
 COMPUTE = (
-    Rule("train.lr", 3e-3, "all questions of up to two operations in two minutes of a core, with three seeds"),
+    Rule(
+        "train.lr",
+        3e-3,
+        "all test questions of up to two operations right after five minutes, with three seeds of three",
+    ),
     Rule("train.batch_tokens", 1_024, "about a hundred questions in each"),
 )
 
