@@ -204,7 +204,11 @@ ASK = (
 )
 
 COMPUTE = (
-    Rule("train.lr", 3e-3, "as in the recorded experiments"),
+    Rule(
+        "train.lr",
+        3e-3,
+        "all test questions of up to two operations right after five minutes, with three seeds of three",
+    ),
     Rule("train.batch_tokens", 1_024, "about a hundred questions in each"),
 )
 
