@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -24,7 +25,7 @@ import typer
 import regard
 from regard import doctor
 from regard.cli import main
-from regard.cli.arguments import plugins_first, spread_files, take_debug
+from regard.cli.arguments import Typed, plugins_first, spread_files, take_debug
 from regard.cli.model import choose_device
 from regard.config import read_toml
 from regard.errors import UsageError
@@ -442,3 +443,13 @@ def test_tables_fit_sixty_columns_and_are_whole_in_a_pipe(
     assert max(map(len, narrow.splitlines())) <= 60 and "…" not in narrow
     numbers = r"\d[\d,]{2,}"
     assert re.findall(numbers, narrow) == re.findall(numbers, piped)  # no number is cut or folded
+
+
+def test_the_time_of_a_command_counts_from_when_it_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A regression: by the import of a verb, so that a second search in one process had used up its time before it began."""
+    monkeypatch.setattr(Typed, "at", -1e9)
+    assert main.run(["doctor", "--no-such-option"]) == 2
+    assert time.monotonic() - Typed.at < 60
+    before = Typed.at
+    monkeypatch.setattr("sys.argv", ["regard", "doctor", "--no-such-option"])
+    assert main.run() == 2 and Typed.at == before  # what a process was begun for was typed when it began

@@ -42,7 +42,7 @@ def test_the_reference_has_every_setting_with_its_tasks(made: Path) -> None:
     page = (made / "settings.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `([a-z_.]+)` \| (.*) \|$", page, re.MULTILINE))
     assert rows["train.clip"].endswith("| all") and rows["decode.beam"].count("translate") == 1
-    assert "number over 0" in rows["train.lr"] and "`0.01` (generate)" in rows["train.lr"]
+    assert "number over 0" in rows["train.lr"] and "`0.01` (generate, ask)" in rows["train.lr"]
     assert "### linformer" not in page and "### model.attention = linformer" in page
     assert all(f"\n### {kind}\n" in page for kind in ("bahdanau", "llama", "tfidf", "vit", "answerer"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
 FILE_OPTIONS = ("--data", "--valid", "--test", "--on")  # each takes one file of pairs or two parallel ones
 NUMBER_OPTIONS = ("--join", "--seeds")  # each takes any number of numbers
 PLUGIN = "--plugin"
+
+
+class Typed:
+    """When the command that runs now was typed, by the clock; time that it is given counts from there."""
+
+    at = time.monotonic()  # about when the process began
 
 
 class SeveralValues(TyperCommand):

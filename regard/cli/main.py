@@ -10,6 +10,7 @@ import errno
 import os
 import re
 import sys
+import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard import __version__
-from regard.cli.arguments import NearestName, SeveralValues, as_typed, plugins_first, take_debug
+from regard.cli.arguments import NearestName, SeveralValues, Typed, as_typed, plugins_first, take_debug
 from regard.errors import RegardError, UsageError
 from regard.plugins import added, load_plugins
 
@@ -195,6 +196,8 @@ def regard(
 def run(arguments: Sequence[str] | None = None) -> int:
     """Do what was typed; the exit code for the shell."""
     _write_utf8()
+    if arguments is not None:  # not what the process was begun for
+        Typed.at = time.monotonic()
     debug, words = take_debug(sys.argv[1:] if arguments is None else arguments)
     try:
         code = app(plugins_first(words) or ["--help"], prog_name="regard", standalone_mode=False)

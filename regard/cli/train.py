@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.arguments import Typed
 from regard.cli.model import check_device, check_files, choose_device
 from regard.cli.options import (
     AsJson,
@@ -49,7 +49,6 @@ REASONS = {
     "patience": "validations no longer got better",
 }
 NO_TEST = "builtin/python"  # the only built-in data without a test set
-BEGAN = time.monotonic()  # about when the person pressed Enter
 LENGTHEN = ("steps", "max_time", "patience")  # what may change when a run goes on
 
 
@@ -200,7 +199,7 @@ def start(
             place = folder.with_name(folder.name + budget.MEASURING)
             planned = budget.fit(str(folder), config, data_root, span, place, on, say, show_run())
         elif span is not None:
-            chooser = Chooser(asked, span, BEGAN)
+            chooser = Chooser(asked, span, Typed.at)
         return run.start_run(planned, data_root=data_root, folder=folder, device=on, show=show_run(), chooser=chooser)
 
     return watch(work, folder)
@@ -210,7 +209,7 @@ def rehearse(config: RunConfig, data_root: Path, device: str, span: float | None
     """Do all that comes before the first update of a run, and measure how fast it would learn."""
     from regard.tasks import rehearse as rehearsal
 
-    return rehearsal.rehearse(config, data_root, choose_device(device), span, asked, show_run(), BEGAN)
+    return rehearsal.rehearse(config, data_root, choose_device(device), span, asked, show_run(), Typed.at)
 
 
 def print_rehearsal(found: Rehearsal, as_json: bool) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.cli.arguments import Typed
 from regard.cli.model import check_device, check_files, choose_device
 from regard.cli.options import (
     AsJson,
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from regard.tasks.config import RunConfig
     from regard.tasks.tuned import TuneResult
 
-BEGAN = time.monotonic()  # about when the person pressed Enter
 BOUNDS = ("train.steps", "train.max_time", "train.budget", "train.schedule")  # a search bounds its trials itself
 
 
@@ -112,7 +111,7 @@ def tune(
         words = tuned.train_words(what, over, settings or [])
         request = tuning.Request(config, asked, words, data_root, span, trials, choose_device(device))
         try:
-            result = tuning.tune(request, tuning.make_place(place), make_trial_show(), asked_at=BEGAN)
+            result = tuning.tune(request, tuning.make_place(place), make_trial_show(), asked_at=Typed.at)
         except KeyboardInterrupt:
             say("interrupted before the first trial; start it again")
             raise typer.Exit(130) from None
@@ -142,7 +141,7 @@ def go_on(folder: Path, fixed: dict[str, object], device: str) -> TuneResult:
     from regard.tasks import tuning
     from regard.tasks.tuning_show import make_trial_show
 
-    return tuning.go_on(folder, choose_device(device), make_trial_show(), asked_at=BEGAN)
+    return tuning.go_on(folder, choose_device(device), make_trial_show(), asked_at=Typed.at)
 
 
 def show(result: TuneResult, as_json: bool) -> None:

@@ -205,8 +205,9 @@ export class Looking {
   }
 
   pointTarget(row) {
-    this.source.shade(row === null || !this.map.map ? null : this.rowOf(row));
-    this.map.mark(row === null ? null : [row, this.best(row)]);
+    const nothing = row === null || !this.map.map; // words are there before their weights
+    this.source.shade(nothing ? null : this.rowOf(row));
+    this.map.mark(nothing ? null : [row, this.best(row)]);
   }
 
   pointSource(column) {
