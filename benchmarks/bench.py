@@ -201,7 +201,7 @@ def train(session: Session) -> list[Row]:
 
 
 def generate(session: Session) -> list[Row]:
-    tiny = ["--tiny"] if session.options.tiny else []
+    tiny = ["--tiny", "--only", "regard"] if session.options.tiny else []  # peers have their own test of tiny modes
     words = tiny or ["--sizes", "4 x 128", "6 x 384", "--rounds", str(session.options.rounds)]
 
     def fastest(found: Mapping[str, Any]) -> Mapping[str, float]:
@@ -213,7 +213,7 @@ def generate(session: Session) -> list[Row]:
     if found is None:
         return []
     names = list(found["rows"][0]["speeds"])
-    memory = peaks(session, "generation_speed", names, *(tiny or short), threads=threads)
+    memory = {} if tiny else peaks(session, "generation_speed", names, *short, threads=threads)
     rows = []
     for number, row in enumerate(found["rows"]):
         what = f"{row['kind']} {row['size']}, {row['batch']} together"
@@ -224,9 +224,13 @@ def generate(session: Session) -> list[Row]:
 
 def decode(session: Session) -> list[Row]:
     """CTranslate2's workers and threads are searched by the script, which prints what it chose."""
-    tiny = ["--tiny"] if session.options.tiny else []
-    words = tiny or ["--rounds", str(session.options.rounds), "--without", "regard, by modules", "regard, scored"]
-    found, _ = session.script("decode_speed", *words, threads=session.options.threads)
+    asked = ["--tiny"] if session.options.tiny else ["--rounds", str(session.options.rounds)]
+    without = [
+        "regard, by modules",
+        "regard, scored",
+        *(["ctranslate2", "transformers"] if session.options.tiny else []),
+    ]
+    found, _ = session.script("decode_speed", *asked, "--without", *without, threads=session.options.threads)
     if found is None:
         return []
     settings = {key: value for key, value in found["conditions"].items() if key != "versions"}

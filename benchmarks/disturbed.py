@@ -50,7 +50,7 @@ def main(words: Sequence[str] | None = None) -> None:
     options = parser.parse_args(words)
     if options.tiny:
         with tempfile.TemporaryDirectory() as place:
-            print(json.dumps(disturbed("names", 24.0, 1, Path(place))))
+            print(json.dumps(disturbed("names", 15.0, 1, Path(place))))
         return
     if options.what is None:
         parser.error("name disturbed or again (or --tiny)")
