@@ -122,6 +122,7 @@ def test_the_softmax_is_left_out_at_first_only_in_training() -> None:
         m, c = model.memories(batch)[hop : hop + 2]
         scores = torch.einsum("bd,bsd->bs", u, m)
         scores = torch.where(torch.arange(m.size(1)) < batch.sentences[:, None], scores, 0.0)
+        scores = scores / batch.sentences[:, None]
         u = u + torch.einsum("bs,bsd->bd", scores, c)
     assert torch.allclose(linear, model.head(u)) and not torch.allclose(linear, plain)
 

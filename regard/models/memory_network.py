@@ -6,8 +6,9 @@ A sentence x_i of the words x_ij is a memory m_i and an output c_i, the question
     p_i = softmax(u · m_i),   o = Σ_i p_i c_i,   u' = u + o   (the next hop),   answer = softmax(W u')
 
 l_kj = (1 - j/J) - (k/d)(1 - 2j/J) tells the place j of a word among J (position encoding, section 4.1); T tells how long ago a
-sentence was told. The p of every hop pass the recording channel: which sentence each hop read. Answers are labels, so that W
-is a table of its own, where the paper ties it to the last C.
+sentence was told. In a linear start p_i = u · m_i / S for S sentences: the paper leaves the softmax out, here its scale stays,
+so that long stories do not burst and the softmax comes as no shock. The p of every hop pass the recording channel: which
+sentence each hop read. Answers are labels, so that W is a table of its own, where the paper ties it to the last C.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class Hop(nn.Module):
         """u (B, D), m and c (B, S, D), of which the first `sentences` (B,) count -> (B, D)."""
         if linear:
             real = torch.arange(m.size(1), device=m.device) < sentences[:, None]  # (B, S)
-            return (((m @ u[..., None]).squeeze(-1) * real)[:, None] @ c).squeeze(1)
+            p = (m @ u[..., None]).squeeze(-1) * real / sentences[:, None]  # what a softmax of small scores adds to 1/S
+            return (p[:, None] @ c).squeeze(1)
         mask = None if bool((sentences == m.size(1)).all()) else Lengths(sentences)
         q, k, v = u[:, None, None], m[:, None], c[:, None]  # one head
         return attend_seen(self, "cross", q, k, v, mask=mask, scale=1.0).flatten(1)
