@@ -58,10 +58,10 @@ def by_hand(model: MemoryNetwork, story: EncodedStory) -> list[float]:
                 found[place] = [a + b for a, b in zip(each, ago, strict=True)]
         return found
 
-    adjacent = config.tying == "adjacent"
-    u = vector(story.question, 0 if adjacent else 2)
+    u = vector(story.question, {"adjacent": 0, "layer-wise": 2, "none": 6}[config.tying])
     for hop in range(config.hops):
-        m, c = memory(hop if adjacent else 0), memory(hop + 1 if adjacent else 1)
+        first, second = {"adjacent": (hop, hop + 1), "layer-wise": (0, 1), "none": (2 * hop, 2 * hop + 1)}[config.tying]
+        m, c = memory(first), memory(second)
         scores = [sum(a * b for a, b in zip(u, each, strict=True)) for each in m]
         top = max(scores)
         p = [math.exp(score - top) for score in scores]
@@ -78,8 +78,15 @@ def by_hand(model: MemoryNetwork, story: EncodedStory) -> list[float]:
 
 @pytest.mark.parametrize(
     "over",
-    [{}, {"tying": "layer-wise"}, {"words": "bag", "temporal": False}, {"hops": 1}, {"relu": True, "memory": 2}],
-    ids=["adjacent", "layer-wise", "bag", "one hop", "relu"],
+    [
+        {},
+        {"tying": "layer-wise"},
+        {"tying": "none"},
+        {"words": "bag", "temporal": False},
+        {"hops": 1},
+        {"relu": True, "memory": 2},
+    ],
+    ids=["adjacent", "layer-wise", "no tying", "bag", "one hop", "relu"],
 )
 def test_hops_are_the_equations_of_the_paper(over: dict[str, object]) -> None:
     torch.manual_seed(1)

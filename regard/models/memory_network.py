@@ -51,14 +51,14 @@ class MemoryNetwork(Classifier):
     def __init__(self, config: MemoryNetworkConfig, vocabulary: int, labels: int, smoothing: float = 0.0) -> None:
         super().__init__(nn.Linear(config.width, labels, bias=False), config.dropout, smoothing)
         self.config = config
-        adjacent = config.tying == "adjacent"
-        count = config.hops + 1 if adjacent else 3  # A of the first hop and C of each; or A, C and B
-        self.tables = nn.ModuleList(nn.Embedding(vocabulary, config.width) for _ in range(count))
+        reads = {"adjacent": config.hops + 1, "layer-wise": 2, "none": 2 * config.hops}[config.tying]
+        self.own_question = config.tying != "adjacent"  # B is a table of its own, the last; or it is the first A
+        self.tables = nn.ModuleList(nn.Embedding(vocabulary, config.width) for _ in range(reads + self.own_question))
         self.ago = nn.ModuleList(
-            nn.Embedding(config.memory, config.width)
-            for _ in range((config.hops + 1 if adjacent else 2) if config.temporal else 0)
+            nn.Embedding(config.memory, config.width) for _ in range(reads if config.temporal else 0)
         )
-        self.step = None if adjacent else nn.Linear(config.width, config.width, bias=False)  # H of section 2.2
+        layer_wise = config.tying == "layer-wise"
+        self.step = nn.Linear(config.width, config.width, bias=False) if layer_wise else None  # H of section 2.2
         self.hops = nn.ModuleList(Hop() for _ in range(config.hops))
         for parameter in self.parameters():
             nn.init.normal_(parameter, std=SPREAD)
@@ -66,19 +66,23 @@ class MemoryNetwork(Classifier):
     def features(self, batch: StoryBatch) -> Tensor:  # type: ignore[override]
         """What the last hop leaves: (B, D)."""
         batch = with_gaps(batch, self.config.noise) if self.training and self.config.noise else batch
-        adjacent = self.config.tying == "adjacent"
-        u = self.summed(batch.question[:, None], batch.pad, 0 if adjacent else 2, 1).flatten(1)  # (B, D)
+        asks = len(self.tables) - 1 if self.own_question else 0
+        u = self.summed(batch.question[:, None], batch.pad, asks, 1).flatten(1)  # (B, D)
         linear = self.training and (step_of_training() or 0) < self.config.linear_start
-        memories = self.memories(batch)  # in adjacent tying, what one hop gives is what the next compares with
+        memories = self.memories(batch)
         for number, hop in enumerate(self.hops):
-            m, c = memories[number : number + 2] if adjacent else memories
+            m, c = (memories[table] for table in self.tables_of(number))
             o = hop(u, m, c, batch.sentences, linear)
             u = cut_half(o + (u if self.step is None else self.step(u)), self.config.relu)
         return u
 
+    def tables_of(self, hop: int) -> tuple[int, int]:
+        """A and C of a hop. In adjacent tying, what one hop gives is what the next compares with (section 2.2)."""
+        return {"adjacent": (hop, hop + 1), "layer-wise": (0, 1), "none": (2 * hop, 2 * hop + 1)}[self.config.tying]
+
     def memories(self, batch: StoryBatch) -> tuple[Tensor, ...]:
         """The vectors of all sentences by each of the tables that read stories: (B, S, D) each."""
-        count = len(self.tables) if self.step is None else 2
+        count = len(self.tables) - self.own_question
         found = self.summed(batch.story, batch.pad, 0, count)  # (B, S, count, D)
         if self.ago:
             ago = batch.sentences[:, None] - 1 - torch.arange(batch.story.size(1), device=found.device)  # (B, S)
