@@ -157,9 +157,10 @@ def test_a_batch_reads_as_one_text_does() -> None:
         assert flat.ids[row, : int(flat.lengths[row])].tolist() == wanted and not flat.ids[row, len(wanted) :].any()
 
 
-def test_batches_are_all_stories_once_an_epoch_within_their_budget() -> None:
+@pytest.mark.parametrize("mixed", [False, True])
+def test_batches_are_all_stories_once_an_epoch_within_their_budget(mixed: bool) -> None:
     stories = drawn(6, tuple(range(1, 30)))
-    batches = StoryBatches(stories, np.arange(29), PAD, 300, seed=2)
+    batches = StoryBatches(stories, np.arange(29), PAD, 300, seed=2, mixed=mixed)
     for epoch in (0, 1):
         rows = [int(row) for index in range(batches.count(epoch)) for row in batches.get(epoch, index).labels]
         assert sorted(rows) == list(range(29))

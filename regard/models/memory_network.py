@@ -92,16 +92,25 @@ class MemoryNetwork(Classifier):
 
     def summed(self, ids: Tensor, pad: int, first: int, count: int) -> Tensor:
         """Sentences (B, S, W) as sums of their words by `count` tables from the `first` on: (B, S, count, D)."""
-        real, table = ids != pad, side_by_side(self.tables[first : first + count])  # (V, count D)
+        table = side_by_side(self.tables[first : first + count])  # (V, count D)
+        rows = ids.flatten(0, -2)  # (B S, W)
+        told = (
+            (rows != pad).any(dim=-1).nonzero().squeeze(1)
+        )  # sentences that are there: of short stories there are few
+        sums = self.word_sums(rows[told], pad, table)
+        found = sums.new_zeros(len(rows), table.size(1)).index_copy(0, told, sums)
+        return found.view(*ids.shape[:-1], count, self.config.width)
 
-        def bags(weights: Tensor) -> Tensor:
-            sums = embedding_bag(ids.flatten(0, -2), table, per_sample_weights=weights.flatten(0, -2), mode="sum")
-            return sums.view(*ids.shape[:-1], count, self.config.width)
-
+    def word_sums(self, rows: Tensor, pad: int, table: Tensor) -> Tensor:
+        """Sentences (N, W) as sums of the rows of a table (V, count D), weighed by the places of their words: (N, count D)."""
+        real = rows != pad
         if self.config.words == "bag":
-            return bags(real.to(table.dtype))
-        near, far = place_weights(real, table.dtype)
-        return bags(near) - bags(far) * places_of_units(self.config.width, table)
+            return embedding_bag(rows, table, per_sample_weights=real.to(table.dtype), mode="sum")
+        near, far = (
+            embedding_bag(rows, table, per_sample_weights=weights, mode="sum")
+            for weights in place_weights(real, table.dtype)
+        )
+        return near - far * places_of_units(self.config.width, table).repeat(table.size(1) // self.config.width)
 
     def counted(self, calls: Sequence[AttentionCall], lengths: Tensor) -> Tensor:
         return torch.stack([call.weights()[:, 0, 0] for call in calls]).mean(dim=0)  # (B, S)
