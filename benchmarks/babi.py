@@ -46,7 +46,7 @@ MODELS: dict[str, dict[str, Any]] = {
     },
 }
 TRAINED: dict[str, dict[str, Any]] = {
-    "memory-network": {"lr": 5e-3, "steps": 7000},
+    "memory-network": {"lr": 5e-3, "steps": 20_000, "batch_tokens": 4096},
     "lstm": {"lr": 2e-3, "steps": 1500},
     "bert": {"lr": 1e-3, "steps": 1500},
 }  # on all tasks together

@@ -58,10 +58,10 @@ def by_hand(model: MemoryNetwork, story: EncodedStory) -> list[float]:
                 found[place] = [a + b for a, b in zip(each, ago, strict=True)]
         return found
 
-    adjacent = config.tying == "adjacent"
-    u = vector(story.question, 0 if adjacent else 2)
+    u = vector(story.question, {"adjacent": 0, "layer-wise": 2, "none": 6}[config.tying])
     for hop in range(config.hops):
-        m, c = memory(hop if adjacent else 0), memory(hop + 1 if adjacent else 1)
+        first, second = {"adjacent": (hop, hop + 1), "layer-wise": (0, 1), "none": (2 * hop, 2 * hop + 1)}[config.tying]
+        m, c = memory(first), memory(second)
         scores = [sum(a * b for a, b in zip(u, each, strict=True)) for each in m]
         top = max(scores)
         p = [math.exp(score - top) for score in scores]
@@ -78,8 +78,15 @@ def by_hand(model: MemoryNetwork, story: EncodedStory) -> list[float]:
 
 @pytest.mark.parametrize(
     "over",
-    [{}, {"tying": "layer-wise"}, {"words": "bag", "temporal": False}, {"hops": 1}, {"relu": True, "memory": 2}],
-    ids=["adjacent", "layer-wise", "bag", "one hop", "relu"],
+    [
+        {},
+        {"tying": "layer-wise"},
+        {"tying": "none"},
+        {"words": "bag", "temporal": False},
+        {"hops": 1},
+        {"relu": True, "memory": 2},
+    ],
+    ids=["adjacent", "layer-wise", "no tying", "bag", "one hop", "relu"],
 )
 def test_hops_are_the_equations_of_the_paper(over: dict[str, object]) -> None:
     torch.manual_seed(1)
@@ -122,6 +129,7 @@ def test_the_softmax_is_left_out_at_first_only_in_training() -> None:
         m, c = model.memories(batch)[hop : hop + 2]
         scores = torch.einsum("bd,bsd->bs", u, m)
         scores = torch.where(torch.arange(m.size(1)) < batch.sentences[:, None], scores, 0.0)
+        scores = scores / batch.sentences[:, None]
         u = u + torch.einsum("bs,bsd->bd", scores, c)
     assert torch.allclose(linear, model.head(u)) and not torch.allclose(linear, plain)
 
@@ -149,9 +157,10 @@ def test_a_batch_reads_as_one_text_does() -> None:
         assert flat.ids[row, : int(flat.lengths[row])].tolist() == wanted and not flat.ids[row, len(wanted) :].any()
 
 
-def test_batches_are_all_stories_once_an_epoch_within_their_budget() -> None:
+@pytest.mark.parametrize("mixed", [False, True])
+def test_batches_are_all_stories_once_an_epoch_within_their_budget(mixed: bool) -> None:
     stories = drawn(6, tuple(range(1, 30)))
-    batches = StoryBatches(stories, np.arange(29), PAD, 300, seed=2)
+    batches = StoryBatches(stories, np.arange(29), PAD, 300, seed=2, mixed=mixed)
     for epoch in (0, 1):
         rows = [int(row) for index in range(batches.count(epoch)) for row in batches.get(epoch, index).labels]
         assert sorted(rows) == list(range(29))

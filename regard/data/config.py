@@ -200,6 +200,10 @@ class StoriesConfig(StrictConfig):
     hold_out: int = Field(1000, ge=1, description="Most questions held out for validation when there is no valid set.")
     builtin_size: int = Field(80_000, ge=1, description="Training questions generated for builtin/stories.")
     max_sentences: int = Field(50, ge=1, description="Sentences of a story that are kept: the last ones.")
+    mixed: bool = Field(
+        False,
+        description="Batches of stories of any length, so that different tasks meet in them; else of like length.",
+    )
 
 
 class BitsConfig(StrictConfig):

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from regard.data.batch import StoryBatch, pad
-from regard.data.batches import plan_by_length
+from regard.data.batches import generator, plan_by_length
 from regard.data.stories import Story
 from regard.errors import RegardError
 from regard.tokens import TextTokenizer
@@ -45,15 +45,24 @@ def encode_story(
 
 
 class StoryBatches:
-    """`batches.get(epoch, index)`. A batch holds at most `batch_tokens` words, padding included."""
+    """`batches.get(epoch, index)`. A batch holds at most `batch_tokens` words, padding included.
+
+    Its stories are about equally long, or `mixed`: any of them.
+    """
 
     def __init__(
-        self, stories: Sequence[EncodedStory], labels: np.ndarray, fill: int, batch_tokens: int, seed: int
+        self,
+        stories: Sequence[EncodedStory],
+        labels: np.ndarray,
+        fill: int,
+        batch_tokens: int,
+        seed: int,
+        mixed: bool = False,
     ) -> None:
         if len(stories) != len(labels):
             raise RegardError(f"{len(stories)} stories and {len(labels)} answers", "each question has one answer")
         self.stories, self.labels, self.pad = stories, np.asarray(labels, dtype=np.int64), fill
-        self.batch_tokens, self.seed = batch_tokens, seed
+        self.batch_tokens, self.seed, self.mixed = batch_tokens, seed, mixed
         self._counts = np.array([len(each.sentences) for each in stories])
         self._widest = np.array([max(map(len, each.sentences)) for each in stories])
         self._sizes = np.array([len(each.sentences) * wide + len(each.question) for each, wide in self._wide()])
@@ -86,6 +95,11 @@ class StoryBatches:
         return 1 - sum(each.real_tokens for each in batches) / sum(each.padded_tokens for each in batches)
 
     def _plan(self, epoch: int) -> list[np.ndarray]:
+        if self.mixed:
+            asked = max(len(each.question) for each in self.stories)
+            rows = max(1, self.batch_tokens // int(self._counts.max() * self._widest.max() + asked))
+            order = generator(self.seed, epoch).permutation(len(self.stories))
+            return [order[start : start + rows] for start in range(0, len(order), rows)]
         return plan_by_length((self._widest, self._counts), self._sizes, self.batch_tokens, (self.seed, epoch))
 
 

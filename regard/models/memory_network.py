@@ -6,8 +6,9 @@ A sentence x_i of the words x_ij is a memory m_i and an output c_i, the question
     p_i = softmax(u · m_i),   o = Σ_i p_i c_i,   u' = u + o   (the next hop),   answer = softmax(W u')
 
 l_kj = (1 - j/J) - (k/d)(1 - 2j/J) tells the place j of a word among J (position encoding, section 4.1); T tells how long ago a
-sentence was told. The p of every hop pass the recording channel: which sentence each hop read. Answers are labels, so that W
-is a table of its own, where the paper ties it to the last C.
+sentence was told. In a linear start p_i = u · m_i / S for S sentences: the paper leaves the softmax out, here its scale stays,
+so that long stories do not burst and the softmax comes as no shock. The p of every hop pass the recording channel: which
+sentence each hop read. Answers are labels, so that W is a table of its own, where the paper ties it to the last C.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class Hop(nn.Module):
         """u (B, D), m and c (B, S, D), of which the first `sentences` (B,) count -> (B, D)."""
         if linear:
             real = torch.arange(m.size(1), device=m.device) < sentences[:, None]  # (B, S)
-            return (((m @ u[..., None]).squeeze(-1) * real)[:, None] @ c).squeeze(1)
+            p = (m @ u[..., None]).squeeze(-1) * real / sentences[:, None]  # what a softmax of small scores adds to 1/S
+            return (p[:, None] @ c).squeeze(1)
         mask = None if bool((sentences == m.size(1)).all()) else Lengths(sentences)
         q, k, v = u[:, None, None], m[:, None], c[:, None]  # one head
         return attend_seen(self, "cross", q, k, v, mask=mask, scale=1.0).flatten(1)
@@ -49,14 +51,14 @@ class MemoryNetwork(Classifier):
     def __init__(self, config: MemoryNetworkConfig, vocabulary: int, labels: int, smoothing: float = 0.0) -> None:
         super().__init__(nn.Linear(config.width, labels, bias=False), config.dropout, smoothing)
         self.config = config
-        adjacent = config.tying == "adjacent"
-        count = config.hops + 1 if adjacent else 3  # A of the first hop and C of each; or A, C and B
-        self.tables = nn.ModuleList(nn.Embedding(vocabulary, config.width) for _ in range(count))
+        reads = {"adjacent": config.hops + 1, "layer-wise": 2, "none": 2 * config.hops}[config.tying]
+        self.own_question = config.tying != "adjacent"  # B is a table of its own, the last; or it is the first A
+        self.tables = nn.ModuleList(nn.Embedding(vocabulary, config.width) for _ in range(reads + self.own_question))
         self.ago = nn.ModuleList(
-            nn.Embedding(config.memory, config.width)
-            for _ in range((config.hops + 1 if adjacent else 2) if config.temporal else 0)
+            nn.Embedding(config.memory, config.width) for _ in range(reads if config.temporal else 0)
         )
-        self.step = None if adjacent else nn.Linear(config.width, config.width, bias=False)  # H of section 2.2
+        layer_wise = config.tying == "layer-wise"
+        self.step = nn.Linear(config.width, config.width, bias=False) if layer_wise else None  # H of section 2.2
         self.hops = nn.ModuleList(Hop() for _ in range(config.hops))
         for parameter in self.parameters():
             nn.init.normal_(parameter, std=SPREAD)
@@ -64,19 +66,23 @@ class MemoryNetwork(Classifier):
     def features(self, batch: StoryBatch) -> Tensor:  # type: ignore[override]
         """What the last hop leaves: (B, D)."""
         batch = with_gaps(batch, self.config.noise) if self.training and self.config.noise else batch
-        adjacent = self.config.tying == "adjacent"
-        u = self.summed(batch.question[:, None], batch.pad, 0 if adjacent else 2, 1).flatten(1)  # (B, D)
+        asks = len(self.tables) - 1 if self.own_question else 0
+        u = self.summed(batch.question[:, None], batch.pad, asks, 1).flatten(1)  # (B, D)
         linear = self.training and (step_of_training() or 0) < self.config.linear_start
-        memories = self.memories(batch)  # in adjacent tying, what one hop gives is what the next compares with
+        memories = self.memories(batch)
         for number, hop in enumerate(self.hops):
-            m, c = memories[number : number + 2] if adjacent else memories
+            m, c = (memories[table] for table in self.tables_of(number))
             o = hop(u, m, c, batch.sentences, linear)
             u = cut_half(o + (u if self.step is None else self.step(u)), self.config.relu)
         return u
 
+    def tables_of(self, hop: int) -> tuple[int, int]:
+        """A and C of a hop. In adjacent tying, what one hop gives is what the next compares with (section 2.2)."""
+        return {"adjacent": (hop, hop + 1), "layer-wise": (0, 1), "none": (2 * hop, 2 * hop + 1)}[self.config.tying]
+
     def memories(self, batch: StoryBatch) -> tuple[Tensor, ...]:
         """The vectors of all sentences by each of the tables that read stories: (B, S, D) each."""
-        count = len(self.tables) if self.step is None else 2
+        count = len(self.tables) - self.own_question
         found = self.summed(batch.story, batch.pad, 0, count)  # (B, S, count, D)
         if self.ago:
             ago = batch.sentences[:, None] - 1 - torch.arange(batch.story.size(1), device=found.device)  # (B, S)
@@ -86,16 +92,25 @@ class MemoryNetwork(Classifier):
 
     def summed(self, ids: Tensor, pad: int, first: int, count: int) -> Tensor:
         """Sentences (B, S, W) as sums of their words by `count` tables from the `first` on: (B, S, count, D)."""
-        real, table = ids != pad, side_by_side(self.tables[first : first + count])  # (V, count D)
+        table = side_by_side(self.tables[first : first + count])  # (V, count D)
+        rows = ids.flatten(0, -2)  # (B S, W)
+        told = (
+            (rows != pad).any(dim=-1).nonzero().squeeze(1)
+        )  # sentences that are there: of short stories there are few
+        sums = self.word_sums(rows[told], pad, table)
+        found = sums.new_zeros(len(rows), table.size(1)).index_copy(0, told, sums)
+        return found.view(*ids.shape[:-1], count, self.config.width)
 
-        def bags(weights: Tensor) -> Tensor:
-            sums = embedding_bag(ids.flatten(0, -2), table, per_sample_weights=weights.flatten(0, -2), mode="sum")
-            return sums.view(*ids.shape[:-1], count, self.config.width)
-
+    def word_sums(self, rows: Tensor, pad: int, table: Tensor) -> Tensor:
+        """Sentences (N, W) as sums of the rows of a table (V, count D), weighed by the places of their words: (N, count D)."""
+        real = rows != pad
         if self.config.words == "bag":
-            return bags(real.to(table.dtype))
-        near, far = place_weights(real, table.dtype)
-        return bags(near) - bags(far) * places_of_units(self.config.width, table)
+            return embedding_bag(rows, table, per_sample_weights=real.to(table.dtype), mode="sum")
+        near, far = (
+            embedding_bag(rows, table, per_sample_weights=weights, mode="sum")
+            for weights in place_weights(real, table.dtype)
+        )
+        return near - far * places_of_units(self.config.width, table).repeat(table.size(1) // self.config.width)
 
     def counted(self, calls: Sequence[AttentionCall], lengths: Tensor) -> Tensor:
         return torch.stack([call.weights()[:, 0, 0] for call in calls]).mean(dim=0)  # (B, S)

@@ -15,9 +15,10 @@ class MemoryNetworkConfig(StrictConfig):
     kind: Literal["memory-network"] = "memory-network"
     width: int = Field(64, ge=1, description="Width D of embeddings, memories and the question.")
     hops: int = Field(3, ge=1, description="How often the memory is read, each time with what was read before.")
-    tying: Literal["adjacent", "layer-wise"] = Field(
+    tying: Literal["adjacent", "layer-wise", "none"] = Field(
         "adjacent",
-        description="Which tables are one: what one hop gives and the next compares with, or those of all hops.",
+        description="Which tables are one: what one hop gives and the next compares with, those of all hops, or none: "
+        "then before and after can be told apart.",
     )
     words: Literal["position", "bag"] = Field(
         "position", description="A sentence is the sum of its words, weighed by their places (section 4.1), or plain."

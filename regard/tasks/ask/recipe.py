@@ -79,7 +79,8 @@ def _batches(
     place = {answer: number for number, answer in enumerate(sets.answers)}
     encoded = [encode_story(each, tokenizer, config.data.max_sentences, config.model.longest) for each in stories]
     labels = np.array([place[story.answer] for story in stories])
-    return StoryBatches(encoded, labels, tokenizer.specials.pad, config.train.batch_tokens, seed)
+    fill, mixed = tokenizer.specials.pad, config.data.mixed
+    return StoryBatches(encoded, labels, fill, config.train.batch_tokens, seed, mixed)
 
 
 def _validation(
