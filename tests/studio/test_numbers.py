@@ -218,11 +218,11 @@ HEADS = "select:has(option[value='3.7'])"
 def test_a_map_of_1024_tokens_opens_in_less_than_a_second_and_two_megabytes(tab: Tab, studio: Client) -> None:
     """A language model of 32 heads: a new text (a pass over it, then its first head), and then other heads of it.
 
-    Other programs of the machine take their time, too: one of ten must be in time.
+    Other programs of the machine take their time, too: one of forty must be in time.
     """
     page = tab.open("generate?model=large&length=5&prompt=a", ".heat td[data-place]")  # now the model is loaded
     first, others = [], []
-    for start in range(10):
+    for start in range(40):
         page.get_by_label("Beginning").fill(
             ("def attend(q, k, v):\n    return softmax(q @ k.T) @ v\n" * 20)[start:][:1023]
         )
