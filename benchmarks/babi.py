@@ -46,13 +46,13 @@ MODELS: dict[str, dict[str, Any]] = {
     },
 }
 TRAINED: dict[str, dict[str, Any]] = {
-    "memory-network": {"lr": 5e-3, "steps": 20_000, "batch_tokens": 4096},
+    "memory-network": {"lr": 5e-3, "steps": 8000, "batch_tokens": 32_768},
     "lstm": {"lr": 2e-3, "steps": 1500},
     "bert": {"lr": 1e-3, "steps": 1500},
 }  # on all tasks together
 LINEAR = 0.25  # share of the updates of a memory network before there is a softmax (section 4.1, linear start)
 ALONE = 0.15  # share of these updates for a single task
-SHORT = 2048  # words of a batch of a single task
+SHORT = 8192  # words of a batch of a single task
 Row = dict[str, Any]
 
 
@@ -115,7 +115,11 @@ def one(
     joint = len(tasks) > 1
     steps = updates or round(TRAINED[kind]["steps"] * (1.0 if joint else ALONE))
     values: dict[str, Any] = {
-        "data": {"train": [str(file) for file in train], "hold_out": 100 * len(tasks)},
+        "data": {
+            "train": [str(file) for file in train],
+            "hold_out": 100 * len(tasks),
+            "mixed": kind == "memory-network",
+        },
         "model": dict(MODELS[kind]),
         "train": {**TRAINED[kind], "seed": seed, "steps": steps, "validate_every": max(1, steps // 14)},
     }
