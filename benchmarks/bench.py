@@ -187,7 +187,7 @@ def train(session: Session) -> list[Row]:
     if found is None:
         return []
     memory = peaks(session, "train_speed", list(found["speeds"]), *(tiny or short), threads=threads)
-    settings |= {"shares_of_limit": found["shares_of_limit"]}
+    settings |= {"shares_of_limit": found["shares_of_limit"], "precision": found["precision"]}
     title, rows = "a small Transformer learns", []
     rows.append(Row("train", title, "target tokens/s", found["speeds"], memory=memory, settings=settings))
     if tiny:  # the same script again would only take time
@@ -195,7 +195,11 @@ def train(session: Session) -> list[Row]:
     words = ["--shape", "base", "--rounds", str(session.options.rounds)]
     base, _ = session.script("train_speed", *words, threads=threads)
     if base is not None:
-        settings = {"threads": threads, "shares_of_limit": base["shares_of_limit"]}
+        settings = {
+            "threads": threads,
+            "shares_of_limit": base["shares_of_limit"],
+            "precision": base["precision"],
+        }
         rows.append(Row("train", "a base Transformer learns", "target tokens/s", base["speeds"], settings=settings))
     return rows
 

@@ -10,10 +10,11 @@ nn.Transformer  torch's own, with one table of embeddings
 x-transformers  XTransformer with its flash attention, where it is installed
 
 All train on the same Multi30k batches (the built-in dates when `REGARD_DATA` is not set) with the same optimiser, dropout,
-label smoothing and clipping, in turns: round by round, so that whatever else the machine does meets all alike. Prints
-target tokens per second of each, what its own matrix products take of the multiply-adds that one large product makes in the
-same time (the limit), and the median and spread of the ratios of each round. `--only NAME` measures one alone, such as for
-its memory.
+label smoothing and clipping, in turns: round by round, so that whatever else the machine does meets all alike. Each has the
+precision that is faster for it, float32 or bf16 autocast, where the processor has bf16 (`--precision float32`: none has).
+Prints target tokens per second of each, what its own matrix products take of the multiply-adds that one large product makes
+in the same time (the limit, in float32), and the median and spread of the ratios of each round. `--only NAME` measures one
+alone, such as for its memory.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,7 +47,7 @@ from regard.tasks.configure import run_config
 from regard.tasks.translate.config import TranslateConfig
 from regard.tasks.translate.recipe import encode
 from regard.tokens import PAD, TokenizerPair
-from regard.training.optimiser import make_optimiser, set_rate
+from regard.training.optimiser import autocast, has_fast_bf16, make_optimiser, set_rate
 
 try:
     import transformers
@@ -81,11 +83,16 @@ def regard_step(config: TranslateConfig, vocabulary: int) -> Step:
     set_rate(optimiser, 1e-4)
 
     def step(batch: PairBatch, number: int) -> None:
-        with noise(1, number):
+        with noise(1, number), precise(config):
             loss = model(batch).objective(batch.counts)
         update(model, optimiser, loss, config.train.clip)
 
     return step
+
+
+def precise(config: TranslateConfig) -> AbstractContextManager[object]:
+    """The autocast of a forward pass, as everybody does it: the configuration's precision."""
+    return autocast(config.train.precision, torch.device("cpu"))
 
 
 def marian_step(config: TranslateConfig, vocabulary: int) -> Step:
@@ -94,14 +101,15 @@ def marian_step(config: TranslateConfig, vocabulary: int) -> Step:
     set_rate(optimiser, 1e-4)
 
     def step(batch: PairBatch, number: int) -> None:
-        logits = model(
-            input_ids=batch.source,
-            attention_mask=(batch.source != PAD).long(),
-            decoder_input_ids=batch.target[:, :-1],
-            use_cache=False,
-        ).logits
         wanted = batch.target[:, 1:].flatten()
-        loss = cross_entropy(logits.flatten(0, 1), wanted, ignore_index=PAD, label_smoothing=config.train.smoothing)
+        with precise(config):
+            logits = model(
+                input_ids=batch.source,
+                attention_mask=(batch.source != PAD).long(),
+                decoder_input_ids=batch.target[:, :-1],
+                use_cache=False,
+            ).logits
+            loss = cross_entropy(logits.flatten(0, 1), wanted, ignore_index=PAD, label_smoothing=config.train.smoothing)
         update(model, optimiser, loss, config.train.clip)
 
     return step
@@ -167,8 +175,10 @@ def logits_step(model: nn.Module, config: TranslateConfig) -> Step:
     set_rate(optimiser, 1e-4)
 
     def step(batch: PairBatch, number: int) -> None:
-        logits, wanted = model(batch.source, batch.target[:, :-1]), batch.target[:, 1:].flatten()
-        loss = cross_entropy(logits.flatten(0, 1), wanted, ignore_index=PAD, label_smoothing=config.train.smoothing)
+        wanted = batch.target[:, 1:].flatten()
+        with precise(config):
+            logits = model(batch.source, batch.target[:, :-1])
+            loss = cross_entropy(logits.flatten(0, 1), wanted, ignore_index=PAD, label_smoothing=config.train.smoothing)
         update(model, optimiser, loss, config.train.clip)
 
     return step
@@ -231,6 +241,7 @@ def main(words: Sequence[str] | None = None) -> None:
         help="tokens in a batch, on its larger side, padding included (4,096; of a base model 2,048)",
     )
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--precision", choices=("best", "float32"), default="best", help="of each contender")
     parser.add_argument("--only", choices=MAKE, help="measure one alone")
     parser.add_argument("--json", "--out", type=Path, help="also write the figures here")
     parser.add_argument("--tiny", action="store_true", help="next to nothing, in seconds: to see that it runs")
@@ -245,8 +256,26 @@ def main(words: Sequence[str] | None = None) -> None:
     config = configuration(options.shape, options.tiny)
     batches, vocabulary = batches_of(config, options)
     names = [name for name in present() if options.only in (None, name)]
-    steps = {name: MAKE[name](config, vocabulary) for name in names}
+    steps, options.chosen = {}, {}
+    for name in names:
+        options.chosen[name], steps[name] = fastest(name, config, vocabulary, batches[0], options.precision)
     report(*measure(steps, batches, options.rounds), options)
+
+
+def fastest(name: str, config: Any, vocabulary: int, batch: PairBatch, asked: str) -> tuple[str, Step]:
+    """A contender in the precision in which two updates on a batch take the least time, the first left out."""
+    both = ("float32", "bf16") if asked == "best" and has_fast_bf16(torch.device("cpu")) else ("float32",)
+    ways: dict[str, tuple[float, Step]] = {}
+    for precision in both:
+        train = config.train.model_copy(update={"precision": precision})
+        step, taken = MAKE[name](config.model_copy(update={"train": train}), vocabulary), []
+        for number in range(3 if len(both) > 1 else 0):
+            began = time.perf_counter()
+            step(batch, number)
+            taken.append(time.perf_counter() - began)
+        ways[precision] = (sum(taken[1:]), step)
+    chosen = min(ways, key=lambda precision: ways[precision][0])
+    return chosen, ways[chosen][1]
 
 
 def batches_of(config: TranslateConfig, options: argparse.Namespace) -> tuple[list[PairBatch], int]:
@@ -284,6 +313,7 @@ def report(speeds: dict[str, list[float]], shares: dict[str, float], options: ar
         "tokens_per_second": {name: round(statistics.median(values)) for name, values in speeds.items()},
         "speeds": {name: [round(value, 1) for value in values] for name, values in speeds.items()},
         "shares_of_limit": {name: round(share, 3) for name, share in shares.items()},
+        "precision": options.chosen,
         "shape": options.shape,
         "rounds": options.rounds,
         "threads": torch.get_num_threads(),
@@ -293,7 +323,7 @@ def report(speeds: dict[str, list[float]], shares: dict[str, float], options: ar
     for name, values in speeds.items():
         print(
             f"{name:15} {statistics.median(values):8,.0f} target tokens/s (from {min(values):,.0f} to {max(values):,.0f}), "
-            f"{shares[name]:.0%} of the limit"
+            f"{shares[name]:.0%} of the limit, {options.chosen[name]}"
         )
     for name in speeds if "regard" in speeds else ():
         ratios = [ours / theirs for ours, theirs in zip(speeds["regard"], speeds[name], strict=True)]
