@@ -110,7 +110,7 @@ def best_continuations(logits: Tensor, offsets: Floats, k: int) -> tuple[Floats,
     whole = vocabulary // BLOCK * BLOCK
     maxima = logits[..., :whole].unflatten(-1, (-1, BLOCK)).amax(dim=-1).cpu().numpy()  # (B, W, V / BLOCK)
     reached = (maxima + offsets[..., None]).reshape(sources, -1)
-    cut = np.maximum(np.partition(reached, -k, axis=1)[:, -k], LEAST)  # (B,)
+    cut = np.maximum(_least_of_greatest(reached, k), LEAST)  # (B,)
     owner, block = np.divmod(np.flatnonzero(reached >= cut[:, None]), maxima.shape[2])  # owner: among B * W hypotheses
     first, row = owner * vocabulary + block * BLOCK, owner // width
     inside = blocks_at(logits, first) + offsets.reshape(-1)[owner][:, None]  # (N, BLOCK)
@@ -121,6 +121,12 @@ def best_continuations(logits: Tensor, offsets: Floats, k: int) -> tuple[Floats,
     values = np.concatenate([inside[number, place], behind[rest]])
     places = np.concatenate([first[number] + place, (rest[0] * width + rest[1]) * vocabulary + whole + rest[2]])
     return _head_of_each(rows, values, places - rows * width * vocabulary, (sources, k))
+
+
+def _least_of_greatest(numbers: Floats, k: int) -> Floats:
+    """The k-th greatest of each row (B, N): (B,). Torch finds it sooner than NumPy (96 rows of 780: 119 to 525 us)."""
+    found: Floats = torch.from_numpy(numbers).topk(k, dim=1, sorted=False).values.amin(dim=1).numpy()
+    return found
 
 
 def _head_of_each(rows: Ints, values: Floats, places: Ints, shape: tuple[int, int]) -> tuple[Floats, Ints]:

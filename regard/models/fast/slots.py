@@ -20,7 +20,8 @@ from torch import Tensor
 
 from regard.models.fast.layer import Workspace
 
-ROOM = 32  # slots of a source that buffers begin with: 128 sources of a small model have 17 MB then
+FIRST = 96  # slots of a source that buffers begin with; pages that nobody filled are not there (`zeros`), and nothing is moved
+ROOM = 32  # slots: buffers grow by a multiple of it
 CROWDED = 1.5  # times as many slots as the last time some were given up: look again
 FULL = 1.15  # times as many slots as are seen: enough to give some up before buffers grow (9 MB more: 4 ms)
 GROWTH = 3  # halves of the room that a full buffer gets
