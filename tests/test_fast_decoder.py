@@ -15,6 +15,7 @@ from regard.decode.search import generate
 from regard.models.config import TransformerConfig
 from regard.models.encoder_decoder import Memory
 from regard.models.fast import products as fast_step
+from regard.models.fast import stepper as fast_stepper
 from regard.models.fast.products import attend_heads
 from regard.models.fast.stepper import LaidOut
 from regard.models.fast.translation import FastDecoder
@@ -33,6 +34,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "tied": {"tied": "target", "decoder_layers": 3},
     "narrow": {"width": 7, "heads": 7, "feed_forward": 3},
 }
+
+
+@pytest.fixture(autouse=True)
+def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Buffers begin so small that they grow within a few steps."""
+    monkeypatch.setattr(fast_stepper, "FIRST", 32)
 
 
 def build(**changes: Any) -> Transformer:

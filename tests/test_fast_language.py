@@ -16,6 +16,7 @@ from regard.decode.search import generate
 from regard.decode.stepper import Joins, sliding
 from regard.models.config import GPT1Config, GPT2Config, GPT3Config, GPTConfig, LlamaConfig
 from regard.models.fast import language as fast_language
+from regard.models.fast import stepper as fast_stepper
 from regard.models.fast.language import FastLanguage
 from regard.models.fast.stepper import LaidOut
 from regard.models.gpt import GPT
@@ -32,6 +33,12 @@ KINDS: dict[str, GPTConfig] = {
     "llama, one key for all heads": LlamaConfig(layers=2, width=24, heads=6, groups=1, feed_forward=20),
     "llama with biases": LlamaConfig(layers=2, width=24, heads=6, feed_forward=20, bias=True),
 }
+
+
+@pytest.fixture(autouse=True)
+def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Buffers begin so small that they grow within a few steps."""
+    monkeypatch.setattr(fast_stepper, "FIRST", 32)
 
 
 def build(config: GPTConfig, **changes: Any) -> GPT:
