@@ -17,19 +17,23 @@ process that has one contender alone. Writes JSON, a table in Markdown beside it
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import platform
+import runpy
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -84,8 +88,13 @@ class Session:
         self.left_out.append(what)
         print(f"left out: {what}", flush=True)
 
-    def script(self, name: str, *words: str, threads: int, quiet: bool = False) -> tuple[dict[str, Any] | None, int]:
-        """The JSON that a script writes, and the peak of its memory; None where it is not there, fails or has no time."""
+    def script(
+        self, name: str, *words: str, threads: int, quiet: bool = False, memory: bool = False
+    ) -> tuple[dict[str, Any] | None, int]:
+        """The JSON that a script writes, and the peak of its memory; None where it is not there, fails or has no time.
+
+        The tiny mode has a process for it only where its memory is asked for: others would spend their time on imports.
+        """
         path, out = HERE / f"{name}.py", self.folder / f"{name}.json"
         if not path.exists():
             self.leave_out(f"{name}: there is no benchmarks/{name}.py in this checkout")
@@ -93,8 +102,12 @@ class Session:
         if time.monotonic() > self.deadline:
             self.leave_out(f"{name} {' '.join(words)}: the {self.options.minutes:g} minutes are over")
             return None, 0
-        command = [sys.executable, str(path), *words, "--threads", str(threads), "--out", str(out)]
-        code, peak, told = run(command, threads, max(10.0, self.deadline - time.monotonic()))
+        asked = [*words, "--threads", str(threads), "--out", str(out)]
+        if self.options.tiny and not memory:
+            code, peak, told = run_here(path, asked)
+        else:
+            seconds = max(10.0, self.deadline - time.monotonic())
+            code, peak, told = run([sys.executable, str(path), *asked], threads, seconds)
         if not quiet:
             print(told, flush=True)
         if code or not out.exists():
@@ -104,6 +117,18 @@ class Session:
         found: dict[str, Any] = json.loads(out.read_text())
         out.unlink()
         return found, peak
+
+
+def run_here(path: Path, words: Sequence[str]) -> tuple[int, int, str]:
+    """The same of a script that is run in this process, whose memory says nothing of it."""
+    told = io.StringIO()
+    with (
+        redirect_stdout(told),
+        patch.object(sys, "argv", [str(path), *words]),
+        patch.object(sys, "path", [str(path.parent), *sys.path]),
+    ):
+        runpy.run_path(str(path), run_name="__main__")
+    return 0, 0, told.getvalue()
 
 
 def run(command: Sequence[str], threads: int, seconds: float) -> tuple[int, int, str]:
@@ -133,19 +158,18 @@ def run(command: Sequence[str], threads: int, seconds: float) -> tuple[int, int,
 def start(session: Session) -> list[Row]:
     """A new process that translates one sentence, beside one that only imports torch."""
     tiny, place = session.options.tiny, session.folder / "start"
-    train = [sys.executable, "-m", "regard", "train", "translate", "-o", str(place), "--set", "validate.sentences=0"]
-    train += [
-        "--set",
-        "data.builtin_size=500",
-        "--preset",
-        "demo" if tiny else "tiny",
-        "--steps",
-        "2" if tiny else "20",
-    ]
-    code, _, told = run(train, 1, 600)
-    if code:
-        session.leave_out(f"start: no model could be made ({told.strip().splitlines()[-1]})")
-        return []
+    train = ["train", "translate", "-o", str(place), "--set", "validate.sentences=0", "--set", "data.builtin_size=500"]
+    if tiny:
+        sys.path.insert(0, str(HERE))  # where the folder of its parts lies
+        from peers.typed import typed_here
+
+        typed_here([*train, "--preset", "demo", "--steps", "2"])
+    else:
+        words = [sys.executable, "-m", "regard", *train, "--preset", "tiny", "--steps", "20"]
+        code, _, told = run(words, 1, 600)
+        if code:
+            session.leave_out(f"start: no model could be made ({told.strip().splitlines()[-1]})")
+            return []
     commands = {
         OURS: [sys.executable, "-m", "regard", "translate", "-m", str(place), "3 mars 1998"],
         "import torch": [sys.executable, "-c", "import torch"],
@@ -262,7 +286,7 @@ def peaks(session: Session, name: str, contenders: Sequence[str], *words: str, t
     """The peak memory of a process that has one contender alone, for each of them."""
     found = {}
     for contender in contenders[:1] if session.options.tiny else contenders:
-        figures, peak = session.script(name, *words, "--only", contender, threads=threads, quiet=True)
+        figures, peak = session.script(name, *words, "--only", contender, threads=threads, quiet=True, memory=True)
         if figures is not None:
             found[contender] = peak
     return found

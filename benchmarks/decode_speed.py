@@ -36,7 +36,7 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # where the folder of its parts lies
 
-from peers.apart import Apart, answer
+from peers.apart import Apart, Here, answer
 
 from regard.attention import MultiHead
 from regard.blocks import Block
@@ -283,12 +283,17 @@ def contender(name: str, size: Size, threads: int) -> Callable[[Ids, int, bool],
     return lambda sources, beam, alone: [run([one], beam)[0] for one in sources] if alone else run(sources, beam)
 
 
-def contenders(size: Size, threads: int, without: Sequence[str]) -> dict[str, Apart]:
-    """Who is there."""
+def contenders(size: Size, threads: int, without: Sequence[str]) -> dict[str, Apart | Here]:
+    """Who is there, each in a process of its own; in the tiny mode only the first."""
     missing = [name for name in PEERS if importlib.util.find_spec(name) is None]
     for name in missing:
         print(f"{name} is not installed (pip install regard[{PEERS[name]}])")
-    return {name: Apart(asked_of(name, size, threads)) for name in MAKERS if name not in (*missing, *without)}
+    there = [name for name in MAKERS if name not in (*missing, *without)]
+    here = there[1:] if size == TINY else []
+    return {
+        name: Here(contender(name, size, threads)) if name in here else Apart(asked_of(name, size, threads))
+        for name in there
+    }
 
 
 # --- Measuring
@@ -308,7 +313,9 @@ class Measured:
     memory: int = 0
 
 
-def measure(runs: dict[str, Apart], sources: Ids, beam: int, rounds: int, tokens: int, *, one_by_one: bool) -> Results:
+def measure(
+    runs: dict[str, Apart | Here], sources: Ids, beam: int, rounds: int, tokens: int, *, one_by_one: bool
+) -> Results:
     """Each contender in each round, in turns, in both orders; the first round warms up."""
     measured = {name: Measured() for name in runs}
     for turn in range(rounds + 1):
@@ -362,6 +369,7 @@ def main(words: Sequence[str] | None = None) -> None:
 def compare(asked: argparse.Namespace) -> None:
     """Measure all contenders in turns."""
     size, rounds = (TINY, 1) if asked.tiny else (Size(), asked.rounds)
+    asked.threads = 1 if asked.tiny else asked.threads  # two would wait for each other's tiny products
     sources = make_sources(size)[: asked.sources]
     few, rows, runs = sources[: size.alone], [], contenders(size, asked.threads, asked.without)
     try:

@@ -17,11 +17,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # where the folder of its parts lies
+
+from peers.typed import typed_here
 
 from regard.config import check
 from regard.files import write_json
@@ -31,6 +35,7 @@ from regard.tasks.run import start_run
 from regard.training.history import read_history
 
 Row = dict[str, Any]
+Typed = Callable[[Sequence[str]], object]  # runs the words of a command
 COMMANDS = {
     "dates": ["translate", "--model", "bahdanau"],
     "python": ["generate"],
@@ -50,7 +55,7 @@ def main(words: Sequence[str] | None = None) -> None:
     options = parser.parse_args(words)
     if options.tiny:
         with tempfile.TemporaryDirectory() as place:
-            print(json.dumps(disturbed("names", 15.0, 1, Path(place))))
+            print(json.dumps(disturbed("names", 10.0, 1, Path(place), typed_here)))
         return
     if options.what is None:
         parser.error("name disturbed or again (or --tiny)")
@@ -67,10 +72,15 @@ def main(words: Sequence[str] | None = None) -> None:
             print(name, json.dumps(row), flush=True)
 
 
-def disturbed(name: str, budget: float, seed: int, place: Path) -> Row:
+def in_a_process(words: Sequence[str]) -> None:
+    """Run a command as a person does, whose time begins with the process."""
+    subprocess.run([sys.executable, "-m", "regard", *words], check=True, capture_output=True)
+
+
+def disturbed(name: str, budget: float, seed: int, place: Path, typed: Typed = in_a_process) -> Row:
     """A run beside a program that comes and goes, and one of as many updates that nothing hurries."""
     with somebody_else(seed):
-        hurried = by_the_clock(name, budget, seed, place / "hurried")
+        hurried = by_the_clock(name, budget, seed, place / "hurried", typed)
     config = check_run(read_run(place / "hurried")["config"], "the run")
     steps, train = hurried["steps"], config.train.model_dump()
     warmup = min(train["warmup"], max(1, steps // 10))  # as by the clock
@@ -80,11 +90,10 @@ def disturbed(name: str, budget: float, seed: int, place: Path) -> Row:
     return {"hurried": hurried, "calm": {"steps": outcome.progress.step, **outcome.metrics}}
 
 
-def by_the_clock(name: str, budget: float, seed: int, folder: Path) -> Row:
+def by_the_clock(name: str, budget: float, seed: int, folder: Path, typed: Typed = in_a_process) -> Row:
     """Run the command; its time by the clock, its updates and what its best weights were worth on validation."""
-    command = [sys.executable, "-m", "regard", "train", *COMMANDS[name], "--budget", f"{budget:g}s"]
     began = time.monotonic()
-    subprocess.run([*command, "--seed", str(seed), "-o", str(folder)], check=True, capture_output=True)
+    typed(["train", *COMMANDS[name], "--budget", f"{budget:g}s", "--seed", str(seed), "-o", str(folder)])
     seconds, history = time.monotonic() - began, read_history(folder)
     assert history is not None
     return {"seconds": round(seconds, 1), "of_budget": round(seconds / budget, 3), "steps": history.steps} | {

@@ -27,6 +27,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # where the folder of its parts lies
+
+from peers.typed import typed_here
+
 import regard
 from regard.data.pairs import Pair, read_pairs
 from regard.evaluate.translation import paired_bootstrap, score_translations
@@ -162,13 +166,17 @@ def run(options: argparse.Namespace, ways: Sequence[Way]) -> None:
 
 def train(way: Way, folder: Path, options: argparse.Namespace) -> None:
     """Type the command in the folder of the data."""
+    words = way.words.replace("BEFORE", str(folder.parent / BEFORE)).split()
+    words = ["train", "translate", *words, "--seed", str(options.seed), "-o", str(folder)]
+    if options.tiny:
+        typed_here(words, options.folder)
+        return
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     alone = {"OMP_NUM_THREADS": "1"} if options.processor else {}
-    typed = [sys.executable, *(["-c", BY_PROCESSOR] if options.processor else ["-m", "regard"]), "train", "translate"]
-    words = way.words.replace("BEFORE", str(folder.parent / BEFORE)).split()
+    typed = [sys.executable, *(["-c", BY_PROCESSOR] if options.processor else ["-m", "regard"])]
     with folder.with_suffix(".log").open("w") as log:
         subprocess.run(
-            [*typed, *words, "--seed", str(options.seed), "-o", str(folder)],
+            [*typed, *words],
             cwd=options.folder,
             env={**os.environ, **alone, "PYTHONPATH": path},
             check=True,

@@ -18,6 +18,10 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # where the folder of its parts lies
+
+from peers.typed import typed_here
+
 HERE = Path(__file__).resolve().parent.parent
 # A process that makes one update for each line that it reads, and prints how long it took.
 UPDATES = """
@@ -53,7 +57,7 @@ def main(words: Sequence[str] | None = None) -> None:
     times = 1 if asked.tiny else 9
     with tempfile.TemporaryDirectory() as place:
         run = Path(place) / "run"
-        _typed(before, place, *_training(run))
+        typed_here(_training(run)) if asked.tiny else _typed(before, place, *_training(run))
         show("regard --help", times, lambda folder: _typed(folder, place, "--help"), before, after)
         translate = ("translate", "-m", str(run), "3 mars 1998")
         show("regard translate, cold", times, lambda folder: _typed(folder, place, *translate), before, after)

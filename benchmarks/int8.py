@@ -25,7 +25,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # where the folder of its parts lies
 
-from peers.apart import Apart, answer
+from peers.apart import Apart, Here, answer
 
 from regard.bundle import Bundle, load_bundle, save_bundle
 from regard.decode.config import Weights
@@ -90,7 +90,10 @@ def compare(
     if not there:
         print("ctranslate2 is not installed (pip install regard[fast])")
     words = [__file__, str(folder), "--threads", str(asked.threads), "--answer"]
-    runs = {name: Apart([*words, name]) for name in CONTENDERS if there or "regard" in name}
+    first, *others = [name for name in CONTENDERS if there or "regard" in name]
+    runs: dict[str, Apart | Here] = {first: Apart([*words, first])}
+    for name in others:
+        runs[name] = Here(contender(folder, name, asked.threads)) if asked.tiny else Apart([*words, name])
     try:
         for beam in asked.beams:
             outputs, seconds = _in_turns(runs, ids, beam, asked.rounds)
@@ -106,7 +109,7 @@ def compare(
 
 
 def _in_turns(
-    runs: dict[str, Apart], ids: Ids, beam: int, rounds: int
+    runs: dict[str, Apart | Here], ids: Ids, beam: int, rounds: int
 ) -> tuple[dict[str, Ids], dict[str, list[float]]]:
     """What each found, and the seconds of each round; the first warms up."""
     outputs: dict[str, Ids] = {}
@@ -157,7 +160,7 @@ def main(words: Sequence[str] | None = None) -> None:
     if asked.answer is not None:
         answer(contender(asked.run, asked.answer, asked.threads))
     elif asked.tiny:
-        asked.rounds, asked.beams = 1, [1]
+        asked.rounds, asked.beams, asked.threads = 1, [1], 1
         with tempfile.TemporaryDirectory() as place:
             folder = tiny_bundle(Path(place))
             compare(folder, ["abc", "cab"], ["abc", "cab"], asked, TokenizerPair.load(folder))

@@ -19,11 +19,16 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # where the folder of its parts lies
+
+from peers.typed import typed_here
+
 HERE = Path(__file__).resolve().parent.parent
 PAIRS = "".join(f"word{n} and {n}\tWort{n} und {n}\n" for n in range(60))
-TRAINED = (
-    "--preset demo --steps 2 --set validate.sentences=2 --set train.validate_every=2 --set tokens.kind=character "
-    "--device cpu -o runs/translate/1"
+TRAINED = "runs/translate/1"
+TRAINING = (
+    "train translate --data pairs.tsv --preset demo --steps 2 --set validate.sentences=2 --set train.validate_every=2 "
+    f"--set tokens.kind=character --device cpu -o {TRAINED}"
 )
 MISTAKES = {  # what it is -> what is typed; RUN is a trained run
     "unknown verb": "trian translate",
@@ -52,6 +57,9 @@ def main(words: Sequence[str] | None = None) -> None:
     checkouts = {"here": HERE} | ({"against": given.against.resolve()} if given.against else {})
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "pairs.tsv").write_text(PAIRS, encoding="utf-8")
+        if given.tiny:
+            typed_here(TRAINING.split(), folder)
+            given.run = Path(folder) / TRAINED
         run = given.run.resolve() if given.run else trained(Path(folder), list(checkouts.values())[-1])
         found = measure(checkouts, run, Path(folder), rounds)
     report(found)
@@ -61,10 +69,10 @@ def main(words: Sequence[str] | None = None) -> None:
 
 def trained(home: Path, checkout: Path) -> Path:
     """A run of two updates, by the older of the checkouts: what it wrote, the newer one reads."""
-    done = typed(checkout, f"train translate --data pairs.tsv {TRAINED}", home)
+    done = typed(checkout, TRAINING, home)
     if done.returncode:
         sys.exit(f"the model could not be trained: {done.stderr}")
-    return home / "runs" / "translate" / "1"
+    return home / TRAINED
 
 
 def measure(checkouts: dict[str, Path], run: Path, home: Path, rounds: int) -> dict[str, dict[str, list[float]]]:

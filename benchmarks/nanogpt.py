@@ -289,9 +289,9 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, help="also write the figures here, as JSON")
     parser.add_argument("--tiny", action="store_true", help="next to nothing, in seconds: to see that it runs")
     options = parser.parse_args(words)
-    torch.set_num_threads(options.threads)
     if options.tiny:
-        options.part, options.rounds, options.updates = "speed", 1, 1
+        options.part, options.rounds, options.updates, options.threads = "speed", 1, 1, 1
+    torch.set_num_threads(options.threads)
     if options.nanogpt is None and options.part != "speed":
         parser.error(f"--nanogpt is needed to {options.part}: {WHERE}")
     if options.part == "train-nanogpt":

@@ -146,7 +146,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--tiny", action="store_true", help="next to nothing, in seconds: to see that it runs")
     options = parser.parse_args(words)
     if options.tiny:
-        options.rounds = options.updates = 1
+        options.rounds = options.updates = options.threads = 1
     torch.set_num_threads(options.threads)
     torch.manual_seed(1)
     random = np.random.default_rng(1)

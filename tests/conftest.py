@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+import gc
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ CACHE = tempfile.TemporaryDirectory(prefix="regard-cache-")  # of data that are 
 os.environ["REGARD_CACHE"] = CACHE.name
 torch.set_num_threads(1)  # the sums of a matrix product come in one order only
 
+LONG = ("test_benchmarks", "test_resume", "test_syllabus", "test_docs", "test_course", "test_compare")  # files
+
 TINY: dict[str, Any] = {
     "data": {"builtin_size": 97},
     "tokens": {"size": 300},
@@ -27,6 +30,54 @@ TINY: dict[str, Any] = {
     "train": {"steps": 4, "validate_every": 2, "batch_tokens": 512, "warmup": 2, "precision": "float32"},
     "validate": {"sentences": 2},
 }
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """No garbage is sought among the 800,000 objects that imports and collection make: not while they grow, nor later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long tests come first: one that began last would have the other worker wait for its end."""
+    items.sort(key=lambda item: item.path.stem not in LONG)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_waiting_for_the_disk() -> Iterator[None]:
+    """Nothing here outlives its test, so nothing has to survive a power failure; syncs are asked for, and take no time.
+
+    What a run leaves behind that is killed has nothing to do with them (drivers/train_short.py).
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def curves_painted_once() -> Iterator[None]:
+    """The figure of every run's curves is made, but only one of those with the same panels is painted.
+
+    Painting is a third of a small run's time. `test_look.py` paints them all.
+    """
+    from regard.look.figures import curves, sheet
+
+    painted: dict[tuple[str, ...], bytes] = {}
+
+    def render(figure: Any, kind: str) -> bytes:
+        panels = (kind, *(axes.get_ylabel() for axes in figure.axes))
+        if panels not in painted:
+            painted[panels] = sheet.render(figure, kind)
+        return painted[panels]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(curves, "render", render)
+        yield
 
 
 @pytest.fixture(autouse=True)

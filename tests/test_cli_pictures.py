@@ -34,13 +34,19 @@ def setting(names: list[str]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with pictures and one run of each task; the tests are in it."""
+    """A folder with pictures, what is said and asked of them, and one run of each task; the tests are in it."""
     here = tmp_path_factory.mktemp("pictures")
     drawn = scenes(60, 7, 24)
+    captions, questions = [], []
     for number, (picture, things) in enumerate(zip(drawn.pictures, drawn.things, strict=True)):
         place = here / "shapes" / things[0].kind
         place.mkdir(parents=True, exist_ok=True)
         Image.fromarray(picture).save(place / f"{number}.png")
+        image = f"shapes/{things[0].kind}/{number}.png"
+        captions.append({"image": image, "caption": drawn.captions[number]})
+        questions += [{"image": image, "question": q, "answer": a} for q, a in drawn.questions[number]]
+    for name, rows in (("said", captions), ("asked", questions)):
+        (here / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     Image.fromarray(drawn.pictures[0]).resize((90, 60)).save(here / "photo.jpg")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(here)
@@ -204,17 +210,17 @@ def test_questions_are_answered(folder: Path, capsys: Captured) -> None:
 
 
 @pytest.mark.parametrize(
-    ("task", "on", "says"),
+    ("task", "on", "few", "says"),
     [
-        ("classify", "shapes", "accuracy"),
-        ("caption", "builtin/shapes/valid", "BLEU-4"),
-        ("answer", "builtin/shapes/valid", "accuracy"),
+        ("classify", "shapes", "shapes", "accuracy"),
+        ("caption", "builtin/shapes/valid", "said.jsonl", "BLEU-4"),
+        ("answer", "builtin/shapes/valid", "asked.jsonl", "accuracy"),
     ],
 )
-def test_every_task_is_scored(folder: Path, capsys: Captured, task: str, on: str, says: str) -> None:
+def test_every_task_is_scored(folder: Path, capsys: Captured, task: str, on: str, few: str, says: str) -> None:
     code, out, _ = typed(capsys, "eval", f"runs/{task}/1", "--on", on)
     assert code == 0 and says in out and "nan" not in out  # of a label that was never given, precision is -
-    code, out, _ = typed(capsys, "eval", f"runs/{task}/1", "--on", on, "--json")
+    code, out, _ = typed(capsys, "eval", f"runs/{task}/1", "--on", few, "--json")
     assert code == 0 and json.loads(out)["run"] == f"runs/{task}/1"
 
 
@@ -298,8 +304,8 @@ def test_a_model_is_only_asked_for_what_it_does(folder: Path, capsys: Captured) 
     ("task", "on", "says"),
     [
         ("classify", "shapes", "accuracy"),
-        ("caption", "builtin/shapes/valid", "CIDEr-D"),
-        ("answer", "builtin/shapes/valid", "p"),
+        ("caption", "said.jsonl", "CIDEr-D"),
+        ("answer", "asked.jsonl", "p"),
     ],
 )
 def test_models_that_see_are_compared(folder: Path, capsys: Captured, task: str, on: str, says: str) -> None:

@@ -34,11 +34,6 @@ CAUSAL = ("window", "strided", "reformer", "performer", "linear", "s4d", "mamba"
 RELATIVE = ("shaw", "t5", "alibi")
 
 
-@pytest.fixture(autouse=True)
-def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.fsync", lambda descriptor: None)
-
-
 def broken(bundle: Any) -> list[str]:
     return [f"{check.name}: {check.detail}" for check in verify(bundle) if check.passed is False]
 

@@ -444,6 +444,13 @@ def test_html_is_well_formed_and_escapes_its_labels():
 
 # curves
 
+
+@pytest.fixture
+def painted(monkeypatch):
+    """Figures of curves are painted, whatever their panels (see conftest.py)."""
+    monkeypatch.setattr("regard.look.figures.curves.render", render)
+
+
 LOG = [
     {"kind": "train", "step": 100, "loss": 4.1, "learning_rate": 1e-3},
     {"kind": "train", "step": 200, "loss": NAN, "learning_rate": 2e-3},
@@ -463,7 +470,7 @@ def test_series_keep_their_gaps():
     assert len(series(LOG, "valid", "chrf")[0]) == 0
 
 
-def test_curves_have_a_panel_for_what_the_log_has(tmp_path):
+def test_curves_have_a_panel_for_what_the_log_has(tmp_path, painted):
     figure = draw_curves(LOG)
     assert [axes.get_ylabel() for axes in figure.axes] == ["loss", "BLEU", "learning rate"]
     lines = figure.axes[0].get_lines()
@@ -482,7 +489,7 @@ def test_curves_have_a_panel_for_what_the_log_has(tmp_path):
         ([{"kind": "valid", "step": 7, "loss": math.inf, "ter": 31.0, "chrf": 53.0}], ["score"]),
     ],
 )
-def test_curves_of_a_short_log(tmp_path, rows, panels):
+def test_curves_of_a_short_log(tmp_path, painted, rows, panels):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert training_curves(rows, tmp_path / "c.png").stat().st_size > 1000

@@ -36,12 +36,6 @@ from regard.verify import CHECKS, verify, verify_bundle
 TEXTS = ["a man rides a red bike", "two dogs sleep under a tree", "the sun is bright today"] * 3
 
 
-@pytest.fixture(autouse=True)
-def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing here outlives a test, so nothing has to survive a power failure."""
-    monkeypatch.setattr("os.fsync", lambda descriptor: None)
-
-
 def make_bundle(model: dict[str, Any] | None = None, tokens: dict[str, Any] | None = None) -> Bundle:
     """A bundle with random weights."""
     settings = TokensConfig(**{"size": 300, "min_count": 1, **(tokens or {})})

@@ -35,12 +35,6 @@ KINDS: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing here outlives a test, so nothing has to survive a power failure."""
-    monkeypatch.setattr("os.fsync", lambda descriptor: None)
-
-
 def make(task: str, kind: str, model: dict[str, Any]) -> Bundle:
     """A bundle with random weights."""
     tokens = None if task == "classify-pictures" else TokensConfig(kind="word", min_count=1)

@@ -10,15 +10,18 @@ Each folder of `regard/shipped/` has the command that trained it and its score o
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
+from regard.cli.main import run as run_command
 from regard.files import new_folder, read_json, write_text
 from regard.runs import SHIPPED, bundle_folder
 
@@ -71,6 +74,22 @@ BUNDLES = {
 }
 
 
+def in_a_process(*words: str) -> str:
+    """What a command prints, whose time begins with its process."""
+    return subprocess.run(
+        [sys.executable, "-m", "regard", *words], check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
+
+
+def in_this_process(*words: str) -> str:
+    """The same in the tiny mode, which has no time for imports."""
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        if code := run_command(words):
+            sys.exit(code)
+    return printed.getvalue()
+
+
 def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BUNDLES))
@@ -81,7 +100,7 @@ def main(words: Sequence[str] | None = None) -> None:
     if options.tiny:
         with tempfile.TemporaryDirectory() as place:
             few = Shipped("classify --steps 20", "builtin/names/test/5", "accuracy", BUNDLES["names"].about)
-            ship("names", few, None, Path(place))
+            ship("names", few, None, Path(place), in_this_process)
         return
     for name in options.names or BUNDLES:
         if name not in BUNDLES:
@@ -89,22 +108,16 @@ def main(words: Sequence[str] | None = None) -> None:
         ship(name, BUNDLES[name], options.run, options.out)
 
 
-def ship(name: str, bundle: Shipped, run: Path | None, out: Path) -> None:
+def ship(name: str, bundle: Shipped, run: Path | None, out: Path, regard: Callable[..., str] = in_a_process) -> None:
     """Train it, unless its run is there; score it; lay it into the package with what was done."""
     with tempfile.TemporaryDirectory() as place:
         if run is None:
             run = Path(place) / "run"
             regard("train", *bundle.train.split(), "-o", str(run))
-        lay(name, bundle, bundle_folder(run), score(bundle, run), out)
+        lay(name, bundle, bundle_folder(run), score(bundle, run, regard), out)
 
 
-def regard(*words: str) -> str:
-    return subprocess.run(
-        [sys.executable, "-m", "regard", *words], check=True, stdout=subprocess.PIPE, text=True
-    ).stdout
-
-
-def score(bundle: Shipped, run: Path) -> str:
+def score(bundle: Shipped, run: Path, regard: Callable[..., str]) -> str:
     if bundle.test:
         told = json.loads(regard("eval", str(run), "--on", *bundle.test.split(), "--json"))
         return f"{bundle.metric} on `{bundle.test}`: {told[bundle.metric]:.1f}%"

@@ -8,6 +8,7 @@ nothing with torch: a thread pool would not survive the fork.
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import json
 import os
@@ -25,7 +26,6 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 import torch
-import torch._dynamo  # an optimiser imports it when it is made, which takes each child a second
 from toy_run import Contents, toy_job
 
 from regard.data.pairs import builtin_pairs
@@ -35,6 +35,10 @@ from regard.training.events import Progress
 from regard.training.show import Show
 from regard.training.state import has_checkpoint
 from regard.training.timed import train
+
+# What a run imports only when it needs it, which would take each child a second.
+for late in ("torch._dynamo", "sacrebleu", "regard.tasks.translate.recipe", "regard.look.figures.curves"):
+    importlib.import_module(late)
 
 KILLS = 20
 SETTINGS = {
@@ -192,27 +196,32 @@ def _stopped(place: Path, step: int, ready: Path) -> str:
 
 
 def crash_points(place: Path) -> dict[str, Any]:
-    """Kill a toy run before every single call that a save is made of, each time from the start; resume; compare."""
+    """Kill a toy run before every single call that a save is made of, each time from the start; resume all; compare."""
     wait(fork(lambda: _toy(place / "toy", lambda number, *_: (place / "calls").write_text(str(number)))))
     whole, calls = Contents.of(place / "toy"), int((place / "calls").read_text())
-    unlike = {}
+    folders: list[Path] = []
     for chosen in range(1, calls + 1):
         folder = place / f"toy-{chosen}"
         if wait(fork(lambda: _toy(folder, die_at(chosen)))) != signal.SIGKILL:  # noqa: B023
             raise SystemExit(f"call {chosen} of {calls} never came")
-        wait(fork(lambda: _toy(folder, lambda *_: None)))  # noqa: B023
-        if found := whole.unlike(Contents.of(folder)):
-            unlike[chosen] = found
-        shutil.rmtree(folder)
-    return {"calls": calls, "unlike": unlike}
+        folders.append(folder)
+    os.fsync = lambda _: None
+    wait(fork(lambda: _go_on(folders)))
+    unlike = {chosen: whole.unlike(Contents.of(folder)) for chosen, folder in enumerate(folders, 1)}
+    return {"calls": calls, "unlike": {chosen: found for chosen, found in unlike.items() if found}}
 
 
 def _toy(folder: Path, action: Callable[[int, str, Any], None]) -> None:
-    torch.set_num_threads(1)
+    folder.mkdir()
     os.fsync = lambda _: None  # only the page cache matters to a process that dies, and thousands of syncs take minutes
-    folder.mkdir(exist_ok=True)
     count_calls(action)
-    train(toy_job(folder), Show(), resume=has_checkpoint(folder / "checkpoints"))
+    _go_on([folder])
+
+
+def _go_on(folders: list[Path]) -> None:
+    torch.set_num_threads(1)
+    for folder in folders:
+        train(toy_job(folder), Show(), resume=has_checkpoint(folder / "checkpoints"))
 
 
 def main(place: Path) -> None:
