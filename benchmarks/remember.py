@@ -1,6 +1,6 @@
-"""Sequences of bits that come back: a neural Turing machine beside an LSTM, and a network that decides how long it thinks.
+"""Sequences of bits that come back: a neural Turing machine beside others, and a network that decides how long it thinks.
 
-    python benchmarks/remember.py [copy copy-lstm recall recall-lstm parity-0.01] [--seeds 1 2] --out docs/results/remember.json
+    python benchmarks/remember.py [copy copy-lstm copy-llama recall recall-lstm sums-0.003] --out docs/results/remember.json
     python benchmarks/remember.py table --out docs/results/remember.json [--image docs/images/remembering/steps.png]
 
 Every run is one `regard train remember` with the settings below; it lies in a folder of its own under `--runs`, and one that
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -48,22 +49,29 @@ class Measured:
 
 
 LSTM = {"kind": "lstm", "width": 256, "hidden": 256, "layers": 1, "dropout": 0.0}
+LLAMA = {"kind": "llama", "width": 128, "heads": 4, "layers": 2, "feed_forward": 256, "max_length": 200, "dropout": 0.0}
 LONGER = {"steps": 5000}
+THINKS = {"kind": "ponder", "cell": "gru", "free": 600, "bias": -1.0}
+SUMS = ({"steps": 2000, "lr": 2e-3}, {"batch": 128, "size": 128_000})
 MEASURED = {
     "copy": Measured("builtin/copy-bits/20", (10, 20, 30, 40, 80), {}),
     "copy-lstm": Measured("builtin/copy-bits/20", (10, 20, 30, 40, 80), LSTM, LONGER),
+    "copy-llama": Measured("builtin/copy-bits/20", (10, 20, 30, 40, 80), LLAMA),
     "recall": Measured("builtin/recall-bits/6", (2, 4, 6, 8, 12), {}, LONGER),
     "recall-lstm": Measured("builtin/recall-bits/6", (2, 4, 6, 8, 12), LSTM, LONGER),
     **{
-        f"parity-{cost:g}": Measured(
-            "builtin/parity-bits/8",
-            tuple(range(1, 9)),
-            {"kind": "ponder", "cost": cost},
-            {"steps": 12_000, "lr": 2e-3},
-            {"batch": 64, "size": 64_000},
+        f"sums-{cost:g}": Measured(
+            "builtin/sum-bits/8", tuple(range(1, 9)), {**THINKS, "cost": cost, "most": most}, *SUMS
         )
-        for cost in (0.001, 0.01, 0.05)
+        for cost, most in ((0.003, 20), (0.01, 16))
     },
+    "parity-0.01": Measured(
+        "builtin/parity-bits/8",
+        tuple(range(1, 9)),
+        {"kind": "ponder", "cost": 0.01},
+        {"steps": 12_000, "lr": 2e-3},
+        {"batch": 64, "size": 64_000},
+    ),
 }
 
 
@@ -99,15 +107,15 @@ def main(words: Sequence[str] | None = None) -> None:
 def one(name: str, measured: Measured, seed: int, folder: Path, count: int) -> Row:
     """One run, from its start or from where it was stopped, and what comes back wrong of each length."""
     began = time.process_time()
-    if has_checkpoint(folder):
-        resume_run(folder)
-    else:
-        values = {
-            "data": {"train": [measured.data], **measured.sizes},
-            "model": measured.model,
-            "train": {"seed": seed, **measured.train},
-        }
-        start_run(run_config("remember", values), folder=folder)
+    values = {
+        "data": {"train": [measured.data], **measured.sizes},
+        "model": measured.model,
+        "train": {"seed": seed, **measured.train},
+    }
+    config = run_config("remember", values)
+    result = resume_run(folder) if has_checkpoint(folder) else start_run(config, folder=folder)
+    if result.outcome.reason == "interrupted":
+        sys.exit(f"{folder} was stopped and is not scored; type the same again to go on")
     rememberer = Rememberer.load(folder)
     late = [row for row in RunLog(folder).rows() if row["kind"] == "train"]
     late = [row for row in late if row["step"] > late[-1]["step"] - LATE]
@@ -147,22 +155,22 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def steps_by_difficulty(rows: Sequence[Row]) -> Figure:
-    """Steps of thinking over the bits whose parity is asked, and wrong answers below: a line for each cost of a step."""
+    """Steps of thinking over the places that a carry crosses, and wrong bits below: a line for each run on sums."""
     figure = Figure(figsize=(5.2, 5.0), dpi=DPI, facecolor="white", layout="constrained")
     FigureCanvasAgg(figure)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
-    ponders = [row for row in rows if "steps" in row["lengths"][0]]
+    ponders = [row for row in rows if row["what"].startswith("sums")]
     for number, row in enumerate(ponders):
         lengths = [each["length"] for each in row["lengths"]]
-        label = f"cost of a step {row['what'].removeprefix('parity-')}"
+        label = f"a step costs {row['what'].removeprefix('sums-')}, seed {row['seed']}"
         above.plot(lengths, [each["steps"] for each in row["lengths"]], label=label, linewidth=1.6, **style(number))
         below.plot(lengths, [each["wrong_percent"] for each in row["lengths"]], linewidth=1.6, **style(number))
     for axes in (above, below):
         tidy(axes)
         axes.set_ylim(bottom=0)
     above.set_title("Steps of thinking", fontsize=9.5, loc="left")
-    below.set_title("% wrong", fontsize=9.5, loc="left")
-    below.set_xlabel("bits of which the parity is asked")
+    below.set_title("% of bits wrong", fontsize=9.5, loc="left")
+    below.set_xlabel("places that the longest carry of a sum crosses")
     above.legend(fontsize=8, frameon=False)
     return figure
 
@@ -172,9 +180,9 @@ def _tiny() -> None:
     sizes = {"width": 4, "size": 64}
     with tempfile.TemporaryDirectory() as place:
         machine = Measured("builtin/copy-bits/3", (2, 4), small, {"steps": 60}, sizes)
-        ponder = Measured("builtin/parity-bits/3", (1, 3), {"kind": "ponder", "hidden": 8}, {"steps": 60}, {"size": 64})
+        ponder = Measured("builtin/sum-bits/3", (1, 3), {"kind": "ponder", "hidden": 8}, {"steps": 60}, {"size": 64})
         rows = [one("copy", machine, seed, Path(place) / f"run-{seed}", count=20) for seed in (1, 2)]
-        rows.append(one("parity", ponder, 1, Path(place) / "ponder", count=20))
+        rows.append(one("sums", ponder, 1, Path(place) / "ponder", count=20))
         print(table(rows))
         write_bytes(Path(place) / "steps.png", render(steps_by_difficulty(rows), "png"))
 

@@ -40,7 +40,7 @@ from regard.data.batch import PairBatch
 from regard.data.batches import Batches
 from regard.data.pairs import load_pairs
 from regard.embed import sinusoid
-from regard.models.summary import multiply_adds_of
+from regard.models.operations import multiply_adds_of
 from regard.models.table import build_model
 from regard.noise import noise
 from regard.tasks.configure import run_config

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from regard.attention import Pin, Remove, Temperature, attend, intervene, record
     from regard.attention.scores import add_score
+    from regard.compare.landscape import landscape_of
     from regard.errors import RegardError, UsageError
     from regard.inspect.faithfulness import faithfulness
     from regard.inspect.formation import formation_of
     from regard.inspect.heads import heads_of
     from regard.inspect.positions import positions_of
+    from regard.inspect.roll import roll_of
     from regard.inspect.routing import routing_of
     from regard.inspect.states import states_of
     from regard.inspect.walk import walk
@@ -51,10 +53,12 @@ __all__ = [
     "formation_of",
     "heads_of",
     "intervene",
+    "landscape_of",
     "load",
     "outputs_of",
     "positions_of",
     "record",
+    "roll_of",
     "routing_of",
     "states_of",
     "train",
@@ -75,9 +79,11 @@ _HOME = {
     "attend": "regard.attention",
     "faithfulness": "regard.inspect.faithfulness",
     "formation_of": "regard.inspect.formation",
+    "landscape_of": "regard.compare.landscape",
     "heads_of": "regard.inspect.heads",
     "states_of": "regard.inspect.states",
     "positions_of": "regard.inspect.positions",
+    "roll_of": "regard.inspect.roll",
     "routing_of": "regard.inspect.routing",
     "beam_of": "regard.inspect.writing",
     "outputs_of": "regard.inspect.writing",

@@ -20,7 +20,9 @@ from regard import __version__
 from regard.blocks import Undrawn
 from regard.brief import brief, in_short
 from regard.config import StrictConfig, Tables, check
+from regard.data.graphs.config import GraphFormat
 from regard.data.pictures.config import PictureFormat
+from regard.data.sound.config import SoundFormat
 from regard.decode.config import DecodeConfig
 from regard.errors import RegardError
 from regard.files import new_folder, read_json, sha256, standing_folder, write_json, write_text
@@ -98,6 +100,8 @@ class BundleConfig(StrictConfig):
     pairs: bool | None = None  # whether a classifier was trained on pairs of texts; None: on both, or nobody noted it
     longest: int | None = None  # tokens of a text that a classifier reads; longer ones are cut
     pictures: PictureFormat | None = None  # what a model that sees is shown
+    sounds: SoundFormat | None = None  # what a model that hears is given
+    graphs: GraphFormat | None = None  # what a model of graphs is shown
     tokens: TokensConfig | None = None  # None: it neither reads nor writes text
     vocabulary: tuple[int, ...] = ()  # of source and target, or of the one tokenizer; numbers of a step, without one
     sequences: str = ""  # of bits that it remembers: builtin/copy-bits
@@ -175,7 +179,15 @@ def load_bundle(folder: str | Path, device: str | torch.device = "cpu") -> Bundl
     if pair is not None:
         _check_vocabulary(folder, config, pair)
     with Undrawn():  # every parameter is read from the file, or the file is refused
-        model = build(config.task, config.model, config.vocabulary, labels=len(config.labels), pictures=config.pictures)
+        model = build(
+            config.task,
+            config.model,
+            config.vocabulary,
+            labels=len(config.labels),
+            pictures=config.pictures,
+            sounds=config.sounds,
+            graphs=config.graphs,
+        )
     load_weights(model, folder / WEIGHTS)
     metrics = read_json(folder / "metrics.json") if (folder / "metrics.json").exists() else {}
     return Bundle(config, model.to(device).eval(), pair, metrics)
@@ -245,6 +257,10 @@ def _inputs(config: BundleConfig) -> str:
     parts = ""
     if config.pictures is not None:
         parts += f" · pictures of {config.pictures.size} x {config.pictures.size}"
+    if config.sounds is not None:
+        parts += f" · sounds at {config.sounds.rate:,} Hz in {config.sounds.mels} mel bands"
+    if config.graphs is not None:
+        parts += f" · {'graphs' if config.graphs.whole else 'nodes'} with {config.graphs.features:,} features a node"
     if config.tokens is not None:
         parts += f" · {config.tokens.kind} tokens, {' and '.join(f'{n:,}' for n in config.vocabulary)}"
     return parts

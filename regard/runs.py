@@ -20,10 +20,13 @@ EXAMPLES = {  # what to type to use the model in the folder {model}, by its task
     "fill": 'regard fill -m {model} "a text with a [MASK]"',
     "classify": 'regard classify -m {model} "a text"',
     "classify-pictures": "regard classify -m {model} photo.jpg",
+    "classify-graphs": "regard classify -m {model} graph.npz",
     "caption": "regard caption -m {model} photo.jpg",
     "answer": 'regard answer -m {model} photo.jpg "a question?"',
     "ask": 'regard ask -m {model} "Mary took the ring. Mary went to the park." "Where is the ring?"',
     "remember": "regard remember -m {model} 20 40",
+    "transcribe": "regard transcribe -m {model} talk.wav",
+    "classify-sounds": "regard classify -m {model} sound.wav",
     "compute": 'regard compute -m {model} table.csv "How many rows have price over 5?"',
 }
 CONFIG = "run.json"

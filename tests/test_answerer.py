@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -168,6 +169,16 @@ def test_padding_and_company_change_nothing() -> None:
     assert torch.allclose(
         model.logits(AnswerBatch(BATCH.pixels, noisy, BATCH.lengths, BATCH.labels)), logits, rtol=0, atol=1e-12
     )
+
+
+def test_a_picture_that_several_questions_share_is_as_good_as_one_for_each() -> None:
+    model, which = build().train(), torch.tensor([1, 0, 1, 1])
+    apart = replace(BATCH, pixels=BATCH.pixels[:2][which])
+    shared = replace(BATCH, pixels=BATCH.pixels[:2], pictures=which)
+    torch.testing.assert_close(model.logits(shared), model.logits(apart), rtol=0, atol=1e-12)
+    weight = next(model.projection.parameters())
+    grads = [torch.autograd.grad(model(batch).objective(batch.counts), weight)[0] for batch in (shared, apart)]
+    torch.testing.assert_close(*grads, rtol=0, atol=1e-12)
 
 
 @torch.no_grad()

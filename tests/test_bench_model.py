@@ -26,7 +26,7 @@ from regard.bench.model import (
 )
 from regard.bundle import save_bundle
 from regard.cli.main import run
-from regard.models.summary import multiply_adds_of
+from regard.models.operations import multiply_adds_of
 from regard.tasks.run import RunResult
 from regard.training.config import TrainConfig
 

@@ -197,7 +197,11 @@ def test_flags_are_shown_as_flags(capsys: pytest.CaptureFixture[str], monkeypatc
 
 @pytest.mark.parametrize(
     ("typed", "offered"),
-    [("regard tr", ["train", "translate"]), ("regard train --pre", ["--preset"]), ("regard bench a", ["attention"])],
+    [
+        ("regard tr", ["train", "transcribe", "translate"]),
+        ("regard train --pre", ["--preset"]),
+        ("regard bench a", ["attention"]),
+    ],
 )
 def test_a_shell_completes(typed: str, offered: list[str], monkeypatch: pytest.MonkeyPatch, capfd: Captured) -> None:
     """What bash asks for when a person types Tab."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from test_graph_use import bundle_of as of_graphs
 from test_recorder import EYES, SEEN_BY, SMALL_EYES, transformer
 from test_verify import BLOCKS, RUNG, make
 from test_verify_pictures import make as make_seeing
@@ -57,6 +58,7 @@ def bundles() -> dict[str, Bundle]:
         "classify-pictures": make_seeing(
             "classify-pictures", "convnet", {k: v for k, v in EYES.items() if k != "kind"}
         ),
+        "classify-graphs": of_graphs("gcn"),
         "caption": make_seeing("caption", "show-attend-tell", SMALL_EYES | {"encoder": EYES}),
         "answer": make_seeing("answer", "answerer", SEEN_BY | {"encoder": EYES}),
     }
@@ -83,6 +85,7 @@ WORDS = {
     "vectors": ["vectors", "two dogs", "-m", "fill"],
     "classify": ["classify", "two dogs", "-m", "classify"],
     "classify-pictures": ["classify", "photo.png", "-m", "classify-pictures"],
+    "classify-graphs": ["classify", "builtin/communities/50", "--node", "17", "-m", "classify-graphs"],
     "caption": ["caption", "photo.png", "-m", "caption"],
     "answer": ["answer", "photo.png", "is there a ring ?", "-m", "answer"],
     "score": ["score", "translate", "pairs.tsv"],
@@ -100,7 +103,8 @@ def test_the_page_has_an_example_for_each_verb() -> None:
         "tune",
         "bench",
         "compute",
-    }  # of the last three: test_tune.py, test_bench_model.py, test_programmer.py
+        "transcribe",
+    }  # of the last four: test_tune.py, test_bench_model.py, test_programmer.py, test_hearing.py
 
 
 @pytest.mark.parametrize("name", WORDS)

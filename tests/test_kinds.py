@@ -19,17 +19,24 @@ from regard.cli import main
 from regard.data.batch import (
     AnswerBatch,
     CaptionBatch,
+    GraphBatch,
     LabelBatch,
     MaskedBatch,
     PairBatch,
     PictureBatch,
+    SoundBatch,
+    SpeechBatch,
     StoryBatch,
     TableBatch,
     TextBatch,
 )
 from regard.data.batches import generator
 from regard.data.bits import made
+from regard.data.graphs.batches import graph_batch
+from regard.data.graphs.config import GraphFormat
+from regard.data.graphs.graph import Graph, tidy_edges
 from regard.data.pictures.config import PictureFormat
+from regard.data.sound.config import SoundFormat
 from regard.errors import RegardError, UsageError
 from regard.models.config import KINDS_OF, all_kinds
 from regard.models.presets import PRESETS, preset
@@ -230,9 +237,13 @@ def test_a_text_is_cut_to_what_was_learned_and_has_positions(longest: int | None
     assert BundleConfig(task="classify", longest=longest, model=rotary).reads(512) == (longest or 512)
 
 
+HEARING = ("transcribe", "classify-sounds")
+HEARD = SoundFormat(rate=8000, mels=17)
+OTHERWISE = (("compute", "programmer"), ("transcribe", "conformer"))  # one guesses numbers, one every frame
 EVERY = [(task, kind) for task, kinds in KINDS_OF.items() for kind in kinds]
 VOCABULARY, LABELS = 211, 7
 SEEN = PictureFormat(size=16)
+FEATURES = 13  # of a node, with its Laplacian positions
 
 
 def whatever(task: str, rows: int, seed: int = 5) -> Any:
@@ -257,7 +268,22 @@ def whatever(task: str, rows: int, seed: int = 5) -> Any:
         "ask": StoryBatch(ids(rows, 4, 5), 1 + torch.arange(rows) % 4, ids(rows, 3), labels),
         "remember": made("copy-bits", generator(seed), rows, 3, 8, 3),
         "compute": tables(ids(rows, 11), lengths, draw),
+        "transcribe": SpeechBatch(torch.randn(rows, 61, HEARD.mels), 5 * lengths, ids(rows, 12), lengths, tokens),
+        "classify-sounds": SoundBatch(torch.randn(rows, 61, HEARD.mels), 5 * lengths, labels),
+        "classify-graphs": graphs(rows, seed),
     }[task]
+
+
+def graphs(rows: int, seed: int) -> GraphBatch:
+    """Random graphs of which one node each has a label."""
+    random, places = np.random.default_rng(seed), np.arange(rows)
+    found = [
+        Graph(
+            tidy_edges(random.integers(0, 5, (2, 9)), 5, False, ""), random.standard_normal((5, FEATURES)), places[:1]
+        )
+        for _ in range(rows)
+    ]
+    return graph_batch(found, places % LABELS, 5 * places)
 
 
 def tables(words: Tensor, lengths: Tensor, draw: torch.Generator) -> TableBatch:
@@ -277,11 +303,12 @@ def tables(words: Tensor, lengths: Tensor, draw: torch.Generator) -> TableBatch:
 def fresh(task: str, kind: str, **values: Any) -> nn.Module:
     torch.manual_seed(3)
     model = run_config(task, {"preset": "demo", "model": {"kind": kind, **values}}).model
-    vocabularies = {"translate": (VOCABULARY, VOCABULARY), "classify-pictures": (), "remember": (10, 8)}.get(
-        task, (VOCABULARY,)
-    )
-    sees = task in ("classify-pictures", "caption", "answer")
-    return build(task, model, vocabularies, labels=LABELS, pictures=SEEN if sees else None)
+    without = dict.fromkeys(("classify-pictures", "classify-sounds", "classify-graphs"), ())
+    vocabularies = {"translate": (VOCABULARY, VOCABULARY), "remember": (10, 8), **without}.get(task, (VOCABULARY,))
+    sees, hears = task in ("classify-pictures", "caption", "answer"), task in HEARING
+    pictures, sounds = SEEN if sees else None, HEARD if hears else None
+    graphs = GraphFormat(features=FEATURES - model.laplacian) if task == "classify-graphs" else None  # type: ignore[union-attr]
+    return build(task, model, vocabularies, labels=LABELS, pictures=pictures, sounds=sounds, graphs=graphs)
 
 
 class Whatever:
@@ -338,7 +365,7 @@ def test_every_kind_learns_in_bf16(task: str, kind: str, values: dict[str, Any],
     assert all(not torch.equal(before[name], model.get_parameter(name)) for name in learns if before[name].dim() > 1)
 
 
-@pytest.mark.parametrize(("task", "kind"), [each for each in EVERY if each[0] != "compute"])  # it guesses numbers
+@pytest.mark.parametrize(("task", "kind"), [each for each in EVERY if each not in OTHERWISE])
 def test_the_first_loss_is_about_that_of_a_blind_guess(task: str, kind: str) -> None:
     """Captions began at 9.95 where a blind guess costs ln 223 = 5.4, and wrote one word forty times: the embedding of the
     last word is a part of what predicts the next, through the same table.
@@ -347,7 +374,8 @@ def test_the_first_loss_is_about_that_of_a_blind_guess(task: str, kind: str) -> 
     scaled by √D (Vaswani et al. 2017, section 3.4) costs a little more, since it too finds the last word again.
     """
     batch = whatever(task, rows=5 * LABELS)
-    guesses = {"remember": 2, **dict.fromkeys(("classify", "classify-pictures", "answer", "ask"), LABELS)}
+    labelled = ("classify", "classify-pictures", "classify-sounds", "classify-graphs", "answer", "ask")
+    guesses = {"remember": 2, **dict.fromkeys(labelled, LABELS)}
     blind = math.log(guesses.get(task, VOCABULARY))
     for training in (True, False):
         model = fresh(task, kind).train(training)
@@ -388,7 +416,9 @@ def test_a_predictor_is_where_its_model_is(task: str) -> None:
     config = run_config(task, {"preset": "demo"}).model
     sees = task in ("classify-pictures", "caption", "answer")
     about = {"vocabulary": (VOCABULARY,), "labels": ("a", "b"), "pictures": SEEN if sees else None, "model": config}
+    about |= {"sounds": HEARD if task in HEARING else None}
     about |= {"vocabulary": (10, 8), "sequences": "builtin/copy-bits"} if task == "remember" else {}
+    about |= {"graphs": GraphFormat(features=FEATURES)} if task == "classify-graphs" else {}
     bundle = Bundle(BundleConfig(task=task, **about), fresh(task, config.kind), TokenizerPair(tokenizer, tokenizer), {})
     predictor = TASKS[task].make_predictor(bundle)
     assert predictor.device.type == "cpu"

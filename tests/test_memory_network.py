@@ -58,7 +58,7 @@ def by_hand(model: MemoryNetwork, story: EncodedStory) -> list[float]:
                 found[place] = [a + b for a, b in zip(each, ago, strict=True)]
         return found
 
-    u = vector(story.question, {"adjacent": 0, "layer-wise": 2, "none": 6}[config.tying])
+    u = vector(story.question, {"adjacent": 0, "layer-wise": 2, "none": 2 * config.hops}[config.tying])
     for hop in range(config.hops):
         first, second = {"adjacent": (hop, hop + 1), "layer-wise": (0, 1), "none": (2 * hop, 2 * hop + 1)}[config.tying]
         m, c = memory(first), memory(second)
@@ -80,13 +80,14 @@ def by_hand(model: MemoryNetwork, story: EncodedStory) -> list[float]:
     "over",
     [
         {},
+        {"tying": "adjacent"},
         {"tying": "layer-wise"},
-        {"tying": "none"},
+        {"relu": False, "hops": 3},
         {"words": "bag", "temporal": False},
         {"hops": 1},
-        {"relu": True, "memory": 2},
+        {"tying": "adjacent", "memory": 2},
     ],
-    ids=["adjacent", "layer-wise", "no tying", "bag", "one hop", "relu"],
+    ids=["no tying", "adjacent", "layer-wise", "not cut", "bag", "one hop", "short memory"],
 )
 def test_hops_are_the_equations_of_the_paper(over: dict[str, object]) -> None:
     torch.manual_seed(1)
@@ -116,7 +117,8 @@ def test_the_softmax_is_left_out_at_first_only_in_training() -> None:
     from regard.noise import noise
 
     torch.manual_seed(1)
-    model = MemoryNetwork(MemoryNetworkConfig(width=6, noise=0.0, linear_start=10), VOCABULARY, LABELS).double()
+    config = MemoryNetworkConfig(width=6, hops=3, tying="adjacent", relu=False, linear_start=10)
+    model = MemoryNetwork(config, VOCABULARY, LABELS).double()
     batch = story_batch(drawn(3), [0, 1, 2], PAD)
     plain = model.eval().logits(batch)
     model.train()
@@ -126,10 +128,10 @@ def test_the_softmax_is_left_out_at_first_only_in_training() -> None:
         linear = model.logits(batch)
     u = model.summed(batch.question[:, None], PAD, 0, 1).flatten(1)
     for hop in range(3):
-        m, c = model.memories(batch)[hop : hop + 2]
+        m, c = model.memories(batch)[hop]
         scores = torch.einsum("bd,bsd->bs", u, m)
         scores = torch.where(torch.arange(m.size(1)) < batch.sentences[:, None], scores, 0.0)
-        scores = scores / batch.sentences[:, None]
+        scores = scores / batch.sentences[:, None].double().sqrt()
         u = u + torch.einsum("bs,bsd->bd", scores, c)
     assert torch.allclose(linear, model.head(u)) and not torch.allclose(linear, plain)
 
@@ -210,7 +212,7 @@ def test_a_story_is_asked_from_the_command_line(
     assert out.count("hop 1") == 2 and out.count("Mary went to the park.") == 2 and out.count("*") >= 2
     assert not run_verb(["ask", "-m", str(trained), story.read_text(), "Where is Mary?", "--json"])
     found = json.loads(capsys.readouterr().out)
-    assert found["story"] == ["Mary went to the park.", "Mary dropped the ring there."] and len(found["hops"]) == 3
+    assert found["story"] == ["Mary went to the park.", "Mary dropped the ring there."] and len(found["hops"]) == 4
     assert all(sum(hop) == pytest.approx(1.0, abs=1e-5) for hop in found["hops"])
     for name in ("hops.png", "hops.html"):
         assert not run_verb(["ask", "-m", str(trained), str(story), "Where is Mary?", "-o", str(tmp_path / name)])
@@ -226,5 +228,5 @@ def test_hops_pass_the_recorder_and_rebuild_what_was_read(trained: Path) -> None
     batch = StoryBatch(torch.tensor([[[9, 8], [7, 0]]]), torch.tensor([2]), torch.tensor([[9]]), torch.tensor([0]))
     with record(reader.model) as seen, torch.inference_mode():
         reader.model.logits(batch)
-    assert [call.role for call in seen.calls] == ["cross"] * 3 and max(call.check() for call in seen.calls) < 1e-5
-    assert found.attention.weights.shape == (2, 3) and np.allclose(found.attention.weights.sum(axis=0), 1)
+    assert [call.role for call in seen.calls] == ["cross"] * 4 and max(call.check() for call in seen.calls) < 1e-5
+    assert found.attention.weights.shape == (2, 4) and np.allclose(found.attention.weights.sum(axis=0), 1)

@@ -307,6 +307,15 @@ def test_embeddings_and_output_layers_have_a_rate_of_their_own(optimiser: str) -
             torch.testing.assert_close((found - start).abs(), torch.full_like(start, rate), rtol=1e-4, atol=1e-7)
 
 
+def test_plain_gradient_descent_follows_the_gradient() -> None:
+    model = Tall().double()
+    before = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
+    gradients = update(model, make_optimiser(model, TrainConfig(optimiser="sgd", layer_decay=0.5)), [0.08], seed=4)
+    for name, parameter in model.named_parameters():
+        rate = (0.01, 0.02, 0.02, 0.04, 0.08)[int(name.split(".")[1])]
+        torch.testing.assert_close(parameter.detach(), before[name] - rate * gradients[name][0])
+
+
 def test_lower_layers_learn_more_slowly_by_muon() -> None:
     rates = (0.01, 0.02, 0.02, 0.04, 0.08)
     config = TrainConfig(optimiser="muon", layer_decay=0.5, weight_decay=0.1)
@@ -343,7 +352,7 @@ def test_what_cannot_be_frozen_or_slowed() -> None:
     for config in (TrainConfig(freeze=1), TrainConfig(layer_decay=0.9)):
         with pytest.raises(UsageError, match=r"tells how deep its layers are, and ToyModel does not; leave them at 1"):
             make_optimiser(ToyModel(), config)
-    for name, value in (("layer_decay", 0.0), ("layer_decay", 1.5), ("freeze", -1), ("optimiser", "sgd")):
+    for name, value in (("layer_decay", 0.0), ("layer_decay", 1.5), ("freeze", -1), ("optimiser", "lion")):
         with pytest.raises(UsageError, match=rf"train\.{name}"):
             run_config("translate", {"train": {name: value}})
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from regard.data.batch import AnswerBatch
 from regard.data.pictures.augment import augment, mixup, normalise
 from regard.data.pictures.batches import AnswerBatches, CaptionBatches, PictureBatches
 from regard.data.pictures.config import AugmentConfig, PictureFormat
@@ -239,6 +240,12 @@ def test_words_cannot_be_mixed() -> None:
 # --- Questions
 
 
+def asked_about(batch: AnswerBatch) -> list[int]:
+    """The number of the picture that each question is about."""
+    pictures = numbers(batch.pixels)
+    return pictures if batch.pictures is None else [pictures[which] for which in batch.pictures.tolist()]
+
+
 def test_each_question_once_with_its_picture_and_answer() -> None:
     rows, texts = captions(53)
     labels = np.arange(53) * 7 % 13
@@ -247,7 +254,7 @@ def test_each_question_once_with_its_picture_and_answer() -> None:
     for index in range(batches.count(0)):
         batch = batches.get(0, index)
         which = (batch.ids[:, 1] - 100).tolist()
-        assert numbers(batch.pixels) == [17 + i // 5 for i in which]
+        assert asked_about(batch) == [17 + i // 5 for i in which]
         assert batch.labels.tolist() == [i * 7 % 13 for i in which]
         assert batch.lengths.tolist() == [len(texts[i]) for i in which]
         for row, i in enumerate(which):
@@ -257,3 +264,23 @@ def test_each_question_once_with_its_picture_and_answer() -> None:
     assert sorted(seen) == list(range(53))
     with pytest.raises(RegardError, match="53 questions and 52 answers"):
         AnswerBatches(FakeStore(101), rows, texts, labels[1:], FORMAT, 8, 7, pad=PAD)
+
+
+def test_questions_about_one_picture_come_together_and_it_is_there_once() -> None:
+    """Each question comes once an epoch with its own picture, in groups of at most three about one picture."""
+    generator = np.random.default_rng(3)
+    rows = generator.integers(0, 11, 59)  # five or six questions about each picture
+    texts = [np.arange(3, 3 + length) for length in generator.integers(1, 9, 59)]
+    made = AnswerBatches(FakeStore(11), rows, texts, np.arange(59), FORMAT, 7, 5, pad=PAD, by_length=False, together=3)
+    plan = made.plan(0)
+    assert sorted(np.concatenate(plan).tolist()) == list(range(59))
+    assert any(not np.array_equal(a, b) for a, b in zip(plan, made.plan(1), strict=True))
+    for index, several in enumerate(plan):
+        batch = made.get(0, index)
+        assert len(batch.pixels) == len(set(rows[several].tolist()))
+        assert asked_about(batch) == rows[several].tolist()
+        assert batch.labels.tolist() == several.tolist()
+    order = rows[np.concatenate(plan)]
+    runs = 1 + int((order[1:] != order[:-1]).sum())
+    groups = sum(-(-int((rows == row).sum()) // 3) for row in range(11))
+    assert runs <= groups < 59 / 2  # neighbours may be of one picture by chance

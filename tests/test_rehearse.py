@@ -41,6 +41,9 @@ def test_a_dry_run_leaves_nothing(
     main.run(["train", "translate", "--dry-run", "--json", *words, *more])
     found = json.loads(capsys.readouterr().out)
     assert found["steps"] >= 1 and found["passes"] > 0 and found["parameters"] > 100
+    # a weight that multiplies costs six operations for each token that it sees, and less than all of them see one
+    assert 0 < found["operations"] < 6 * found["parameters"] * found["steps"] * 2 * 4096
+    assert found["bill"]["seconds"] == found["seconds"] and found["bill"]["joules"] > 0
     chosen = [each["setting"] for each in found["choices"]]
     assert ("train.lr" in chosen) == (words == ("--budget=40s",))
     assert [*(tmp_path / "here").rglob("*"), *(tmp_path / "temporary").glob("regard-*")] == []

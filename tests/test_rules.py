@@ -31,7 +31,10 @@ from regard.training.loop import Source
 from regard.training.show import Activity
 
 OURS = [name for name, task in TASKS.items() if task.rules]
-FACTS = ("examples", "characters", "words", "labels", "length", "size", "channels", "seconds", "characters a second")
+FACTS = (
+    *("examples", "characters", "words", "labels", "length", "size", "channels", "seconds", "characters a second"),
+    "updates an epoch",
+)
 
 
 def facts_of(rules: tuple[Rule, ...]) -> list[dict[str, float]]:

@@ -25,12 +25,12 @@ from regard.look.words import RowTexts
 
 MODULES = (
     *("map", "sentence", "recorded", "lines", "words", "pictures", "heads", "formation", "layers", "walk.steps"),
-    *("panels", "written"),
+    *("panels", "written", "graph"),
 )
 DATA = (
     *("map", "sentence", "lines", "words", "pictures", "layers", "walk.steps"),
     "walk.examples.table",
-    *("panels", "states", "features", "positions", "routing", "written"),
+    *("panels", "states", "features", "positions", "routing", "written", "graph"),
 )
 NAMES = [name for kind in RENDERERS.values() for name in asdict(kind).values() if name]
 

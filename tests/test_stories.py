@@ -127,7 +127,9 @@ def test_the_story_of_the_ring_is_answered_by_the_same_rules_and_never_told() ->
         word for told in told_stories("train", 3000) for text in told[0] for word in text.removesuffix(".").split()
     }
     assert words <= known
-    assert not any(told[0][:3] == RING[:3] for told in told_stories("train", 3000))
+    reworded = ("Bilbo moved to the cave.", "Gollum left the ring there.", "Bilbo picked up the ring.")
+    assert worlds.is_ring(RING) and worlds.is_ring(reworded)
+    assert not worlds.is_ring(RING[2:]) and not worlds.is_ring((reworded[0], "Gollum left the lamp there."))
 
 
 def test_splits_share_no_story_and_are_the_same_each_time() -> None:

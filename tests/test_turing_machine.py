@@ -16,6 +16,7 @@ from regard.data.bits import ITEM, MOST, REPEATS, BitBatches, channels, made
 from regard.models.config import PonderConfig, TuringMachineConfig
 from regard.models.ponder import Ponder
 from regard.models.turing_machine import Tape, TuringMachine, by_content, interpolated, sharpened, shifted, written
+from regard.noise import noise
 from regard.tasks.remember.predictor import Rememberer
 
 D = torch.float64
@@ -120,7 +121,42 @@ def test_batches_depend_on_nothing_but_their_key() -> None:
         "repeat-bits",
         "recall-bits",
         "parity-bits",
+        "sum-bits",
     }
+
+
+def test_sums_are_as_hard_as_their_longest_carry() -> None:
+    """Python's own addition is the oracle of the sums, and a carry done by hand that of how hard they are."""
+    batches = BitBatches("sum-bits", 7, 8, 53, 53, seed=3)
+    mixed, hard = batches.get(0, 0), made("sum-bits", generator(2), 11, 5, 8, 7)
+    assert (
+        channels("sum-bits", 8, 7) == (14, 8) and mixed.inputs.shape == (53, 1, 14) and mixed.counted.tolist() == [True]
+    )
+    found = []
+    for batch in (mixed, hard):
+        for x, y in zip(batch.inputs[:, 0].tolist(), batch.targets[:, 0].tolist(), strict=True):
+            first, second = (sum(2**place for place in range(7) if bits[place] == 1) for bits in (x[:7], x[7:]))
+            assert first + second == sum(2**place for place in range(8) if y[place])
+            found.append(longest_by_hand(first, second))
+    assert set(found[:53]) == set(range(1, 8)) and set(found[53:]) == {5}
+
+
+def longest_by_hand(first: int, second: int) -> int:
+    """How many places the longest carry of a sum crosses: written as in school, a new carry begins where both are one."""
+    carry = longest = 0
+    while first or second:
+        ones = first % 2 + second % 2
+        carry = 1 if ones == 2 else carry + 1 if ones == 1 and carry else 0
+        longest, first, second = max(longest, carry), first // 2, second // 2
+    return longest
+
+
+def test_thinking_is_free_at_first_and_its_cost_then_rises() -> None:
+    model = Ponder(PonderConfig(hidden=5, cost=0.4, free=10, bias=-1.0), 3, 2)
+    assert model.stops.bias.item() == -1.0 and model.cost() == 0.4  # outside training, what it costs in the end
+    for step, wanted in ((0, 0.0), (10, 0.0), (15, 0.2), (20, 0.4), (90, 0.4)):
+        with noise(1, step, 0):
+            assert model.cost() == pytest.approx(wanted)
 
 
 def ponder_by_hand(model: Ponder, x: torch.Tensor) -> tuple[list[float], float, int]:
@@ -132,7 +168,7 @@ def ponder_by_hand(model: Ponder, x: torch.Tensor) -> tuple[list[float], float, 
         h, states = model.layers.step(model.layers.gates(torch.cat([x[None], mark], dim=1)), states)
         steps += 1
         outputs.append(model.output(h)[0])
-        stop = float(model.stops(h).sigmoid())
+        stop = float(model.stops(h).sigmoid().detach())
         if h_sum + stop >= 1 - model.config.epsilon or steps == model.config.most:
             shares.append(1 - h_sum)
             break
@@ -156,7 +192,7 @@ def test_pondering_is_a_plain_loop_and_so_is_its_gradient() -> None:
     for row in range(12):
         mean, wanted, count = ponder_by_hand(model, x[row, 0])
         assert logits[row, 0].tolist() == pytest.approx(mean, abs=1e-9)
-        assert float(cost[row, 0]) == pytest.approx(wanted, abs=1e-9) and int(steps[row, 0]) == count
+        assert float(cost[row, 0].detach()) == pytest.approx(wanted, abs=1e-9) and int(steps[row, 0]) == count
     weight = model.stops.weight
     (gradient,) = torch.autograd.grad(logits.square().sum() + 0.3 * cost.sum(), weight)
     small = 1e-6

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from test_timetable import timed
 
+from regard.cli.train import next_step
+from regard.files import write_json
+from regard.tasks.configure import run_config
+from regard.tasks.run import RunResult
 from regard.training.verdict import not_useful, overfitting_since, verdict_on
 
 
@@ -54,6 +59,12 @@ def test_an_overfitting_loss_has_risen_clearly_and_for_a_while() -> None:
         ({"loss": 1.0, "bleu4": 30.0, "exact": 0.0}, "not one answer is exact"),
         ({"loss": 1.0, "accuracy": 63.0, "majority": 60.0}, "most frequent label"),
         ({"loss": 1.0, "accuracy": 65.0, "majority": 60.0}, ""),
+        (
+            {"loss": 1.0, "accuracy": 33.0, "majority": 12.0, "latest": 63.0},
+            "no better than always giving the answer that",
+        ),
+        ({"loss": 1.0, "accuracy": 33.0, "majority": 32.0, "latest": 5.0}, "most frequent label"),
+        ({"loss": 1.0, "accuracy": 80.0, "majority": 12.0, "latest": 63.0}, ""),
         ({"loss": 6.7, "accuracy": 20.0}, "guessing"),
         ({"loss": 4.0, "accuracy": 20.0}, ""),
         ({"loss": 6.7}, "how frequent tokens are"),
@@ -71,3 +82,12 @@ def test_a_verdict_holds_the_forecast_of_half_way_against_what_came() -> None:
     found = verdict_on(rows, timed(select="bleu"), {"loss": 2.0, "bleu": 22.8}, 8.0)
     assert found.came == "bleu 21.0 to 24.0; came 22.8"
     assert found.data()["forecast"] == [21.0, 24.0]
+
+
+@pytest.mark.parametrize(("kind", "advised"), [("lstm", True), ("turing-machine", False)])
+def test_dropout_is_advised_only_to_a_model_that_has_some(kind: str, advised: bool, tmp_path: Path) -> None:
+    config = run_config("remember", {"model": {"kind": kind}})
+    write_json(tmp_path / "run.json", {"config": config.model_dump(mode="json")})
+    risen = verdict_on(log_of([3.0, 2.5, 2.4, 2.6, 2.8, 3.0]), timed(), {"loss": 2.4}, 8.0)
+    found = next_step(risen, RunResult(tmp_path, None, "remember"))  # type: ignore[arg-type]
+    assert ("model.dropout" in found) == advised and found.startswith("more data, or ")

@@ -288,6 +288,7 @@ KINDS: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("generate", "llama", LLAMA | {"groups": 2}, {}),
     ("generate", "llama", LLAMA | {"experts": 3}, {}),
     ("generate", "lstm", {"width": 12, "hidden": 14, "layers": 2}, {"kind": "word"}),
+    ("generate", "wavenet", {"width": 11, "channels": 7, "dilations": (1, 3), "labels_from": 250}, {"kind": "byte"}),
     ("fill", "bert", BLOCKS, {"kind": "wordpiece"}),
     ("fill", "bert", BLOCKS | {"next_sentence": True, "max_length": 13}, {}),
     ("fill", "bert", BLOCKS | {"head": False}, {"kind": "wordpiece", "lowercase": True}),
@@ -309,7 +310,8 @@ def test_no_kind_is_forgotten() -> None:
     tried = {(task, kind) for task, kind, _, _ in KINDS}
     seeing = {"classify-pictures", "caption", "answer"}  # in test_verify_pictures.py
     remembering = {"ask", "remember", "compute"}  # in test_verify_memory.py
-    here = KINDS_OF.keys() - seeing - remembering - {"translate"}
+    hearing = {"transcribe", "classify-sounds"}  # in test_conformer.py
+    here = KINDS_OF.keys() - seeing - remembering - hearing - {"translate"}
     assert tried == {(task, kind) for task in here for kind in KINDS_OF[task]}
     assert TASKS.keys() == KINDS_OF.keys()
 
@@ -323,6 +325,8 @@ def reasons(task: str, kind: str, model: dict[str, Any]) -> dict[str, str]:
         found |= {CAUSAL: f"{name} answers when it has read the whole text"}
     if kind == "lstm":
         found |= {"recorded weights = output": "an lstm has no attention"}
+    if kind == "wavenet":
+        found |= {"recorded weights = output": "a wavenet has no attention"}
     learning = ("accumulated = large batch", "resumed = uninterrupted")
     if "head" in model:
         found |= dict.fromkeys(learning, "a bert without a head gives vectors: there is no loss to learn from")

@@ -12,7 +12,7 @@ from regard.tokens import TokenizerPair, TokensConfig, train_tokenizer
 from regard.verify import verify
 
 SMALL = {
-    "memory-network": {"width": 8},
+    "memory-network": {"width": 8, "hops": 4, "tying": "none", "relu": True},
     "lstm": {"width": 8, "hidden": 8},
     "bert": {"width": 8, "heads": 2, "layers": 1, "feed_forward": 8, "max_length": 80},
     "turing-machine": {"hidden": 8, "rows": 6, "width": 4},

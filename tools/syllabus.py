@@ -44,7 +44,10 @@ SMALL = {
     "remember": "--preset demo --set data.size=32 --set data.width=2",
     "compute": "--preset demo --set data.builtin_size=60",
 }
-PICTURES = "--preset demo --set data.builtin_size=64 --set data.hold_out=8"
+BY_DATA = {  # where the data, and not the verb, tell what is trained
+    "builtin/glyphs": "--preset demo --set data.builtin_size=64 --set data.hold_out=8",
+    "builtin/communities": "--preset demo",
+}
 FEW = "".join(f"{'die Stadt' if n % 2 else 'la ville'} {n}\t{'de' if n % 2 else 'fr'}\n" for n in range(80))  # few.tsv
 BY_PROCESSOR = """
 import time
@@ -109,12 +112,14 @@ def shortened(command: str) -> str:
         return f"{command} --on few.tsv"
     if words[1] == "heads":
         return command.replace("--texts 20", "--texts 3")
+    if words[1] == "landscape":
+        return command.replace("--points 11", "--points 3 --examples 3 --directions 1 --iterations 1")
     if words[1] == "remember":
         return f"{command} --count 4"
     if words[1] != "train":
         return command
     kept = re.sub(r" (--budget|--steps|--preset) \S+", "", command)
-    small = PICTURES if "builtin/glyphs" in words else SMALL[words[2]]
+    small = next((BY_DATA[word] for word in words if word in BY_DATA), SMALL[words[2]])
     if "--from" in words:  # its size is that of the other
         small = small.replace("--preset demo ", "")
     return f"{kept} {UPDATES} {small}"

@@ -6,7 +6,7 @@ from regard.attention.cache import MemoryKeys, StepCache
 from regard.attention.call import AttentionCall, Role
 from regard.attention.changes import Change, Pin, Remove, Temperature, intervene, is_changed, is_softened, softness
 from regard.attention.heads import MultiHead
-from regard.attention.masks import Blocks, Both, Causal, Dense, Lengths, Mask, Window
+from regard.attention.masks import Blocks, Both, Causal, Dense, Edges, Lengths, Mask, Window
 from regard.attention.record import Seen, is_recorded, record
 from regard.attention.relative import Rotary
 from regard.attention.scores import SCORES, Score, add_score, make_score
@@ -23,6 +23,7 @@ __all__ = [
     "Causal",
     "Change",
     "Dense",
+    "Edges",
     "Lengths",
     "Look",
     "Mask",

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from regard.attention.attend import attention_weights, for_each_head
 from regard.attention.channel import InputRow
-from regard.attention.masks import Dense, Mask
+from regard.attention.edges import edge_matrix, mix_edges
+from regard.attention.masks import Dense, Edges, Mask
 from regard.errors import UsageError, nearest
 
 
@@ -75,6 +76,7 @@ class ShownWeights(TypedDict, total=False):
     bias: Tensor | None
     scale: float | None
     reported: Reported | None
+    on_edges: Tensor | None
     sums_to_one: bool
     gates: bool
     plus: Tensor | None
@@ -97,6 +99,7 @@ class AttentionCall:
     bias: Tensor | None = None
     scale: float | None = None
     reported: Reported | None = None  # weights that are no softmax of products of q and k
+    on_edges: Tensor | None = None  # (E, H): weights on the edges of the mask, where that is `Edges`
     sums_to_one: bool = True  # each row of the weights, unless the paper has it otherwise
     gates: bool = False  # weights (B, H, 1, S) do not add values up, each multiplies its own: out (B, H, S, E)
     plus: Tensor | None = None  # (B, H, T, E): what was added to the weighted values
@@ -139,6 +142,8 @@ class AttentionCall:
     @torch.no_grad()
     def weights(self) -> Tensor:
         """Where each query looked: (B, H, T, S); rows sum to one, unless `sums_to_one` says otherwise."""
+        if self.on_edges is not None:
+            return edge_matrix(self.on_edges, self.graph, self.k.size(-2))[None]
         if self.reported is not None:
             return self.reported() if callable(self.reported) else self.reported
         return self.exact()
@@ -146,10 +151,19 @@ class AttentionCall:
     @torch.no_grad()
     def exact(self) -> Tensor:
         """Where exact attention would have looked, whatever was computed instead: (B, H, T, S)."""
+        if self.on_edges is not None:
+            return self.weights()
         other = self.stands_for() if self.stands_for is not None else None
         if other is not None:
             return other
         return attention_weights(self.q, self.k, mask=self.mask, bias=self.bias, scale=self.scale)
+
+    @property
+    def graph(self) -> Edges:
+        """The edges that an attention over edges has weights on."""
+        if not isinstance(self.mask, Edges):
+            raise UsageError(f"{self.path} attends over no list of edges; its weights are `weights()`")
+        return self.mask
 
     def permitted(self) -> Tensor:
         """Where the mask lets each query look: booleans (B, H, T, S)."""
@@ -171,6 +185,8 @@ class AttentionCall:
             return x if x.dim() < 3 or x.size(-3) == 1 else x.narrow(-3, head * x.size(-3) // self.heads, 1)
 
         allowed = part(self.allowed())[:, 0]
+        if self.on_edges is not None:
+            return edge_matrix(self.on_edges[:, [head]], self.graph, self.k.size(-2)), allowed
         if self.reported is not None or self.stands_for is not None:
             return part(self.weights())[:, 0], allowed
         bias = None if self.bias is None else part(self.bias)
@@ -183,7 +199,10 @@ class AttentionCall:
         """The module's output, made again of the weights and values."""
         if self.gates:
             return self.weights().mT * self.v
-        out = self.weights() @ for_each_head(self.v, self.heads)
+        if self.on_edges is not None:  # no matrix of all pairs is made
+            out = mix_edges(self.on_edges, self.v, self.graph)
+        else:
+            out = self.weights() @ for_each_head(self.v, self.heads)
         out = out if self.plus is None else out + self.plus
         if self.removed:
             out[:, list(self.removed)] = 0.0
@@ -295,9 +314,12 @@ def _rows(call: AttentionCall, rows: slice) -> AttentionCall:
     def some(x: Tensor) -> Tensor:
         return x[..., rows, :].clone() if x.dim() >= 2 and x.size(-2) == total else x  # the rest can be forgotten
 
-    cut = _each(call, some)
+    cut, kept = _each(call, some), range(total)[rows]
+    if call.on_edges is not None:
+        edges, there = call.graph.some(kept)
+        return replace(cut, k=call.k, v=call.v, mask=edges, on_edges=call.on_edges[there], rows=tuple(kept))
     mask = None if call.mask is None else SomeRows(call.mask, rows, total)
-    return replace(cut, k=call.k, v=call.v, mask=mask, rows=tuple(range(total)[rows]))
+    return replace(cut, k=call.k, v=call.v, mask=mask, rows=tuple(kept))
 
 
 def _each(call: AttentionCall, some: Callable[[Tensor], Tensor]) -> AttentionCall:

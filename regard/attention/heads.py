@@ -18,8 +18,8 @@ from regard.attention.cache import MemoryKeys, StepCache
 from regard.attention.call import Role
 from regard.attention.changes import has_other_weights
 from regard.attention.kernels import KERNELS, Kernel, KernelState, Placement
-from regard.attention.masks import Causal, Mask
-from regard.attention.mechanisms import Exact, KernelPass, KernelStep, Mechanism
+from regard.attention.masks import Causal, Edges, Mask
+from regard.attention.mechanisms import Exact, KernelPass, KernelStep, Mechanism, OnEdges, scaled_products
 from regard.attention.record import attend_by
 from regard.attention.relative import Relative, Rotary
 
@@ -153,6 +153,8 @@ class MultiHead(nn.Module):
 
         A band is the window kernel, or exact attention within the window where a kernel cannot do what is asked.
         """
+        if isinstance(mask, Edges) and self.kernel is None and self.relative is None and self.window is None:
+            return OnEdges(mask, scaled_products(self.scale), self.dropout if self.training else 0.0)
         if self.kernel is not None:
             return KernelPass(self.kernel, mask)
         if self.window is not None and own:

@@ -90,6 +90,27 @@ class Blocks(Mask):
 
 
 @dataclass(frozen=True, eq=False)
+class Edges(Mask):
+    """A graph as a mask: query `target[e]` sees key `source[e]`, for each of E edges, and `queries` may look in all."""
+
+    source: Tensor  # (E,)
+    target: Tensor  # (E,)
+    queries: int
+
+    def dense(self, queries: int, keys: int, device: torch.device | str = "cpu") -> Tensor:
+        allowed = torch.zeros(queries, keys, dtype=torch.bool, device=device)
+        allowed[self.target.to(device), self.source.to(device)] = True
+        return allowed  # (T, S)
+
+    def some(self, queries: range) -> tuple[Edges, Tensor]:
+        """The edges into some of the queries, these counted anew, and which of all edges they are: booleans (E,)."""
+        places = torch.full((self.queries,), -1, dtype=torch.long, device=self.target.device)
+        places[list(queries)] = torch.arange(len(queries), device=places.device)
+        there = places[self.target] >= 0
+        return Edges(self.source[there], places[self.target[there]], len(queries)), there
+
+
+@dataclass(frozen=True, eq=False)
 class Dense(Mask):
     """Any pattern, given as booleans that broadcast to (B, H, T, S)."""
 

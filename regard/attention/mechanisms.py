@@ -21,9 +21,11 @@ from torch import Tensor
 from regard.attention.attend import attend, attention_scores, for_each_head, masked_softmax
 from regard.attention.call import ShownWeights
 from regard.attention.changes import Changed
+from regard.attention.edges import at_edges, edge_matrix, edge_softmax, mix_edges
 from regard.attention.kernels.kernel import Kernel, KernelState, lengths_of
-from regard.attention.masks import Mask, as_mask
+from regard.attention.masks import Edges, Mask, as_mask
 from regard.attention.relative import Relative, RelativeValues
+from regard.errors import UsageError
 from regard.noise import dropout as drop
 
 
@@ -120,6 +122,60 @@ class KernelStep:
     def attend_changed(self, q: Tensor, k: Tensor, v: Tensor, change: Changed | None) -> tuple[Tensor, None]:
         refuse_other_weights(self.kernel, change)
         return self.attend(q, k, v), None
+
+
+EdgeScore = Callable[[Tensor, Tensor], Tensor]  # of each edge: queries and keys, both (E, H, e) -> (E, H)
+
+
+def scaled_products(scale: float | None = None) -> EdgeScore:
+    """The score of a Transformer, edge by edge: q · k · scale, 1 / √e if None."""
+    return lambda q, k: (q * k).sum(dim=-1) * (q.size(-1) ** -0.5 if scale is None else scale)
+
+
+@dataclass(frozen=True, eq=False)
+class OnEdges:
+    """Attention over the edges of a graph: softmax over the edges into each node, in time and memory of E, never N².
+
+    Who changes weights changes them in the matrix of all pairs, which is made then and only then.
+    """
+
+    edges: Edges
+    score: EdgeScore
+    dropout: float = 0.0  # of weights
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return mix_edges(drop(self._weights(self._scores(q, k)), self.dropout), v, self.edges)
+
+    def attend_changed(self, q: Tensor, k: Tensor, v: Tensor, change: Changed | None) -> tuple[Tensor, ShownWeights]:
+        scores = self._scores(q, k)
+        if change is None or not change.of_weights:
+            weights = self._weights(scores)
+            return mix_edges(drop(weights, self.dropout), v, self.edges), {"mask": self.edges, "on_edges": weights}
+        every = change.weights(edge_matrix(scores, self.edges, k.size(-2))[None], self.edges, 0)  # (1, H, T, S)
+        return every.to(v.dtype) @ v, {"mask": self.edges, "reported": every}
+
+    def _scores(self, q: Tensor, k: Tensor) -> Tensor:
+        return self.score(at_edges(q, self.edges.target), at_edges(k, self.edges.source))  # (E, H)
+
+    def _weights(self, scores: Tensor) -> Tensor:
+        return edge_softmax(scores, self.edges.target, self.edges.queries)
+
+
+@dataclass(frozen=True, eq=False)
+class FixedOnEdges:
+    """A sum over the edges of a graph with weights (E,) that the graph itself gives: convolution, not attention."""
+
+    edges: Edges
+    weights: Tensor
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return mix_edges(self.weights[:, None], v, self.edges)
+
+    def attend_changed(self, q: Tensor, k: Tensor, v: Tensor, change: Changed | None) -> tuple[Tensor, ShownWeights]:
+        if change is not None and change.of_weights:
+            raise UsageError("the weights of a graph convolution are those of its graph: they cannot be changed")
+        shown: ShownWeights = {"mask": self.edges, "on_edges": self.weights[:, None]}
+        return self.attend(q, k, v), {**shown, "sums_to_one": False, "has_exact": False}
 
 
 def refuse_other_weights(kernel: Kernel, change: Changed | None) -> None:

@@ -1,7 +1,7 @@
 """Relative positions: what scores know about the way from a query to a key.
 
 Rotary (Su et al. 2021), linear biases (Press et al. 2022), Shaw et al. 2018, T5's buckets (Raffel et al. 2020), and
-distances in a tree (Wang et al. 2019).
+distances in a tree (Wang et al. 2019); and those of Transformer-XL (Dai et al. 2019), which the Conformer has.
 """
 
 from __future__ import annotations
@@ -145,6 +145,46 @@ class Shaw(DistanceTables):
     def rows(self, queries: int, keys: int, start: int, distances: Tensor | None) -> Tensor:
         apart = text_distances(queries, keys, start, self.key_table.device)
         return apart.clamp(-self.reach, self.right) + self.reach  # (T, S)
+
+
+class TransformerXL(Relative):
+    """Distances as sinusoids, projected, and compared with each query (Dai et al. 2019, section 3.3):
+
+        score(t, s) = (q_t + u) · k_s + (q_t + v) · W r_(t - s)
+
+    with a bias u and v for each head. A query layer has a bias of its own: with q_t + u for what it gives, the second
+    term is (q_t + u + v') · W r, v' = v - u, so that `offset` is v' and nothing else changes.
+    """
+
+    def __init__(self, heads: int, head_width: int) -> None:
+        super().__init__()
+        self.heads, self.width = heads, heads * head_width
+        self.offset = nn.Parameter(torch.zeros(heads, 1, head_width))
+        self.project = nn.Linear(self.width, self.width, bias=False)
+
+    def bias(self, q: Tensor, keys: int, start: int = 0, distances: Tensor | None = None) -> Tensor:
+        queries = q.size(-2)
+        farthest = start + queries - 1  # from the last query to the first key; then nearer, key by key
+        table = self.sinusoids(farthest, queries + keys - 1, q.device).to(q.dtype)  # (L, D)
+        r = self.project(table).unflatten(-1, (self.heads, -1)).permute(1, 2, 0)  # (H, E, L)
+        products = ((q + self.offset) / math.sqrt(q.size(-1))) @ r  # (B, H, T, L), of distance farthest - l
+        return shifted(products)[..., :keys]  # (B, H, T, S)
+
+    def sinusoids(self, first: int, count: int, device: torch.device) -> Tensor:
+        """The vectors of distances first, first - 1, ...: (count, D) in float64, sines beside cosines."""
+        frequency = 10_000.0 ** (-torch.arange(0, self.width, 2, device=device, dtype=torch.float64) / self.width)
+        angle = torch.arange(first, first - count, -1, device=device, dtype=torch.float64)[:, None] * frequency
+        return torch.cat([angle.sin(), angle.cos()], dim=-1)[:, : self.width]
+
+
+def shifted(x: Tensor) -> Tensor:
+    """Row t of each matrix (..., T, L) moved to the left by T - 1 - t: y[t, s] = x[t, T - 1 - t + s] (Dai et al., appendix B).
+
+    A column more in front, and the same numbers read as rows of another length: what leaves on the left comes in behind.
+    """
+    rows, columns = x.shape[-2:]
+    wide = torch.nn.functional.pad(x, (1, 0)).reshape(*x.shape[:-2], columns + 1, rows)
+    return wide[..., 1:, :].reshape(x.shape)
 
 
 BUCKETS = 32

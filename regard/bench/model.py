@@ -26,7 +26,7 @@ import torch
 from regard.compare.conditions import Conditions, conditions
 from regard.errors import RegardError
 from regard.files import JSON, read_json
-from regard.models.summary import multiply_adds_of
+from regard.models.operations import multiply_adds_of
 from regard.predictor import Predictor
 from regard.runs import bundle_folder
 from regard.tasks.subject import ROWS, Subject

@@ -20,6 +20,7 @@ from regard.noise import dropout
 # gelu is exact (Hendrycks & Gimpel 2016, with erf); gelu-tanh is the approximation that GPT-2's weights were trained with.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": relu,
+    "swish": silu,
     "gelu": gelu,
     "gelu-tanh": partial(gelu, approximate="tanh"),
 }

@@ -14,6 +14,7 @@ from regard.check.report import CHECKED, Report
 from regard.check.scan import OnProgress
 from regard.config import find_file
 from regard.data.archives import ZIP
+from regard.data.graphs.config import are_graphs
 from regard.data.labelled_files import LABEL_NAMES, Keys
 from regard.data.lines import suffix_of
 from regard.data.pair_files import FIELDS, LANGUAGES, SOURCE_NAMES, TARGET_NAMES
@@ -23,7 +24,7 @@ from regard.data.pictures.config import are_pictures
 from regard.data.pictures.sets import CaptionSet, PictureSet, QuestionSet, read_picture_set
 from regard.data.rows import FORMATS, few_values, words_of
 from regard.data.tmx import TMX
-from regard.errors import Advice, Option, UsageError, nearest
+from regard.errors import Advice, Option, UsageError, Verb, nearest
 
 BUILTIN = {
     "dates": "translate", "copy": "translate", "recall": "translate", "addition": "translate", "names": "classify",
@@ -62,6 +63,14 @@ def check_data(
         raise UsageError("there is nothing to check", "name files, or built-in data such as builtin/dates")
     if asked.task is not None and asked.task not in CHECKED:
         raise UsageError(f"no check for data to {asked.task}", nearest(asked.task, CHECKED))
+    if are_graphs([str(_place(name, data_root)) for name in files]):
+        raise UsageError(
+            "graphs are not checked beforehand",
+            Advice(
+                "what is wrong with them is told when they are read: ",
+                Verb("train", f"classify --data {files[0]} --dry-run"),
+            ),
+        )
     task, why = (asked.task, "") if asked.task else guess_task(files, asked, data_root)
     if task == "classify" and are_pictures([str(_place(name, data_root)) for name in files]):
         task = "classify-pictures"

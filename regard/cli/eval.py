@@ -41,8 +41,10 @@ if TYPE_CHECKING:
     from regard.tasks.ask.predictor import StoryReader
     from regard.tasks.classify.evaluate import LabelEvaluation
     from regard.tasks.classify.predictor import TextClassifier
+    from regard.tasks.classify_graphs.predictor import GraphLabeller
     from regard.tasks.compute.predictor import TableComputer
     from regard.tasks.evaluate_pictures import CaptionEvaluation, PictureEvaluation
+    from regard.tasks.evaluate_sounds import SoundEvaluation, SpeechEvaluation
     from regard.tasks.fill.predictor import Filler
     from regard.tasks.generate.evaluate import TextEvaluation
     from regard.tasks.generate.predictor import Generator
@@ -86,6 +88,7 @@ def evaluate(
 
     Translations: BLEU, chrF and TER with 95% intervals and signatures. Language models: loss, perplexity, bits per byte.
     Classifiers: accuracy with its interval, F1, confusions. Captions: BLEU-1 to 4, CIDEr-D, ROUGE-L.
+    Transcripts: error rates of words and characters with their intervals.
     """
     check_tokenizer(tokenize)
     found = about(run)
@@ -106,12 +109,16 @@ def evaluate(
         _translations(model, run, on, columns, given(beam=beam, softness=softness), how, save, as_json)
     elif task == "classify":
         _labels(model, run, on, columns, save, out, as_json)
+    elif task == "classify-graphs":
+        _graphs(model, run, on, save, out, as_json)
     elif task == "ask":
         _stories(model, run, on, save, as_json)
     elif task == "remember":
         _sequences(model, run, on, as_json)
     elif task == "compute":
         _tables(model, run, on, save, as_json)
+    elif model.config.sounds is not None:
+        score_sounds(model, run, on, given(beam=beam), save, out, as_json)
     elif model.config.pictures is not None:
         score_pictures(model, run, on, given(beam=beam), save, out, as_json)
     else:
@@ -210,6 +217,12 @@ def print_text_scores(run: str, on: list[str], found: TextEvaluation) -> None:
     rows = [("loss", f"{found.loss:.4f}", "nats a token"), ("perplexity", f"{found.perplexity:.2f}", "")]
     if found.bits_per_byte is not None:
         rows.append(("bits per byte", f"{found.bits_per_byte:.3f}", ""))
+    if (rule := found.rule) is not None:
+        low, high = (f"{100 * each:.1f}" for each in rule.interval)
+        kept = f"% of {rule.bars:,} bars ({low} to {high}), {rule.whole} of {rule.pieces} pieces whole"
+        rows.append(
+            (f"{rule.rule} kept", f"{100 * rule.share:.1f}", f"{kept}, {100 * rule.different:.0f}% of them different")
+        )
     print_table((f"{run}", "score", " "), rows, right=("score",))
     speed = found.tokens / max(1e-9, found.seconds)
     results().print(f"{found.tokens:,} tokens of {' '.join(on)}, {speed:,.0f} a second", markup=False)
@@ -241,7 +254,10 @@ def _labels(
 
 
 def print_label_scores(
-    run: str, on: list[str], found: LabelEvaluation | PictureEvaluation | StoryEvaluation, what: str = "texts"
+    run: str,
+    on: list[str],
+    found: LabelEvaluation | PictureEvaluation | SoundEvaluation | StoryEvaluation,
+    what: str = "texts",
 ) -> None:
     scores = found.scores
     print_table(
@@ -264,7 +280,9 @@ def print_label_scores(
     results().print(f"{len(found.wanted):,} {what} of {' '.join(on)}{left}, {speed:,.0f} a second", markup=False)
 
 
-def draw_confusion(found: LabelEvaluation | PictureEvaluation, labels: Sequence[str], out: Path) -> Path:
+def draw_confusion(
+    found: LabelEvaluation | PictureEvaluation | SoundEvaluation, labels: Sequence[str], out: Path
+) -> Path:
     """Draw which labels were taken for which; of pictures, with some of them."""
     from regard.look.figures.confusion import save_confusion, save_confusion_samples
 
@@ -289,6 +307,21 @@ def print_confusion(scores: ClassificationScores) -> None:
     if worst:
         rows = [[f"{names[i]} taken for {names[j]}", f"{count:,}"] for count, i, j in worst]
         print_table(("most frequent mistakes", "times"), rows, right=("times",))
+
+
+def _graphs(model: GraphLabeller, run: str, on: list[str], save: Path | None, out: Path | None, as_json: bool) -> None:
+    from regard.tasks.classify_graphs.evaluate import evaluate_graphs
+
+    with progress("classifying") as advance:
+        found, notes = evaluate_graphs(model, on, progress=advance)
+    say_notes(notes)
+    save_lines(save, [model.labels[place] for place in found.predicted])
+    if out is not None:
+        say(f"wrote {draw_confusion(found, model.labels, out)}")
+    if as_json:
+        print_json({"run": run, "on": on, "notes": list(notes), **found.data()})
+    else:
+        print_label_scores(run, on, found, "graphs" if model.format.whole else "nodes")
 
 
 def _stories(reader: StoryReader, run: str, on: list[str], save: Path | None, as_json: bool) -> None:
@@ -370,6 +403,47 @@ def score_pictures(
         print_json({"run": run, "on": on, **found.data()})
     else:
         print_label_scores(run, on, found, "questions" if answers else "pictures")
+
+
+def score_sounds(
+    predictor: Any, run: str, on: list[str], options: Tables, save: Path | None, out: Path | None, as_json: bool
+) -> None:
+    """Score labels or transcripts of a test set."""
+    from regard.tasks import evaluate_sounds as scoring
+
+    if family_of(predictor.config.task) == "transcribe":
+        speech = scoring.evaluate_speech(predictor, on, **options)
+        say_notes(speech.notes, speech.left_out)
+        save_lines(save, speech.outputs)
+        if as_json:
+            print_json({"run": run, "on": on, **options, **speech.data()})
+        else:
+            print_word_scores(run, on, speech)
+        return
+    with progress("classifying") as advance:
+        found = scoring.evaluate_sounds(predictor, on, advance)
+    say_notes(found.notes, found.left_out)
+    save_lines(save, [predictor.labels[place] for place in found.predicted])
+    if out is not None:
+        say(f"wrote {draw_confusion(found, predictor.labels, out)}")
+    if as_json:
+        print_json({"run": run, "on": on, **found.data()})
+    else:
+        print_label_scores(run, on, found, "sounds")
+
+
+def print_word_scores(run: str, on: list[str], found: SpeechEvaluation) -> None:
+    scores, edits = found.scores, found.scores.edits
+    rows = [
+        (name, f"{each.value:.2f}%", f"{each.low:.2f} to {each.high:.2f}")
+        for name, each in (("word error rate", scores.wer), ("character error rate", scores.cer))
+    ]
+    rows.append(("sounds without an error", f"{scores.exact:.1f}%", ""))
+    print_table((run, "score", "95% interval"), rows, right=("score",))
+    wrong = f"{edits.substitutions:,} substituted, {edits.deletions:,} deleted, {edits.insertions:,} inserted"
+    speed = found.heard / max(1e-9, found.seconds)
+    told = f"{len(found.outputs):,} sounds of {' '.join(on)}: {scores.words:,} words, {wrong}; {speed:,.0f} s of sound a second"
+    results().print(told, markup=False)
 
 
 def print_caption_scores(run: str, on: list[str], found: CaptionEvaluation) -> None:

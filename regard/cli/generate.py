@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 import sys
+import time
 import unicodedata
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -57,6 +59,21 @@ def generate(
     ] = None,
     stopping: Stopping = None,
     min_length: Annotated[int | None, typer.Option(metavar="N", help="Fewest tokens.")] = None,
+    start: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Of music or sound: go on with this file (.mid, .wav).")
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of sound: what it shall be, such as a word.")
+    ] = None,
+    out: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "-o", "--out", metavar="FILE", help="Of music or sound: write it (.mid, .wav), or draw it (.png .svg)."
+        ),
+    ] = None,
+    beside: Annotated[
+        list[str] | None, typer.Option(metavar="FILE", help="Of sound: draw these beside it (may be repeated).")
+    ] = None,
     remove: Removals = None,
     as_text: AsText = False,
     device: Device = "auto",
@@ -71,9 +88,10 @@ def generate(
     check_engine_for(engine, remove)
     run = model or newest_run("generate")
     check_model(run, device, "generate", decode=decode)
-    asked = _asked(prompts or [""], as_text)
     generator: Generator = load_model(run, device, "generate")
     generator.check(stop or [], **decode)  # what is wrong is told before anything is written
+    begins = _begins(generator, prompts, start, label, out, beside)
+    asked = _asked(begins, as_text)
     asking = {**decode, "engine": engine, "stop": stop or []}
     if engine != "regard":
         generator.generate([], **asking)  # so is what the engine cannot do
@@ -83,6 +101,9 @@ def generate(
         return generator.generate([item.value for item in items], places=places, **asking)
 
     with removing(generator, remove or ()):
+        if out:
+            _write(generator, begins, asking, out, beside or [], as_json)
+            return
         if asked.alone and not samples and not beam and not as_json and engine == "regard":
             _stream(generator, next(asked.chunks(1))[0].value, stop or [], decode)
             return
@@ -90,6 +111,55 @@ def generate(
             for each in answered:
                 for line in _as_lines(each, as_json):
                     print(line)
+
+
+def _begins(
+    generator: Generator,
+    prompts: list[str] | None,
+    start: str | None,
+    label: str | None,
+    out: list[Path] | None,
+    beside: list[str] | None,
+) -> list[str]:
+    """How texts begin: as typed, or by a file and a label. Refuses what does not go together before anything is written."""
+    tokens = generator.config.tokens
+    if tokens is not None and tokens.kind == "samples" and not out:
+        raise UsageError("this model writes sound, which cannot be printed; say where it goes: -o sound.wav")
+    if beside and not out:
+        raise UsageError("--beside draws sounds beside what is written; say where: -o sound.png")
+    if not out and start is None and label is None:
+        return prompts or [""]
+    from regard.tasks.generate import compose
+
+    for path in out or ():
+        compose.check_saving(generator, path)
+    if start is None and label is None:
+        return prompts or [""]
+    if prompts:
+        raise UsageError("a text that is typed and --start or --label both say how it begins; leave one out")
+    return [compose.beginning(generator, start, label)]
+
+
+def _write(
+    generator: Generator, begins: list[str], asking: Tables, out: list[Path], beside: list[str], as_json: bool
+) -> None:
+    """Write what a model of music or sound makes of one beginning; of several samples, numbered files."""
+    from regard.tasks.generate import compose
+
+    if len(begins) > 1:
+        raise UsageError(f"-o is for one beginning, not {len(begins)}; name one")
+    began = time.perf_counter()
+    every = generator.generate(begins[0], **asking).each()
+    seconds = time.perf_counter() - began
+    for number, each in enumerate(every, start=1):
+        for path in out:
+            place = path if number == 1 else path.with_stem(f"{path.stem}-{number}")
+            say(f"wrote {compose.save_written(generator, each, place, beside)}")
+    count = sum(len(each.ids) for each in every)
+    say(f"{count:,} tokens in {seconds:.1f} s, {count / max(seconds, 1e-9):,.0f} a second")
+    if as_json:
+        for each in every:
+            print(json_line(each.data()))
 
 
 def _asked(prompts: list[str], as_text: bool) -> InputReader:

@@ -112,10 +112,20 @@ def arguments(
 
 def pictures(files: Sequence[str] | None, verb: str) -> InputReader:
     """Files of pictures; without any, those that the lines of standard input name."""
+    return files_named(files, verb, "sees pictures", "photo.jpg")
+
+
+def sounds(files: Sequence[str] | None, verb: str) -> InputReader:
+    """Files of sounds; without any, those that the lines of standard input name."""
+    return files_named(files, verb, "hears sounds", "talk.wav")
+
+
+def files_named(files: Sequence[str] | None, verb: str, does: str, example: str) -> InputReader:
+    """Files that a person names; without any, those that the lines of standard input name."""
     if files:
         return arguments(files, files)
     if sys.stdin.isatty():
-        raise UsageError(f"this model sees pictures; name their files, as in: regard {verb} photo.jpg")
+        raise UsageError(f"this model {does}; name their files, as in: regard {verb} {example}")
     lines = lines_of_stdin("")
 
     def named(most: int) -> Iterator[list[Item]]:

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import regard
-from regard.cli.model import READING, check_files, check_model, check_out, load_model, newest_of_any
+from regard.cli.model import READING, as_music, check_files, check_model, check_out, load_model, newest_of_any
 from regard.cli.options import Device
 from regard.cli.output import results, say
+from regard.data.graphs.config import are_graphs
 from regard.data.pictures.config import is_picture
+from regard.data.sound.config import is_sound
 from regard.errors import UsageError, nearest
 from regard.tasks.table import family_of
 from regard.tasks.views import VIEWS, check_view, view_of
@@ -20,16 +22,21 @@ from regard.tasks.views import VIEWS, check_view, view_of
 if TYPE_CHECKING:
     from regard.inspect.texts import Material
     from regard.predictor import Predictor
+    from regard.tasks.classify_graphs.predictor import GraphLabeller
 
-ATTENTION = ("map", "grid", "lines", "words", "rollout")  # forms of attention
+ATTENTION = ("map", "grid", "lines", "graph", "words", "rollout")  # forms of attention
 SUFFIXES = (".png", ".svg", ".html", ".json")  # of a view
 POSITIONS = ("sinusoidal", "learned", "rotary", "alibi", "shaw", "t5", "none")  # kinds that need no model
 
 
 def look(
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text, or the picture file, to look at.")],
+    text: Annotated[
+        str, typer.Argument(metavar="TEXT", help="The text, or the file of a picture or a graph, to look at.")
+    ],
     question: Annotated[
-        str | None, typer.Argument(metavar="[QUESTION]", help="A question about the picture.", show_default=False)
+        str | None,
+        typer.Argument(metavar="[QUESTION]", help="A question about the picture; or a graph's table of nodes.",
+                       show_default=False),
     ] = None,
     model: Annotated[
         str | None,
@@ -42,8 +49,8 @@ def look(
     form: Annotated[
         str | None,
         typer.Option("--as", metavar="FORM", show_default="map; words for a classifier",
-                     help="map, grid (all heads), lines, words (colours in the text), rollout; or what is not attention: "
-                     "states, features, positions, routing, beam, outputs."),
+                     help="map, grid (all heads), lines, graph, words (colours in the text), rollout; or what is not "
+                     "attention: states, features, positions, routing, beam, outputs; roll (of music)."),
     ] = None,
     role: Annotated[
         str | None,
@@ -55,7 +62,7 @@ def look(
     ] = None,
     word: Annotated[
         str | None,
-        typer.Option(metavar="WORD", help="With --as words: whose look, by its text or its number from 0.",
+        typer.Option(metavar="WORD", help="With --as words or roll: whose look, by its text or its number from 0.",
                      show_default="each in turn; in a file the mean"),
     ] = None,
     pieces: Annotated[bool, typer.Option("--pieces", help="Keep the pieces of words apart.")] = False,
@@ -81,6 +88,19 @@ def look(
         str | None,
         typer.Option(metavar="ROW,COLUMN", help="With --as features: of which place, from 0.", show_default="the middle"),
     ] = None,
+    below: Annotated[
+        float | None,
+        typer.Option(metavar="WEIGHT", help="With --as lines or graph, and of a graph: leave out weights below.",
+                     show_default="what is faint"),
+    ] = None,
+    node: Annotated[
+        str | None,
+        typer.Option(metavar="NODE", help="Of a graph: whose neighbourhood, by name or number.",
+                     show_default="all, or the first"),
+    ] = None,
+    row: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Of a file of graphs: which, from 0.", show_default="0")
+    ] = None,
     beam: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="With --as beam: hypotheses.", show_default="4")
     ] = None,
@@ -92,10 +112,17 @@ def look(
     if form is not None and form not in (*ATTENTION, *VIEWS):
         raise UsageError(f"nothing is shown as {form}", nearest(form, (*ATTENTION, *VIEWS)))
     wanted = {"second": second, "layer": layer, "place": _place(place), "beam": beam, "material": on or None}
+    text = as_music(text)
     if form in VIEWS:
+        own = {name: value for name, value in (("head", head), ("word", word)) if name in VIEWS[form].takes}
         others = {"question": question, "--role": role, "--head": head, "--word": word, "--pieces": pieces or None,
                   "--hide-special": None if specials else True, "--channels": channels or None,
-                  "--smooth": smooth or None, "--exact": exact or None}  # fmt: skip
+                  "--smooth": smooth or None, "--exact": exact or None, "--below": below,
+                  "--node": node, "--row": row}  # fmt: skip
+        wanted, others = (
+            wanted | own,
+            {name: value for name, value in others.items() if name.removeprefix("--") not in own},
+        )
         _show(_view(text, form, model, device, wanted, others, out), out)
         return
     for name in ("place", "beam", "material"):
@@ -104,6 +131,15 @@ def look(
             raise UsageError(f"--{'on' if name == 'material' else name} is for --as {views[name]}")
     check_out(out)
     run = model or newest_of_any("make one with: regard demo, or name a model with -m", tasks=_tasks(text, question))
+    if check_model(run, device).task == "classify-graphs":
+        said = {"--second": second, "--as": form, "--role": role, "--word": word, "--pieces": pieces or None,
+                "--channels": channels or None, "--smooth": smooth or None, "--exact": exact or None}  # fmt: skip
+        _refuse(said, "is for texts and pictures, and this model reads graphs; leave it out")
+        files = [text] if question is None else [text, question]
+        graphs: GraphLabeller = load_model(run, device)
+        _show(graphs.look(files, node, row or 0, layer, head, below), out)
+        return
+    _refuse({"--node": node, "--row": row}, f"is for models of graphs; {run} reads none")
     _check_picture(text, run, check_model(run, device, role=role, layer=layer, head=head).task)
     predictor = load_model(run, device)
     for_text = {
@@ -116,12 +152,22 @@ def look(
     shown: Any  # one of the forms of `regard.look`, or a map of a picture
     if exact:
         shown = effective_attention(predictor, text, second, layer, head)
+    elif predictor.config.sounds is not None:
+        shown = predictor.look(text, layer=layer, head=head)
     elif predictor.config.pictures is not None:
         asked = (text,) if question is None else (text, question)
         shown = predictor.channels(text) if channels else predictor.look(*asked, layer=layer, head=head)
     else:
-        shown = look_at(predictor, text, second, AskedView(form, role, layer, head, pieces, specials, word))
+        asked_view = AskedView(form, role, layer, head, pieces, specials, word, below)
+        shown = look_at(predictor, text, second, asked_view)
     _show(shown, out, smooth=smooth)
+
+
+def _refuse(given: Mapping[str, object], why: str) -> None:
+    """Refuse options that have no meaning here."""
+    for name, value in given.items():
+        if value is not None:
+            raise UsageError(f"{name} {why}")
 
 
 def _show(shown: Any, out: Path | None, *, smooth: bool = False) -> None:  # one of the forms of `regard.look`
@@ -142,9 +188,7 @@ def _view(
     out: Path | None,
 ) -> Any:  # one of the views of `regard.tasks.views`
     """A view of what is not attention; `others` are options that are about attention."""
-    for name, value in others.items():
-        if value is not None:
-            raise UsageError(f"{name} is about attention, and --as {form} shows something else; leave it out")
+    _refuse(others, f"is about attention, and --as {form} shows something else; leave it out")
     check_view(form, asked)
     check_out(out, SUFFIXES)
     if form == "positions" and text in POSITIONS:
@@ -188,9 +232,13 @@ def _place(text: str | None) -> tuple[int, int] | None:
 
 def _tasks(text: str, question: str | None) -> tuple[str, ...]:
     """Whose newest run is meant: the name of a picture is for models that see, with a question for those that answer."""
+    if are_graphs([text]) or (question is not None and are_graphs([text, question])):
+        return ("classify-graphs",)
     if question is not None:
         return ("answer",)
     named = is_picture(text) and (Path(text).is_file() or not any(letter.isspace() for letter in text))
+    if is_sound(text) and Path(text).is_file():
+        return ("transcribe", "classify-sounds")
     return ("classify-pictures", "caption") if named else READING
 
 
@@ -216,7 +264,7 @@ def _check(
         raise UsageError(f"--{'channels' if channels else 'smooth'} is for models that see pictures")
     if channels and family != "classify-pictures":
         raise UsageError("--channels is for classifiers of pictures")
-    if given and predictor.config.pictures is not None:
+    if given and (predictor.config.pictures is not None or predictor.config.sounds is not None):
         raise UsageError(f"{given[0]} is for models of text; this is a model to {task}")
     if given and exact:
         raise UsageError(f"--exact has a form of its own; leave out {given[0]}")

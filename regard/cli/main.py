@@ -49,6 +49,7 @@ GROUPS = {
         "fill": "fill:fill",
         "classify": "classify:classify",
         "caption": "caption:caption",
+        "transcribe": "transcribe:transcribe",
         "answer": "answer:answer",
         "ask": "ask:ask",
         "remember": "remember:remember",
@@ -63,6 +64,7 @@ GROUPS = {
         "walk": "walk:walk",
         "heads": "heads:heads",
         "formation": "formation:formation",
+        "landscape": "landscape:landscape",
         "summary": "summary:summary",
         "tokens": "tokens:tokens",
     },
@@ -71,6 +73,7 @@ GROUPS = {
         "compare": "compare:compare",
         "extrapolate": "extrapolate:extrapolate",
         "bench": "bench:bench",
+        "cost": "cost:cost",
         "experiment": "experiment:experiment",
     },
     "Exchange and check": {

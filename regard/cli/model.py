@@ -11,6 +11,7 @@ import regard
 from regard.cli.options import Tables
 from regard.cli.output import say
 from regard.config import check, find_file
+from regard.data.notation import NOTATIONS
 from regard.decode.config import DecodeConfig, check_engine, check_weights
 from regard.errors import UsageError, nearest
 from regard.files import read_json
@@ -149,6 +150,13 @@ def check_files(names: Sequence[str], data_root: Path | None = None, task: str =
     for name in names:
         if not name.startswith("builtin/"):
             find_file(name, data_root)
+
+
+def as_music(text: str) -> str:
+    """A text as it is; if it names a file of music, the piece in words."""
+    if Path(text).suffix.lower() not in NOTATIONS["notes"].suffixes or any(map(str.isspace, text)):
+        return text
+    return NOTATIONS["notes"].read(find_file(text))
 
 
 # --- The model itself

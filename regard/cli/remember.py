@@ -35,12 +35,12 @@ def remember(
     """How many bits of sequences come back wrong, by length; -o draws where a machine's heads are."""
     check_out(out)
     if count < 1:
-        raise UsageError("-n is 1 or more")
+        raise UsageError("--count is 1 or more")
+    from regard.data.bits import ONE_VECTOR
+
     rememberer: Rememberer = load_model(model or newest_run("remember"), device, "remember")
     most = rememberer.most
-    asked = lengths or sorted(
-        {max(1, most // 2), most, *(() if rememberer.sequences == "parity-bits" else (2 * most,))}
-    )
+    asked = lengths or sorted({max(1, most // 2), most, *(() if rememberer.sequences in ONE_VECTOR else (2 * most,))})
     found = []
     for length in asked:
         with progress(f"length {length}") as advance:

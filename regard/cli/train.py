@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.arguments import Typed
+from regard.cli.cost import bill_line, operations
 from regard.cli.model import check_device, check_files, choose_device
 from regard.cli.options import (
     AsJson,
@@ -26,6 +27,7 @@ from regard.cli.options import (
 )
 from regard.cli.output import print_json, print_table, say, show_run
 from regard.config import from_assignments
+from regard.data.notation import NOTATIONS
 from regard.errors import RegardError, UsageError
 from regard.files import is_bare, is_taken
 from regard.runs import check_free, new_run, read_run
@@ -72,7 +74,8 @@ def train(
         typer.Option(
             metavar="FILE...",
             help="Training data: pairs, labelled texts, captions or questions (.tsv .jsonl .csv .tmx .zip, two parallel "
-            "files), any text, or a folder of pictures with a class a folder.",
+            "files), any text, music (.mid) or sound (.wav), a folder of pictures with a class a folder, or a graph (.npz; "
+            "edges.csv nodes.csv).",
         ),
     ] = None,
     valid: Annotated[
@@ -89,9 +92,10 @@ def train(
         str | None,
         typer.Option(
             metavar="KIND",
-            help="transformer, bahdanau, luong, seq2seq, bytenet, decoder-only; llama, gpt1, gpt2, gpt3, lstm; bert; "
+            help="transformer, bahdanau, luong, seq2seq, bytenet, decoder-only; llama, gpt1, gpt2, gpt3, lstm, wavenet; bert; "
             "tfidf, token-weights, plain-attention, additive, self-attention; convnet, resnet, vit, mixer, convmixer; "
-            "show-attend-tell, caption-transformer, show-and-tell; answerer.",
+            "show-attend-tell, caption-transformer, show-and-tell; answerer; memory-network, turing-machine, ponder, "
+            "programmer; gat, gatv2, gcn, graph-transformer.",
             show_default="of the task",
         ),
     ] = None,
@@ -224,6 +228,8 @@ def print_rehearsal(found: Rehearsal, as_json: bool) -> None:
         ("parameters", f"{found.parameters:,}"),
         ("speed", speed),
         ("updates", f"about {found.steps:,} in {roughly(found.seconds)}: {passes} passes over the data"),
+        ("cost", f"{operations(found.operations)} floating-point operations; {bill_line(found.bill)}"),
+        ("energy", f"{found.bill.how}; regard cost takes other prices, once it is trained"),
         (
             "to expect",
             str(found.expectation or "nothing like it was measured; a run says it from a quarter of its time on"),
@@ -319,7 +325,7 @@ def print_summary(result: RunResult) -> None:
         ("next", next_step(verdict, result)),
         ("bundle", str(result.best)),
         ("curves", str(result.curves)),
-        ("try it", TASKS[result.task].first_try.format(model=result.folder)),
+        ("try it", _first_try(result).format(model=result.folder)),
         ("score it", f"regard eval {result.folder} --on {_test_set(result)}"),
     ]
     print_table(("", " "), rows, fold=(" ",))
@@ -346,13 +352,15 @@ def _figure(metric: str, found: Tables) -> str:
 
 def next_step(verdict: Verdict, result: RunResult) -> str:
     """The thing to do after such a verdict."""
+    config = check_run(read_run(result.folder)["config"], str(result.folder))
     if verdict.learning:
-        train = check_run(read_run(result.folder)["config"], str(result.folder)).train
+        train = config.train
         more = f"--steps {2 * train.steps}" if train.budget is None else f"--budget {typed(more_seconds(train.budget))}"
         better = f" (about {number(verdict.metric, verdict.gain)} {verdict.metric} better)" if verdict.gain else ""
         return f"regard train --resume {result.folder} {more}{better}"
     if verdict.state == "overfitting":
-        return "more data, or more dropout: --set model.dropout=0.3"
+        drops = "dropout" in config.model.model_dump()
+        return f"more data, or {'more dropout: --set model.dropout=0.3' if drops else 'a smaller model'}"
     if verdict.state == "not yet useful":
         return "more data, or other settings: regard tune"
     return "nothing; other settings might give a little more: regard tune"
@@ -363,6 +371,13 @@ def typed(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f}s"
     return f"{seconds / 60:g}m" if seconds < 7200 else f"{seconds / 3600:g}h"
+
+
+def _first_try(result: RunResult) -> str:
+    """What to type first of all with the model in {model}: of music and sound, what writes a file."""
+    config: Any = read_run(result.folder)["config"]
+    notation = NOTATIONS.get((config.get("tokens") or {}).get("kind", ""))
+    return TASKS[result.task].first_try if notation is None else notation.example
 
 
 def _test_set(result: RunResult) -> str:

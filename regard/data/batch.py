@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -175,10 +176,11 @@ class CaptionBatch:
 class AnswerBatch:
     """Pictures (or features of them), each with a question about it and the number of its answer."""
 
-    pixels: Tensor  # (B, channels, height, width), normalised; or features (B, P, K)
+    pixels: Tensor  # (B or fewer, channels, height, width), normalised; or features (B, P, K)
     ids: Tensor  # (B, S): the question
     lengths: Tensor  # (B,)
     labels: Tensor  # (B,)
+    pictures: Tensor | None = None  # (B,) which of the pictures each question is about; None: each about its own
 
     @property
     def counts(self) -> dict[str, int]:
@@ -287,6 +289,110 @@ class TableBatch:
         return _moved(self, device)
 
 
+@dataclass(frozen=True)
+class SoundBatch:
+    """Sounds as log-mel frames, each with its label."""
+
+    frames: Tensor  # (B, T, M), zeros behind the end of each
+    lengths: Tensor  # (B,)
+    labels: Tensor  # (B,)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Over how many items each part of the loss is summed."""
+        rows = len(self.labels)
+        return {"loss": rows, "nll": rows, "correct": rows}
+
+    def to(self, device: torch.device | str) -> SoundBatch:
+        return _moved(self, device)
+
+
+@dataclass(frozen=True)
+class SpeechBatch:
+    """Sounds as log-mel frames, each with its words: begin token, tokens, end token."""
+
+    frames: Tensor  # (B, S, M), zeros behind the end of each
+    lengths: Tensor  # (B,)
+    target: Tensor  # (B, T + 1): begin, tokens, end
+    target_lengths: Tensor  # (B,): T of each row, the number of tokens to predict (end included)
+    target_tokens: int
+
+    @property
+    def source_parts(self) -> tuple[Tensor, ...]:
+        """The tensors that `encode` takes."""
+        return self.frames, self.lengths
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Over how many items each part of the loss is summed."""
+        return dict.fromkeys(("loss", "nll", "ctc"), self.target_tokens)
+
+    def to(self, device: torch.device | str) -> SpeechBatch:
+        return _moved(self, device)
+
+
+@dataclass(frozen=True)
+class SparseRows:
+    """Rows of which most numbers are zero: those that are not, row by row."""
+
+    columns: Tensor  # (M,)
+    values: Tensor  # (M,)
+    starts: Tensor  # (N,): where each row begins
+    width: int
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def with_values(self, values: Tensor) -> SparseRows:
+        """The same places with other values."""
+        found = replace(self, values=values)
+        found.__dict__["by_column"] = self.by_column  # computed once
+        return found
+
+    @cached_property
+    def by_column(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The values' order by column, their rows in this order (M,), and where each column begins (F,)."""
+        columns, order = torch.sort(self.columns, stable=True)
+        counts = torch.diff(self.starts, append=self.starts.new_tensor([len(self.columns)]))
+        rows = torch.repeat_interleave(torch.arange(len(self), device=order.device), counts)
+        return order, rows[order], torch.searchsorted(columns, torch.arange(self.width, device=order.device))
+
+    def to(self, to: torch.device | str | torch.dtype) -> SparseRows:
+        """The rows on another device, or their values in another precision."""
+        if isinstance(to, torch.dtype):
+            return replace(self, values=self.values.to(to))
+        return SparseRows(self.columns.to(to), self.values.to(to), self.starts.to(to), self.width)
+
+
+@dataclass(frozen=True)
+class GraphBatch:
+    """Graphs side by side, as one in parts, and labels of some nodes or of the graphs."""
+
+    features: Tensor | SparseRows  # (N, F)
+    edges: Tensor  # (2, E): the node that is looked at, the node that looks; each also at itself
+    graph_of: Tensor  # (N,): which graph a node is of
+    graphs: int
+    scored: Tensor  # (M,): nodes that labels are of, or the graphs
+    labels: Tensor  # (M,)
+
+    @property
+    def nodes(self) -> int:
+        return len(self.graph_of)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Over how many items each part of the loss is summed."""
+        rows = len(self.labels)
+        return {"loss": rows, "nll": rows, "correct": rows}
+
+    def of(self, rows: Tensor) -> GraphBatch:
+        """The same graphs, and only some of what is scored."""
+        return replace(self, scored=self.scored[rows], labels=self.labels[rows])
+
+    def to(self, device: torch.device | str) -> GraphBatch:
+        return _moved(self, device)
+
+
 AnyBatch = TypeVar(
     "AnyBatch",
     PairBatch,
@@ -299,6 +405,9 @@ AnyBatch = TypeVar(
     StoryBatch,
     BitBatch,
     TableBatch,
+    SoundBatch,
+    SpeechBatch,
+    GraphBatch,
 )
 
 
@@ -307,7 +416,7 @@ def _moved(batch: AnyBatch, device: torch.device | str) -> AnyBatch:
     if torch.device(device).type == "cpu":
         return batch
     values = {field.name: getattr(batch, field.name) for field in fields(batch)}
-    moved: dict[str, Any] = {name: value.to(device) for name, value in values.items() if isinstance(value, Tensor)}
+    moved: dict[str, Any] = {name: v.to(device) for name, v in values.items() if isinstance(v, Tensor | SparseRows)}
     return replace(batch, **moved)
 
 

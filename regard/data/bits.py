@@ -4,6 +4,7 @@
     repeat-bits  some vectors, and how often (a number beside the end mark); then they come so often, and a mark
     recall-bits  items of three vectors each, one of them again; then the item behind it
     parity-bits  one vector of -1, 0 and 1: is the number of ones odd? The more are not 0, the harder
+    sum-bits     one vector, two numbers in bits of -1 and 1; their sum. The more places one carry crosses, the harder
 
 Each batch is a pure function of the seed, the epoch and its number; all its sequences are equally long.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +24,9 @@ from regard.data.config import GeneratedData, generated
 
 ITEM = 3  # vectors of an item of recall-bits
 REPEATS = 10  # most times that repeat-bits repeats
-MOST = {"copy-bits": 20, "repeat-bits": 10, "recall-bits": 6, "parity-bits": 16}
+MOST = {"copy-bits": 20, "repeat-bits": 10, "recall-bits": 6, "parity-bits": 16, "sum-bits": 8}
+ONE_VECTOR = ("parity-bits", "sum-bits")  # a whole question in one input; how hard it is stands for its length
+MIXED = ("sum-bits",)  # of these, a batch has easy and hard ones
 Sequences = tuple[np.ndarray, np.ndarray, np.ndarray]  # inputs (B, T, I), targets (B, T, O), counted (T,)
 
 
@@ -35,6 +39,8 @@ def channels(task: str, width: int, most: int) -> tuple[int, int]:
     """How many numbers a step takes and gives."""
     if task == "parity-bits":
         return most, 1
+    if task == "sum-bits":
+        return 2 * most, most + 1
     return width + 2, width + (task == "repeat-bits")
 
 
@@ -60,11 +66,13 @@ class BitBatches:
     def get(self, epoch: int, index: int) -> BitBatch:
         dice = generator(self.seed, epoch, index)
         rows = min(self.batch, self.size - index * self.batch)
+        if self.length is None and self.task in MIXED:
+            return made(self.task, dice, rows, dice.integers(1, self.most + 1, rows), self.width, self.most)
         return made(self.task, dice, rows, self.length or int(dice.integers(1, self.most + 1)), self.width, self.most)
 
 
-def made(task: str, dice: np.random.Generator, rows: int, length: int, width: int, most: int) -> BitBatch:
-    """`rows` sequences of one length."""
+def made(task: str, dice: np.random.Generator, rows: int, length: int | np.ndarray, width: int, most: int) -> BitBatch:
+    """`rows` sequences of one length; of MIXED ones, each may have its own."""
     inputs, targets, counted = MAKERS[task](dice, rows, length, width, most)
     kinds = (torch.from_numpy(inputs.astype(np.float32)), torch.from_numpy(targets.astype(np.float32)))
     return BitBatch(*kinds, torch.from_numpy(counted))
@@ -117,9 +125,40 @@ def _parity(dice: np.random.Generator, rows: int, length: int, width: int, most:
     return inputs, odd[:, :, None], np.ones(1, dtype=bool)
 
 
-MAKERS: dict[str, Callable[[np.random.Generator, int, int, int, int], Sequences]] = {
+def _sum(dice: np.random.Generator, rows: int, length: int | np.ndarray, width: int, most: int) -> Sequences:
+    """Two numbers of `most` bits, the lowest first, whose longest carry crosses `length` places; their sum has a bit more."""
+    wanted, bits = np.broadcast_to(length, rows), np.zeros((rows, 2, most), dtype=np.int64)
+    wrong = np.arange(rows)
+    while len(wrong):
+        bits[wrong] = _with_carry(dice, wanted[wrong], most)
+        wrong = np.flatnonzero(longest_carry(bits) != wanted)
+    places = 1 << np.arange(most + 1)
+    total = (bits * places[:-1]).sum(axis=(1, 2))
+    return (2 * bits - 1).reshape(rows, 1, -1), ((total[:, None] & places) > 0)[:, None], np.ones(1, dtype=bool)
+
+
+def _with_carry(dice: np.random.Generator, lengths: np.ndarray, most: int) -> np.ndarray:
+    """Random pairs of bits (rows, 2, most), where a carry begins at a random place and crosses so many."""
+    bits = dice.integers(0, 2, (len(lengths), 2, most))
+    place = np.arange(most) - dice.integers(0, most - lengths + 1)[:, None]  # from where the carry begins
+    bits[:, 1] = np.where((place > 0) & (place < lengths[:, None]), 1 - bits[:, 0], bits[:, 1])  # it goes on
+    bits[:, 1] = np.where(place == lengths[:, None], bits[:, 0], bits[:, 1])  # it ends
+    return np.where((place == 0)[:, None], 1, bits)
+
+
+def longest_carry(bits: np.ndarray) -> np.ndarray:
+    """How many places the longest carry of each pair of numbers (rows, 2, places) crosses, that of its beginning too."""
+    longest = run = np.zeros(len(bits), dtype=np.int64)
+    for ones in bits.sum(axis=1).T:
+        run = np.select([ones == 2, (ones == 1) & (run > 0)], [1, run + 1], 0)
+        longest = np.maximum(longest, run)
+    return longest
+
+
+MAKERS: dict[str, Callable[[np.random.Generator, int, Any, int, int], Sequences]] = {
     "copy-bits": _copy,
     "repeat-bits": _repeat,
     "recall-bits": _recall,
     "parity-bits": _parity,
+    "sum-bits": _sum,
 }

@@ -143,12 +143,15 @@ class PairsConfig(CorporaConfig):
 
 
 class TextConfig(CorporaConfig):
-    """Documents of text: files, folders of them, .jsonl with a text a row (each may be gzipped), or built-in ones."""
+    """Documents of text: files, folders of them, .jsonl with a text a row (each may be gzipped), or built-in ones.
+
+    Files of music (.mid) and sound (.wav), and folders of them, are read as texts of notes and of samples.
+    """
 
     train: Names = Field(
         ("builtin/python",),
         min_length=1,
-        description="Training text: files, folders, or builtin/python, builtin/sentences.",
+        description="Training text: files, folders, or builtin/python, sentences; canon, scales, cadences; tones, chords.",
     )
     valid: Names = Field((), description="Validation text; without it some of the training text is held out.")
     field: str = Field("text", description="Key of the text in JSONL.")
@@ -156,6 +159,7 @@ class TextConfig(CorporaConfig):
         0.1, gt=0, lt=1, description="Share of the characters held out for validation when there is no valid text."
     )
     builtin_size: int = Field(4_000_000, ge=1, description="Most characters taken of built-in texts.")
+    rate: int = Field(8000, ge=100, le=192_000, description="Samples a second at which sounds are read.")
     context: int = Field(256, ge=1, description="Tokens that are predicted in a window of training text.")
     old: OldData = Field((), description=OLD)
     mix: float = Field(0.5, ge=0, lt=1, description=MIX)
@@ -198,7 +202,7 @@ class StoriesConfig(StrictConfig):
     valid: Names = Field((), description="Validation stories; without them some of the training stories are held out.")
     test: Names = Field((), description="Test stories, for the person's own notes; training never reads them.")
     hold_out: int = Field(1000, ge=1, description="Most questions held out for validation when there is no valid set.")
-    builtin_size: int = Field(80_000, ge=1, description="Training questions generated for builtin/stories.")
+    builtin_size: int = Field(240_000, ge=1, description="Training questions generated for builtin/stories.")
     max_sentences: int = Field(50, ge=1, description="Sentences of a story that are kept: the last ones.")
     mixed: bool = Field(
         False,
@@ -213,7 +217,7 @@ class BitsConfig(StrictConfig):
         ("builtin/copy-bits",),
         min_length=1,
         max_length=1,
-        description="builtin/copy-bits, repeat-bits, recall-bits or parity-bits, and how long: builtin/copy-bits/20.",
+        description="builtin/copy-bits, repeat-bits, recall-bits, parity-bits or sum-bits, and how long: builtin/copy-bits/20.",
     )
     valid: Names = Field(
         (),

@@ -12,6 +12,8 @@ from regard.config import find_file
 from regard.data.builtin.python_source import python_documents
 from regard.data.builtin.sentences import tree_documents
 from regard.data.lines import lines_of, opened, suffix_of
+from regard.data.notation import BUILTIN as WRITTEN
+from regard.data.notation import RATE, Notation, notation_of, notation_of_path
 from regard.data.rows import Wanted, as_text, no_column, place_of, read_table
 from regard.errors import Option, RegardError, UsageError
 
@@ -35,12 +37,18 @@ class _NotText(RegardError):
 
 
 def read_documents(
-    names: Sequence[str], data_root: Path | None = None, field: str = "text", builtin_size: int = 4_000_000
+    names: Sequence[str],
+    data_root: Path | None = None,
+    field: str = "text",
+    builtin_size: int = 4_000_000,
+    rate: int = RATE,
 ) -> Documents:
     """Every document of what is named: a file is one, a row of JSONL is one, a folder has those of its files."""
     notes: list[str] = []
     left_out: list[tuple[str, str]] = []
-    texts = ["".join(blocks) for blocks in stream_documents(names, data_root, field, builtin_size, notes, left_out)]
+    texts = [
+        "".join(blocks) for blocks in stream_documents(names, data_root, field, builtin_size, rate, notes, left_out)
+    ]
     kept = [text for text in texts if text.strip()]
     notes += blank_note(len(kept), len(texts), names, notes)
     return Documents(kept, tuple(notes), tuple(left_out))
@@ -51,10 +59,14 @@ def stream_documents(
     data_root: Path | None,
     field: str,
     builtin_size: int,
+    rate: int,
     notes: list[str],
     left_out: list[tuple[str, str]],
 ) -> Iterator[Iterable[str]]:
-    """The documents one after the other, each in blocks; `notes` and `left_out` get what was not read."""
+    """The documents one after the other, each in blocks; `notes` and `left_out` get what was not read.
+
+    Music and sound are read as texts (`notation.py`), sound at `rate` samples a second.
+    """
     for name in names:
         if name == BUILTIN:
             yield from ((text,) for text in python_documents(builtin_size))
@@ -62,9 +74,14 @@ def stream_documents(
             split = name.removeprefix(SENTENCES).strip("/") or "train"
             size = builtin_size if split == "train" else builtin_size // 20
             yield from ((text,) for text in tree_documents(split, size))
+        elif name.startswith("builtin/") and (notation := notation_of(name)) is not None:
+            yield from ((text,) for text in notation.documents(name, builtin_size, rate))
         elif name.startswith("builtin/"):
-            raise UsageError(f"there is no text {name}", f"the built-in texts are {BUILTIN} and {SENTENCES}")
-        elif (path := find_file(name, data_root)).is_dir():
+            known = ", ".join((BUILTIN, SENTENCES, *WRITTEN))
+            raise UsageError(f"there is no text {name}", f"the built-in texts are {known}")
+        elif (notation := notation_of_path(path := find_file(name, data_root))) is not None:
+            yield from _written(path, notation, rate, notes, left_out)
+        elif path.is_dir():
             yield from _folder(path, field, notes, left_out)
         else:
             yield from _file(path, field)
@@ -96,12 +113,41 @@ def _folder(folder: Path, field: str, notes: list[str], every: list[tuple[str, s
             not_text.append(path)
             continue
         yield from _file(path, field)
-    for left_out, what in ((hidden, "hidden"), (not_text, "not UTF-8 text")):
-        if left_out:
-            names = [path.name if what == "hidden" else str(path.relative_to(folder)) for path in left_out]
-            named = ", ".join(names[:_NAMED]) + (", …" if len(left_out) > _NAMED else "")
-            notes.append(f"{folder}: left out {len(left_out):,} that {_are(left_out)} {what} ({named})")
-            every += [(str(path), what) for path in left_out]
+    _tell(folder, {"hidden": hidden, "not UTF-8 text": not_text}, notes, every)
+
+
+def _written(
+    path: Path, notation: Notation, rate: int, notes: list[str], every: list[tuple[str, str]]
+) -> Iterator[Iterable[str]]:
+    """The documents of files of music or sound: one, or all below a folder; others there are left out, and broken ones."""
+    if not path.is_dir():
+        yield (notation.read(path, "", rate),)
+        return
+    hidden: list[Path] = []
+    others: list[Path] = []
+    broken: list[Path] = []
+    for file in _walk(path, hidden):
+        if file.suffix.lower() not in notation.suffixes:
+            others.append(file)
+            continue
+        try:
+            text = notation.read(file, "" if file.parent == path else file.parent.name, rate)
+        except RegardError as error:
+            broken.append(file)
+            notes += [f"left out: {error}"] if len(broken) <= _NAMED else []
+            continue
+        yield (text,)
+    _tell(path, {"hidden": hidden, f"no {notation.called}": others, "of no use": broken}, notes, every)
+
+
+def _tell(folder: Path, left: dict[str, list[Path]], notes: list[str], every: list[tuple[str, str]]) -> None:
+    """Note which files of a folder were left out, by the reason."""
+    for what, paths in left.items():
+        if paths:
+            names = [path.name if what == "hidden" else str(path.relative_to(folder)) for path in paths]
+            named = ", ".join(names[:_NAMED]) + (", …" if len(paths) > _NAMED else "")
+            notes.append(f"{folder}: left out {len(paths):,} that {_are(paths)} {what} ({named})")
+            every += [(str(path), what) for path in paths]
 
 
 def _are(items: Sequence[object]) -> str:

@@ -31,6 +31,8 @@ _DTYPES: dict[str, np.dtype[Any]] = {
     "U32": np.dtype("<u4"),
     "I32": np.dtype("<i4"),
     "U64": np.dtype("<u8"),
+    "I16": np.dtype("<i2"),
+    "F32": np.dtype("<f4"),
 }
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -28,12 +28,22 @@ class EncodedStory:
         return sum(map(len, self.sentences)) + len(self.question)
 
 
-def encode_story(
-    story: Story, tokenizer: TextTokenizer, most_sentences: int, longest: int | None = None
-) -> EncodedStory:
-    """A story as ids; at most so many sentences, and words (with one before them) if the model reads no more."""
-    question = np.array(tokenizer.encode(story.question), dtype=np.int64)
-    told = [np.array(tokenizer.encode(each), dtype=np.int64) for each in story.sentences[-most_sentences:]]
+def encode_stories(
+    stories: Sequence[Story], tokenizer: TextTokenizer, most_sentences: int, longest: int | None = None
+) -> list[EncodedStory]:
+    """Stories as ids; at most so many sentences of each, and words (with one before them) if the model reads no more.
+
+    A sentence that comes in many stories is encoded once.
+    """
+    texts = list(dict.fromkeys(text for each in stories for text in (*each.sentences[-most_sentences:], each.question)))
+    ids = {
+        text: np.array(found, dtype=np.int64) for text, found in zip(texts, tokenizer.encode_all(texts), strict=True)
+    }
+    return [_encoded(each, ids, most_sentences, longest) for each in stories]
+
+
+def _encoded(story: Story, ids: Mapping[str, np.ndarray], most_sentences: int, longest: int | None) -> EncodedStory:
+    question, told = ids[story.question], [ids[each] for each in story.sentences[-most_sentences:]]
     told = [each for each in told if len(each)]
     while longest is not None and told and sum(map(len, told)) + len(question) + 1 > longest:
         told = told[1:]

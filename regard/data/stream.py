@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -36,9 +36,27 @@ class TokenStream:
     vocabulary: int
     sha256: str = ""  # of the tokens' bytes
     origin: str = ""  # of what it was made from, if who wrote it said so
+    labels_from: int | None = (
+        None  # ids from here on are labels, which stand before what they are of; None: there are none
+    )
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def window(self, start: int, size: int) -> np.ndarray:
+        """So many tokens from `start` on. Where there are labels, the first gives way to that of what it belongs to."""
+        found = self.ids[start : start + size]
+        before = int(np.searchsorted(self._labelled, start, side="right")) - 1
+        if before < 0 or not len(found):
+            return found
+        return np.concatenate([self.ids[self._labelled[before]][None], found[1:]])
+
+    @cached_property
+    def _labelled(self) -> np.ndarray:
+        """The places of labels."""
+        if self.labels_from is None:
+            return np.empty(0, dtype=np.int64)
+        return np.flatnonzero(np.asarray(self.ids) >= self.labels_from)
 
     @classmethod
     def open(cls, path: str | Path) -> TokenStream:
@@ -71,7 +89,7 @@ class Windows:
     def __init__(self, stream: TokenStream, context: int, rows: int, seed: int) -> None:
         if len(stream) < 2:
             raise RegardError(f"a text of {len(stream)} tokens leaves nothing to predict", "give more text")
-        self.ids, self.rows, self.seed = stream.ids, rows, seed
+        self.stream, self.ids, self.rows, self.seed = stream, stream.ids, rows, seed
         self.context = min(context, len(stream) - 1)  # a short stream is one window
         self._starts = lru_cache(maxsize=2)(self._make_starts)
 
@@ -82,7 +100,7 @@ class Windows:
         if not 0 <= index < self.count(epoch):
             raise IndexError(f"batch {index} of {self.count(epoch)}")
         starts = self._starts(epoch)[index * self.rows : (index + 1) * self.rows]
-        return text_batch([self.ids[start : start + self.context + 1] for start in starts])
+        return text_batch([self.stream.window(start, self.context + 1) for start in starts.tolist()])
 
     def padding_share(self) -> float:
         return 0.0
@@ -114,7 +132,7 @@ def evaluation_batches(stream: TokenStream, context: int, rows: int, overlap: in
     groups = [whole[:first], *(whole[at : at + rows] for at in range(first, len(whole), rows))]
     groups.append([start for start in starts if start + context > final])
     for group in filter(None, groups):
-        windows = [stream.ids[start : start + context + 1] for start in group]
+        windows = [stream.window(start, context + 1) for start in group]
         yield text_batch(windows, skip=overlap if group[0] else 0)
 
 
@@ -135,7 +153,7 @@ def sampled_batches(stream: TokenStream, context: int, rows: int, most: int) -> 
     if starts is None:
         return evaluation_batches(stream, context, rows)
     groups = (starts[at : at + rows] for at in range(0, len(starts), rows))
-    return (text_batch([stream.ids[start : start + context + 1] for start in group]) for group in groups)
+    return (text_batch([stream.window(start, context + 1) for start in group]) for group in groups)
 
 
 def _write(file: IO[bytes], sequences: Iterable[Sequence[int] | np.ndarray], vocabulary: int, origin: str) -> None:
@@ -152,7 +170,7 @@ def _write(file: IO[bytes], sequences: Iterable[Sequence[int] | np.ndarray], voc
 
 def _map_new(file: IO[bytes]) -> tuple[np.ndarray, dict[str, Any]]:
     arrays, about = map_arrays(file)
-    if list(arrays) != [_TOKENS] or arrays[_TOKENS].ndim != 1:
+    if list(arrays) != [_TOKENS] or arrays[_TOKENS].ndim != 1 or arrays[_TOKENS].dtype.kind != "u":
         raise ValueError("its tensors are others")
     return arrays[_TOKENS], about
 

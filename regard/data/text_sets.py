@@ -46,6 +46,7 @@ from regard.data.kept.journal import Build, Column, State
 from regard.data.kept.sequences import RowByRow
 from regard.data.lines import text_size
 from regard.data.mapped import MappedBytes
+from regard.data.notation import tokens_for
 from regard.errors import RegardError
 
 FLUSH = 1 << 22  # bytes gathered before they are written
@@ -190,6 +191,8 @@ def _key(config: TextConfig, data_root: Path | None, apart: Unseen | None) -> st
     split = len(config.train), None if config.valid else config.share
     without = None if apart is None else digest_of_hashes(np.concatenate(apart))
     names = (*config.train, *config.valid)
+    if tokens_for(names, data_root) == "samples":
+        return data_key(names, data_root, "texts", split, config.rate, config.builtin_size, without)
     return data_key(names, data_root, "texts", split, config.field, config.builtin_size, without)
 
 
@@ -231,7 +234,7 @@ def _gather(
 def _stream(
     config: TextConfig, data_root: Path | None, notes: list[str], names: Sequence[str]
 ) -> Iterator[Iterable[str]]:
-    return stream_documents(names, data_root, config.field, config.builtin_size, notes, left_out=[])
+    return stream_documents(names, data_root, config.field, config.builtin_size, config.rate, notes, left_out=[])
 
 
 def _write_split(build: Build, rows: np.ndarray, other: np.ndarray, lines: np.ndarray) -> list[str]:

@@ -11,6 +11,7 @@ from regard.attention import AttentionCall, Seen
 from regard.errors import Advice, Option, UsageError, nearest
 from regard.inspect.texts import LabelPredictor
 from regard.look import AttentionMap, SentenceAttention
+from regard.look.graph import DrawnGraph, graph_of_maps
 from regard.look.lines import Lines
 from regard.look.map import rows_into_words
 from regard.look.recorded import EffectiveAttention, effective
@@ -18,10 +19,10 @@ from regard.look.sentence import AllHeads
 from regard.look.words import RowTexts, WeighedText
 from regard.predictor import Predictor, Reading
 
-Form = Literal["map", "grid", "lines", "words", "rollout"]
+Form = Literal["map", "grid", "lines", "graph", "words", "rollout"]
 FORMS: tuple[str, ...] = get_args(Form)
 ROLES = ("cross", "self", "causal", "pool")
-Shown = AttentionMap | AllHeads | Lines | RowTexts | WeighedText
+Shown = AttentionMap | AllHeads | Lines | DrawnGraph | RowTexts | WeighedText
 LETTERS = ("character", "byte")  # kinds of tokens that are shown as they are: their words have no pieces
 
 
@@ -29,13 +30,14 @@ LETTERS = ("character", "byte")  # kinds of tokens that are shown as they are: t
 class AskedView:
     """A choice of what is shown of a text; None leaves it to the model."""
 
-    form: str | None = None  # map, grid, lines, words, rollout
+    form: str | None = None  # map, grid, lines, graph, words, rollout
     role: str | None = None  # cross, self, causal
     layer: int | None = None
     head: int | None = None
     pieces: bool = False  # pieces of words stay apart
     specials: bool = True  # show <s>, </s> and the like
     word: str | None = None  # of the form words: whose look, by number or by text
+    below: float | None = None  # of lines and graphs: weights that are left out
 
     def __post_init__(self) -> None:
         if self.form is not None and self.form not in FORMS:
@@ -45,6 +47,16 @@ class AskedView:
         if self.word is not None and self.form != "words":
             raise UsageError(
                 Advice(Option("word"), " names whose look is shown in colours: add ", Option("form", "words"))
+            )
+        if self.below is not None and self.form not in ("lines", "graph"):
+            raise UsageError(
+                Advice(
+                    Option("below"),
+                    " leaves out faint lines: add ",
+                    Option("form", "lines"),
+                    " or ",
+                    Option("form", "graph"),
+                )
             )
         if self.form in ("grid", "rollout") and (self.layer is not None or self.head is not None):
             raise UsageError(
@@ -84,12 +96,26 @@ def shown(found: SentenceAttention, view: AskedView, pieces: bool) -> Shown:
     form, joins = view.form or "map", pieces and not view.pieces
     if form == "words":
         return _words(found, view, joins)
+    if form == "graph":
+        return _graph(found, view, joins)
     whole = (
         found.grid() if form == "grid" else found.rollout() if form == "rollout" else found.map(view.layer, view.head)
     )
     whole = whole.words() if joins else whole
     whole = whole if view.specials else whole.hide()
-    return whole.lines() if form == "lines" and isinstance(whole, AttentionMap) else whole
+    return Lines(whole, view.below) if form == "lines" and isinstance(whole, AttentionMap) else whole
+
+
+def _graph(found: SentenceAttention, view: AskedView, joins: bool) -> DrawnGraph:
+    """Tokens as nodes, weights as edges: of one head, of the mean, or of one layer a panel for each head."""
+    whole = found.map(view.layer, view.head)
+    every = view.layer is not None and view.head is None
+    heads = range(len(list(found.layers.values())[view.layer or 0])) if every else (view.head,)
+    maps = [found.map(view.layer, head) for head in heads] if every else [whole]
+    maps = [each.words() if joins else each for each in maps]
+    maps = maps if view.specials else [each.hide() for each in maps]
+    title = f"{found.role} attention, layer {view.layer}, head by head" if every and len(maps) > 1 else whole.title
+    return graph_of_maps(maps, [f"head {head}" for head in heads], title, view.below)
 
 
 def _words(found: SentenceAttention, view: AskedView, joins: bool) -> RowTexts | WeighedText:

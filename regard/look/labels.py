@@ -10,7 +10,9 @@ from itertools import groupby
 from regard.tokens.words import GOES_ON, is_special
 
 SHOWN = {" ": "␣", "\u00a0": "␣", "\u3000": "␣", "\n": "↵", "\r": "␍", "\t": "⇥"}
-SENTENCE = re.compile(r"\S+( \S+){2,}")  # three words or more, one space between two
+SENTENCE = re.compile(
+    r"\S+( \S+){2,}|\S+ \S+[.!?]"
+)  # three words or more, one space between two; or two and a full stop
 JOINERS = {"\u200c", "\u200d"}  # without them words in Persian or Hindi, and many emoji, fall apart
 
 

@@ -80,6 +80,14 @@ class HeatMap:
 
 
 @dataclass(frozen=True, eq=False)
+class Contours(HeatMap):
+    """A heat map of a surface, the last row at the bottom: figures draw it smooth, with lines of equal height."""
+
+    places: np.ndarray = field(default_factory=lambda: np.zeros(0))  # (C,) along the columns, and along the rows
+    begins_line: bool = False  # in a figure, nothing stands to its left
+
+
+@dataclass(frozen=True, eq=False)
 class Gallery:
     """Small pictures of numbers side by side, such as the channels of a layer; each is a heat map without labels."""
 
@@ -100,6 +108,7 @@ class Chart:
     logarithmic: bool = False
     ticks: tuple[str, ...] = ()  # labels of the points across, as they are shown, instead of their numbers
     note: str = ""
+    begins_line: bool = False  # in a figure, nothing stands to its left
 
 
 @dataclass(frozen=True, eq=False)

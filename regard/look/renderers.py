@@ -46,6 +46,12 @@ RENDERERS = {
         fragment="regard.look.pages.text:lines_fragment",
         terminal="regard.look.terminal.text:draw_lines",
     ),
+    "DrawnGraph": Renderers(
+        figure="regard.look.figures.graph:draw_graph",
+        page="regard.look.pages.graph:graph_page",
+        fragment="regard.look.pages.graph:graph_fragment",
+        terminal="regard.look.terminal.graph:draw_graph",
+    ),
     "WeighedText": Renderers(
         figure="regard.look.figures.text:draw_words",
         page="regard.look.pages.text:words_page",
@@ -90,6 +96,24 @@ RENDERERS = {
     ),
     "Panels": Renderers(
         figure="regard.look.figures.panels:draw_panels",
+        page="regard.look.pages.panels:panels_page",
+        fragment="regard.look.pages.map:picture_of",
+        terminal="regard.look.terminal.panels:draw_panels",
+    ),
+    "PianoRoll": Renderers(
+        figure="regard.look.figures.roll:draw_roll",
+        page="regard.look.pages.map:picture_page",
+        fragment="regard.look.pages.map:picture_of",
+        terminal="regard.look.terminal.roll:draw_roll",
+    ),
+    "Spectrograms": Renderers(
+        figure="regard.look.figures.spectrograms:draw_spectrograms",
+        page="regard.look.pages.map:picture_page",
+        fragment="regard.look.pages.map:picture_of",
+        terminal="regard.look.terminal.spectrograms:draw_spectrograms",
+    ),
+    "HeardView": Renderers(
+        figure="regard.look.figures.hearing:draw_heard",
         page="regard.look.pages.panels:panels_page",
         fragment="regard.look.pages.map:picture_of",
         terminal="regard.look.terminal.panels:draw_panels",

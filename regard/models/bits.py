@@ -76,9 +76,3 @@ class BitTransformer(BitModel):
     def logits(self, batch: BitBatch) -> Tensor:
         out: Tensor = self.output(self.norm(self.blocks(self.read(self.inputs(batch)), Causal())))
         return out
-
-
-def wrong_share(logits: Tensor, batch: BitBatch) -> float:
-    """The share of the counted bits that are wrong, in percent."""
-    found = logits[:, batch.counted] > 0
-    return 100 * float((found != (batch.targets[:, batch.counted] > 0.5)).to(torch.float64).mean())

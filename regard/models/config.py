@@ -14,6 +14,8 @@ from regard.models.configs.classification import (
     TfidfConfig,
     TokenWeightsConfig,
 )
+from regard.models.configs.graphs import GATConfig, GATv2Config, GCNConfig, GraphTransformerConfig
+from regard.models.configs.hearing import ConformerConfig, ConformerTransformerConfig
 from regard.models.configs.language import (
     BertConfig,
     GPT1Config,
@@ -22,6 +24,7 @@ from regard.models.configs.language import (
     GPTConfig,
     LlamaConfig,
     LSTMConfig,
+    WaveNetConfig,
 )
 from regard.models.configs.memory import MemoryNetworkConfig, PonderConfig, ProgrammerConfig, TuringMachineConfig
 from regard.models.configs.pictures import (
@@ -52,11 +55,13 @@ TranslationConfig = TransformerConfig | Seq2SeqConfig | BahdanauConfig | LuongCo
 GPTLineConfig = GPT1Config | GPT2Config | GPT3Config | LlamaConfig
 RungConfig = TfidfConfig | TokenWeightsConfig | PlainAttentionConfig | AdditiveConfig | SelfAttentionConfig
 SeeingConfig = ConvNetConfig | ResNetConfig | ViTConfig | MixerConfig | ConvMixerConfig
+GraphConfig = GATConfig | GATv2Config | GCNConfig | GraphTransformerConfig
 CaptionConfig = ShowAttendTellConfig | CaptionTransformerConfig | ShowAndTellConfig
 ModelConfig = Annotated[
     TranslationConfig
     | GPTLineConfig
     | LSTMConfig
+    | WaveNetConfig
     | BertConfig
     | RungConfig
     | SeeingConfig
@@ -65,7 +70,10 @@ ModelConfig = Annotated[
     | MemoryNetworkConfig
     | TuringMachineConfig
     | PonderConfig
-    | ProgrammerConfig,
+    | ProgrammerConfig
+    | ConformerConfig
+    | ConformerTransformerConfig
+    | GraphConfig,
     Field(discriminator="kind"),
     *open_union(ADDED_KINDS),
 ]
@@ -81,16 +89,23 @@ __all__ = [
     "CaptionConfig",
     "CaptionTransformerConfig",
     "CaptionerConfig",
+    "ConformerConfig",
+    "ConformerTransformerConfig",
     "ConvMixerConfig",
     "ConvNetConfig",
     "DecoderOnlyConfig",
     "EfficientNetConfig",
     "EncoderConfig",
+    "GATConfig",
+    "GATv2Config",
+    "GCNConfig",
     "GPT1Config",
     "GPT2Config",
     "GPT3Config",
     "GPTConfig",
     "GPTLineConfig",
+    "GraphConfig",
+    "GraphTransformerConfig",
     "LSTMConfig",
     "LlamaConfig",
     "LuongConfig",
@@ -113,6 +128,7 @@ __all__ = [
     "TranslationConfig",
     "TuringMachineConfig",
     "ViTConfig",
+    "WaveNetConfig",
     "all_kinds",
     "reads_trees",
 ]

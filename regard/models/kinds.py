@@ -16,7 +16,7 @@ from regard.plugins import NamedParts
 # Which kinds each task takes; the first is what it takes when none is named.
 KINDS_OF: dict[str, tuple[str, ...]] = {
     "translate": ("transformer", "seq2seq", "bahdanau", "luong", "bytenet", "decoder-only"),
-    "generate": ("llama", "gpt1", "gpt2", "gpt3", "lstm"),
+    "generate": ("llama", "gpt1", "gpt2", "gpt3", "lstm", "wavenet"),
     "fill": ("bert",),
     "classify": (
         "self-attention",
@@ -36,6 +36,9 @@ KINDS_OF: dict[str, tuple[str, ...]] = {
     "ask": ("memory-network", "lstm", "bert"),
     "remember": ("turing-machine", "lstm", "llama", "ponder"),
     "compute": ("programmer",),
+    "transcribe": ("conformer", "conformer-transformer"),
+    "classify-sounds": ("conformer",),
+    "classify-graphs": ("gat", "gatv2", "gcn", "graph-transformer"),
 }
 
 ADDED_KINDS: dict[str, type[StrictConfig]] = {}  # configurations of the kinds of models that plugins add
@@ -54,6 +57,7 @@ _NAMES = {
         "gpt3": "GPT3Config",
         "llama": "LlamaConfig",
         "lstm": "LSTMConfig",
+        "wavenet": "WaveNetConfig",
         "bert": "BertConfig",
     },
     "classification": {
@@ -79,6 +83,16 @@ _NAMES = {
         "turing-machine": "TuringMachineConfig",
         "ponder": "PonderConfig",
         "programmer": "ProgrammerConfig",
+    },
+    "hearing": {
+        "conformer": "ConformerConfig",
+        "conformer-transformer": "ConformerTransformerConfig",
+    },
+    "graphs": {
+        "gat": "GATConfig",
+        "gatv2": "GATv2Config",
+        "gcn": "GCNConfig",
+        "graph-transformer": "GraphTransformerConfig",
     },
 }
 CONFIGS = NamedParts[type[StrictConfig]](

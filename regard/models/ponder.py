@@ -3,7 +3,8 @@
 About one input x it takes steps n = 1, 2, ..., with a mark at the first, each with a chance of stopping h_n = σ(w · s_n + b).
 It stops at the first N where h_1 + ... + h_N is 1 - ε or more (eq. 6); the last step has what is left, R = 1 - Σ_{n<N} h_n
 (eq. 8). State and output are the means of all steps, weighed by p_n = h_n, and p_N = R (eq. 9 and 10). The loss has τ (N + R)
-added for each input (eq. 11 to 13); N does not change by a little, so that the gradient is that of R.
+added for each input (eq. 11 to 13); N does not change by a little, so that the gradient is that of R. A network that pays from
+the start finds what few steps can do and stays there; with `free` updates before, it first learns and then saves.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from regard.data.batch import BitBatch
 from regard.models.bits import BitModel, bit_parts
 from regard.models.configs.memory import PonderConfig
 from regard.models.loss import Loss, Part
+from regard.noise import step_of_training
 
 States = list[tuple[Tensor, ...]]
-HOPEFUL = 1.0  # the bias of stopping at first: few steps (appendix A of the paper)
 
 
 class Ponder(BitModel):
@@ -30,13 +31,19 @@ class Ponder(BitModel):
         self.layers = Recurrent(config.cell, inputs + 1, config.hidden, 1, 0.0)
         self.stops = nn.Linear(config.hidden, 1)
         self.output = nn.Linear(config.hidden, outputs)
-        nn.init.constant_(self.stops.bias, HOPEFUL)
+        nn.init.constant_(self.stops.bias, config.bias)
 
     def forward(self, batch: BitBatch) -> Loss:
         logits, ponder, _ = self.run(self.inputs(batch))
         parts = bit_parts(logits, batch)
-        parts["ponder"] = Part(ponder[:, : batch.steps].sum(), batch.counts["ponder"], weight=self.config.cost)
+        parts["ponder"] = Part(ponder[:, : batch.steps].sum(), batch.counts["ponder"], weight=self.cost())
         return Loss(parts)
+
+    def cost(self) -> float:
+        """The weight of thinking in the loss of this update: none while it is free, then more and more up to tau."""
+        step, free = step_of_training(), self.config.free
+        share = 1.0 if step is None or not free else min(1.0, max(0.0, step / free - 1))
+        return self.config.cost * share
 
     def logits(self, batch: BitBatch) -> Tensor:
         return self.run(self.inputs(batch))[0]

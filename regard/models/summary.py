@@ -3,24 +3,21 @@
     print(summary(model, pixels))
 
 A row stands for a module without parts of its own, or for one that multiplies matrices or owns parameters besides its
-parts. Multiply-adds are those of matrix products, convolutions and attention, counted where they happen, for one picture
-(or text) of the batch; what adds, compares or normalises is not counted.
+parts. Multiply-adds are those that `operations` counts, for one picture (or text) of the batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
-from math import prod
 from typing import Any
 
 import torch
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
+
+from regard.models.operations import Watch, in_evaluation
 
 COLUMNS = ("layer", "kind", "output", "parameters", "multiply-adds")  # of the table that a person reads
 COUNTS = COLUMNS[3:]
@@ -104,68 +101,34 @@ class Summary:
 def summary(model: nn.Module, seen: Any) -> Summary:
     """Run the model once on a batch, or on pixels, in evaluation mode; nothing of it changes."""
     run: Callable[[Any], Any] = getattr(model, "logits", model) if isinstance(seen, Tensor) else model
-    watch = _Watch(model)
-    with _in_evaluation(model), torch.no_grad(), watch.hooked(), watch:
+    watch = Watch(model)
+    with in_evaluation(model), torch.no_grad(), watch.hooked(), watch:
         run(seen)
     total = sum(parameter.numel() for parameter in model.parameters())
-    return Summary(type(model).__name__, tuple(watch.layers(_rows(seen))), total)
+    return Summary(type(model).__name__, tuple(_layers(watch, _rows(seen))), total)
 
 
-class _Watch(TorchDispatchMode):
-    """Counts multiply-adds for the module that is running, the innermost one."""
+def _layers(watch: Watch, rows: int) -> Iterator[Layer]:
+    """A row for each module that has parameters of its own, multiplies, or has no parts."""
+    known: set[int] = set()
+    for module in [*watch.calls, *([] if watch.model in watch.calls else [watch.model])]:
+        parameters = 0
+        for parameter in _own(module, watch):
+            parameters += 0 if id(parameter) in known else parameter.numel()
+            known.add(id(parameter))
+        count = watch.counts.get(module, 0)
+        if parameters or count or not any(True for _ in module.children()):
+            shape, calls = watch.shapes.get(module, ()), watch.calls.get(module, 1)
+            kind, detail = type(module).__name__, _detail(module)
+            yield Layer(watch.names[module], kind, shape, parameters, count // rows, calls, detail)
 
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-        self.names = {module: name for name, module in model.named_modules()}
-        self.running: list[nn.Module] = []
-        self.calls: dict[nn.Module, int] = {}  # in the order in which they began first
-        self.counts: dict[nn.Module | None, int] = {}
-        self.shapes: dict[nn.Module, tuple[int, ...]] = {}
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        count = _multiply_adds(func, args, kwargs or {}, out)
-        if count:
-            owner = self.running[-1] if self.running else self.model
-            self.counts[owner] = self.counts.get(owner, 0) + count
-        return out
-
-    @contextmanager
-    def hooked(self) -> Iterator[None]:
-        with ExitStack() as stack:
-            for module in self.names:
-                stack.callback(module.register_forward_pre_hook(self._enter).remove)
-                stack.callback(module.register_forward_hook(self._leave).remove)
-            yield
-
-    def _enter(self, module: nn.Module, inputs: object) -> None:
-        self.running.append(module)
-        self.calls[module] = self.calls.get(module, 0) + 1
-
-    def _leave(self, module: nn.Module, inputs: object, out: object) -> None:
-        self.running.pop()
-        self.shapes[module] = tuple(out.shape) if isinstance(out, Tensor) else ()
-
-    def layers(self, rows: int) -> Iterator[Layer]:
-        known: set[int] = set()
-        for module in [*self.calls, *([] if self.model in self.calls else [self.model])]:
-            parameters = 0
-            for parameter in self._own(module):
-                parameters += 0 if id(parameter) in known else parameter.numel()
-                known.add(id(parameter))
-            count = self.counts.get(module, 0)
-            if parameters or count or not any(True for _ in module.children()):
-                shape, calls = self.shapes.get(module, ()), self.calls.get(module, 1)
-                kind, detail = type(module).__name__, _detail(module)
-                yield Layer(self.names[module], kind, shape, parameters, count // rows, calls, detail)
-
-    def _own(self, module: nn.Module) -> Iterator[nn.Parameter]:
-        """A module's own parameters, and those of parts that never ran by themselves: it used them in its own way."""
-        yield from module.parameters(recurse=False)
-        for child in module.children():
-            if child not in self.calls:
-                yield from self._own(child)
+def _own(module: nn.Module, watch: Watch) -> Iterator[nn.Parameter]:
+    """A module's own parameters, and those of parts that never ran by themselves: it used them in its own way."""
+    yield from module.parameters(recurse=False)
+    for child in module.children():
+        if child not in watch.calls:
+            yield from _own(child, watch)
 
 
 def _detail(module: nn.Module) -> str:
@@ -185,53 +148,6 @@ def _detail(module: nn.Module) -> str:
 def _side(value: Any) -> Any:
     """One number for both sides of a window, which are equal in ours."""
     return value[0] if isinstance(value, tuple) and len(set(value)) == 1 else value
-
-
-class _Counter(TorchDispatchMode):
-    """Counts the multiply-adds of all that runs inside, there and back."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        self.count += _multiply_adds(func, args, kwargs or {}, out)
-        return out
-
-
-def multiply_adds_of(work: Callable[[], object]) -> int:
-    """Multiply-adds of matrix products, convolutions, recurrent layers and attention while `work` runs, backward included."""
-    with _Counter() as counter:
-        work()
-    return counter.count
-
-
-def _multiply_adds(func: Any, args: Any, kwargs: Any, out: Any) -> int:
-    aten, called = torch.ops.aten, func._overloadpacket
-    if called is aten._scaled_dot_product_flash_attention_for_cpu:
-        q, k, v = args[:3]  # (B, H, T, E), (B, H, S, E), (B, H, S, E)
-        return prod(q.shape[:3]) * k.size(-2) * (k.size(-1) + v.size(-1))
-    if called is aten._scaled_dot_product_flash_attention_for_cpu_backward:
-        q, k, v = args[1:4]  # the scores again, then the gradients of weights, values, queries and keys
-        return prod(q.shape[:3]) * k.size(-2) * (3 * k.size(-1) + 2 * v.size(-1))
-    if called in (aten.mkldnn_rnn_layer, aten.mkldnn_rnn_layer_backward):  # of x and of the state, at each step and row
-        once = prod(args[0].shape[:2]) * (args[1].numel() + args[2].numel())
-        return once if called is aten.mkldnn_rnn_layer else 2 * once
-    formula = flop_registry.get(func._overloadpacket)
-    return 0 if formula is None else formula(*args, **kwargs, out_val=out) // 2  # a multiply-add is two operations
-
-
-@contextmanager
-def _in_evaluation(model: nn.Module) -> Iterator[None]:
-    """Every part as in evaluation; afterwards each as it was."""
-    before = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in before.items():
-            module.training = training
 
 
 def _rows(seen: Any) -> int:

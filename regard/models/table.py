@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from regard.config import StrictConfig
+from regard.data.graphs.config import GraphFormat
 from regard.data.pictures.config import PictureFormat
+from regard.data.sound.config import SoundFormat
 from regard.errors import UsageError, nearest
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.kinds import ADDED_KINDS, KINDS_OF, all_kinds
@@ -39,7 +41,13 @@ RUNGS = {
 # By task and kind; a model's file is imported when one is built, and no other with it.
 MODELS: dict[str, NamedParts[Any]] = {
     "translate": FAMILIES,
-    "generate": NamedParts({**dict.fromkeys(GPT_LINE, "regard.models.gpt:GPT"), "lstm": "regard.models.language:LSTM"}),
+    "generate": NamedParts(
+        {
+            **dict.fromkeys(GPT_LINE, "regard.models.gpt:GPT"),
+            "lstm": "regard.models.language:LSTM",
+            "wavenet": "regard.models.wavenet:WaveNet",
+        }
+    ),
     "fill": NamedParts({"bert": "regard.models.bert:Bert"}),
     "classify": NamedParts(
         {
@@ -75,9 +83,31 @@ MODELS: dict[str, NamedParts[Any]] = {
         }
     ),
     "compute": NamedParts({"programmer": "regard.models.programmer:Programmer"}),
+    "transcribe": NamedParts(
+        {
+            "conformer": "regard.models.conformer:ConformerCTC",
+            "conformer-transformer": "regard.models.conformer:ConformerTransformer",
+        }
+    ),
+    "classify-sounds": NamedParts({"conformer": "regard.models.conformer:SoundClassifier"}),
+    "classify-graphs": NamedParts(
+        {
+            "gat": "regard.models.graph:GAT",
+            "gatv2": "regard.models.graph:GAT",
+            "gcn": "regard.models.graph:GCN",
+            "graph-transformer": "regard.models.graph:GraphTransformer",
+        }
+    ),
 }
 
-LABELLED = {"classify", "classify-pictures", "answer", "ask"}  # tasks whose models are built for a number of labels
+LABELLED = {
+    "classify",
+    "classify-pictures",
+    "classify-sounds",
+    "classify-graphs",
+    "answer",
+    "ask",
+}  # tasks whose models are built for a number of labels
 
 
 def add_kind(
@@ -126,13 +156,18 @@ def build(
     *,
     labels: int = 0,
     pictures: PictureFormat | None = None,
+    sounds: SoundFormat | None = None,
+    graphs: GraphFormat | None = None,
     smoothing: float = 0.0,
 ) -> nn.Module:
-    """A model of any task with fresh weights; `labels` is how many a classifier tells apart, `pictures` what it sees."""
+    """A model of any task with fresh weights; `labels` is how many a classifier tells apart.
+
+    `pictures`, `sounds` and `graphs` are what it is shown, if it is shown any.
+    """
     kinds = MODELS[task]
     if config.kind not in kinds:
         raise UsageError(f"a {config.kind} does not {task}", f"{nearest(config.kind, kinds)}; {', '.join(kinds)} do")
-    sees = () if pictures is None else (pictures,)
+    sees = [shown for shown in (pictures, sounds, graphs) if shown is not None]
     tells = (labels,) if task in LABELLED else ()
     model: nn.Module = kinds[config.kind](config, *sees, *vocabulary, *tells, smoothing)
     return model

@@ -25,9 +25,9 @@ KIND = "model.kind"
 MEASURING = 0.03  # most of the time that one update may take, for more to be timed
 
 
-def chosen(rules: Sequence[Rule], facts: Facts, kind: str, asked: frozenset[str]) -> list[Choice]:
+def chosen(rules: Sequence[Rule], facts: Facts, kind: str, asked: frozenset[str], tokens: str = "") -> list[Choice]:
     """The settings that the rules give, but for those that the person asked for; of two for one setting, the later."""
-    holding = [rule for rule in rules if rule.setting not in asked and (not rule.kinds or kind in rule.kinds)]
+    holding = [rule for rule in rules if rule.setting not in asked and rule.holds(kind, tokens)]
     last = {rule.setting: rule for rule in holding}
     return [Choice(rule.setting, rule.value(facts), rule.reason(facts)) for rule in last.values()]
 
@@ -76,7 +76,8 @@ class Chooser:
         return self._taken(config, self._found(config, rest, facts))
 
     def _found(self, config: RunConfig, rules: Sequence[Rule], facts: Mapping[str, float]) -> list[Choice]:
-        return chosen(rules, facts, config.model.kind, self.asked)
+        tokens = "" if config.tokens is None else config.tokens.kind
+        return chosen(rules, facts, config.model.kind, self.asked, tokens)
 
     def _taken(self, config: RunConfig, choices: Sequence[Choice]) -> RunConfig:
         self.choices += choices

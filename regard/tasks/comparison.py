@@ -176,7 +176,8 @@ class CompareLanguage(Comparison):
         names = [name if name.startswith("builtin/") else str(find_file(name, test.data_root)) for name in test.names]
         found = evaluate_text(model, names, field=test.field, progress=progress)
         bits = {"bits per byte": found.bits_per_byte} if found.bits_per_byte is not None else {}
-        scores = {**bits, "perplexity": found.perplexity, "loss": found.loss}
+        rule = {} if found.rule is None else {f"{found.rule.rule} kept (%)": 100 * found.rule.share}
+        scores = {**bits, "perplexity": found.perplexity, "loss": found.loss, **rule}
         return Scored(scores, found.tokens, found.seconds, notes=found.notes)
 
 

@@ -8,7 +8,9 @@ from pydantic import Field, field_validator, model_validator
 
 from regard.config import StrictConfig, Tables
 from regard.data.config import BitsConfig, LabelledConfig, PairsConfig, StoriesConfig, TablesConfig, TextConfig
+from regard.data.graphs.config import GraphsConfig
 from regard.data.pictures.config import CaptionsConfig, PicturesConfig, QuestionsConfig
+from regard.data.sound.config import SoundsConfig, SpeechConfig
 from regard.models.config import (
     KINDS_OF,
     ModelConfig,
@@ -30,6 +32,22 @@ SEEING: Tables = {
 }
 
 
+# How tasks that hear train where a configuration says nothing else; a batch is counted in frames.
+HEARING: Tables = {
+    "steps": 2000,
+    "lr": 2e-3,
+    "schedule": "linear",
+    "warmup": 100,
+    "weight_decay": 0.01,
+    "betas": (0.9, 0.98),
+    "epsilon": 1e-8,
+    "smoothing": 0.0,
+    "average": 0,
+    "batch_tokens": 4096,
+    "precision": "float32",
+}
+
+
 def article(name: str) -> str:
     return "an" if name[0] in "aeiou" else "a"
 
@@ -48,6 +66,9 @@ class RunConfig(StrictConfig):
         | PicturesConfig
         | CaptionsConfig
         | QuestionsConfig
+        | SoundsConfig
+        | SpeechConfig
+        | GraphsConfig
     )
     tokens: TokensConfig | None
     model: ModelConfig
@@ -93,6 +114,11 @@ class RunConfig(StrictConfig):
     def defaults_for(cls, values: Tables) -> Tables:
         """The task's defaults for a configuration that says `values`."""
         return cls.defaults
+
+    @classmethod
+    def kind_for(cls, values: Tables) -> str:
+        """The kind of model of a configuration that names none."""
+        return KINDS_OF[values["task"]][0]
 
     @classmethod
     def completed(cls, values: Tables) -> Tables:

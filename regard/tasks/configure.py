@@ -106,7 +106,7 @@ def _filled(values: Tables, origin: str) -> Tables:
         return kind_of_run.completed(
             merge(merge(defaults, _lower_rate(defaults, values["task"])), merge(brought, values))
         )
-    kind = model.get("kind", KINDS_OF[values["task"]][0])
+    kind = model.get("kind") or kind_of_run.kind_for(values)
     values = merge(merge(kind_of_run.defaults_for(values), {"model": preset(size or "tiny", kind)}), values)
     return kind_of_run.completed(values)
 

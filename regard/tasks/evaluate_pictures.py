@@ -11,8 +11,8 @@ from typing import Unpack
 import numpy as np
 import torch
 
+from regard.data.named_files import LeftOut
 from regard.data.pictures.augment import normalise
-from regard.data.pictures.captions import LeftOut
 from regard.data.pictures.load import SHAPES, as_part, read_asked, read_captioned, read_pictures, renamed
 from regard.data.pictures.store import PictureStore
 from regard.decode.config import DecodeOptions

@@ -19,12 +19,14 @@ from torch import Tensor, nn
 from regard.bundle import WEIGHTS, Bundle, Made, load_bundle, load_weights, made_now, save_bundle
 from regard.config import Tables
 from regard.data.config import CorporaConfig
+from regard.data.graphs.config import GraphFormat
 from regard.data.kept.cache import Keep, Make, find_kept, kept
 from regard.data.kept.journal import Kept
 from regard.data.kept.ragged import digest_rows
 from regard.data.kept.tokenizers import train_text_tokenizer
 from regard.data.mixed import WeightedBatches
 from regard.data.pictures.config import PictureFormat
+from regard.data.sound.config import SoundFormat
 from regard.errors import Advice, RegardError, Setting, UsageError, nearest
 from regard.evaluate.classification import ClassificationScores
 from regard.files import read_json, write_json
@@ -175,12 +177,23 @@ class Setup:
         *,
         labels: int = 0,
         pictures: PictureFormat | None = None,
+        sounds: SoundFormat | None = None,
+        graphs: GraphFormat | None = None,
         model: ModelConfig | None = None,
     ) -> nn.Module:
         """The model with fresh weights by the run's seed, or with those of the model that the run starts from."""
         torch.manual_seed(config.train.seed)
         smoothing, how = config.train.smoothing, model or config.model
-        built = build(config.task, how, vocabulary, labels=labels, pictures=pictures, smoothing=smoothing)
+        built = build(
+            config.task,
+            how,
+            vocabulary,
+            labels=labels,
+            pictures=pictures,
+            sounds=sounds,
+            graphs=graphs,
+            smoothing=smoothing,
+        )
         if config.start is not None and not self.resume:
             take_weights(built, config.start)
         elif (self.folder / START).exists():  # features of what does not learn are computed before checkpoints are read
@@ -195,6 +208,7 @@ class Setup:
         validate: Callable[[nn.Module], Validation],
         fingerprint: Fingerprint,
         *,
+        held_out: Callable[[], Iterable[Any]] | None = None,
         probe: Callable[[nn.Module, int], None] | None = None,
         unit: str = "tokens",
         tuning: FineTuning | None = None,
@@ -212,6 +226,7 @@ class Setup:
             device=torch.device(self.device),
             clock=time.monotonic if self.chooser is None else self.chooser.clock,
             asked=None if self.chooser is None else self.chooser.asked_at,
+            held_out=held_out,
             probe=probe,
             unit=unit,
             tuning=tuning,

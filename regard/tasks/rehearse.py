@@ -11,12 +11,14 @@ from typing import Any
 
 import torch
 
+from regard.models.operations import operations_of
 from regard.tasks.choose import Chooser
 from regard.tasks.config import RunConfig
 from regard.tasks.expected import Expectation, expected
-from regard.tasks.recipe import PreparedRun, prepare
+from regard.tasks.recipe import PreparedRun, prepare, some_batches
 from regard.tasks.rules import Rule
 from regard.tasks.run import find_data_root
+from regard.training.energy import Bill, bill
 from regard.training.events import Choice, Working
 from regard.training.loop import Job
 from regard.training.pace import Pace, measure
@@ -24,6 +26,7 @@ from regard.training.show import Show
 from regard.training.timetable import COSTLY, ENDING, LOOKS
 
 MEASURED = 20.0  # seconds of the run's time of which a share is measured, where nobody says how long it shall be
+COUNTED = 3  # batches whose operations are counted
 FEW = 100  # updates, below which nothing is learned that a table could tell
 
 
@@ -51,12 +54,14 @@ class Rehearsal:
     validation: float
     steps: int
     passes: float  # over the training data
+    operations: float  # floating-point operations of all updates
+    bill: Bill  # energy, money and CO2, by the rated power
     expectation: Expectation | None
 
     def data(self) -> dict[str, Any]:
         found = None if self.expectation is None else {**asdict(self.expectation), "text": str(self.expectation)}
         choices = [asdict(choice) for choice in self.choices]
-        return {**asdict(self), "choices": choices, "expectation": found}
+        return {**asdict(self), "choices": choices, "bill": self.bill.data(), "expectation": found}
 
 
 def rehearse(
@@ -87,6 +92,7 @@ def _rehearsal(
     limit = span or job.config.max_time
     steps = most if limit is None else min(most, updates_in(limit - (ready if span else 0.0), pace))
     seconds = ready + steps * pace.update + validations(steps, pace, job) * pace.validation
+    lasts = seconds if span is None else min(span, seconds)
     facts = {} if chooser is None else chooser.facts
     amount = facts.get("examples") or facts.get("characters")
     return Rehearsal(
@@ -94,13 +100,22 @@ def _rehearsal(
         () if chooser is None else tuple(chooser.choices),
         tuple(map(str, prepared.notes)),
         sum(parameter.numel() for parameter in job.model.parameters()),
-        seconds if span is None else min(span, seconds),
+        lasts,
         pace.update,
         pace.validation,
         steps,
         steps * job.config.accumulate / max(1, job.batches.count(0)),
+        steps * operations_of_update(job),
+        bill(lasts, torch.get_num_threads()),
         expected(task, amount, core_minutes(seconds)) if amount and steps >= FEW else None,
     )
+
+
+def operations_of_update(job: Job) -> float:
+    """Floating-point operations of one update, the mean of a few."""
+    batches = [batch.to(job.device) for batch in some_batches(job.batches, COUNTED)]
+    rows = operations_of(job.model, batches)
+    return sum(row.training for row in rows) / len(batches) * job.config.accumulate
 
 
 def core_minutes(seconds: float) -> float:

@@ -11,14 +11,14 @@ from regard.brief import brief
 from regard.bundle import Made
 from regard.config import Tables, check
 from regard.errors import Advice, Option, RegardError, UsageError
-from regard.files import alone_in, is_bare, read_json, write_json
+from regard.files import alone_in, is_bare, is_taken, read_json, write_json
 from regard.runs import CONFIG, check_free, data_root_of, new_run, read_run
 from regard.tasks.choose import Chooser
 from regard.tasks.config import RunConfig
 from regard.tasks.configure import check_run
 from regard.tasks.examples import FILES
 from regard.tasks.generate.recipe import OLD_STREAMS, STREAMS
-from regard.tasks.recipe import DATA, TOKENS, made_by, prepare
+from regard.tasks.recipe import DATA, TOKENS, PreparedRun, made_by, prepare
 from regard.tasks.table import TASKS
 from regard.tasks.trained import load_model
 from regard.training.config import TrainConfig
@@ -164,6 +164,17 @@ def resume_run(
     if started and (other := _made_otherwise(values.get("made"), config, device)):
         listeners(Note(other))
     return _run(config, Path(folder), data_root, resume=started, device=device, show=listeners, longer=longer)
+
+
+def prepare_again(folder: str | Path, device: str = "cpu") -> PreparedRun:
+    """The data, the model with fresh weights and the job of a run as it had them; nothing is trained."""
+    values = read_run(folder)
+    if is_taken(Path(folder)):
+        raise RegardError(f"{folder} is being trained right now", "look again when it has ended")
+    config, data_root = check_run(values["config"], f"{folder}"), data_root_of(values)
+    if data_root is not None:
+        config = _anchored(config, Path(folder), data_root)
+    return prepare(config, Path(folder), data_root=data_root, resume=True, device=device)
 
 
 def _longer(folder: Path, config: RunConfig, train_over: Tables) -> Tables:

@@ -5,7 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from regard.plugins import imported
-from regard.tasks.rules import ANSWER, ASK, CAPTION, CLASSIFY, COMPUTE, FILL, GENERATE, PICTURES, SIZES, TRANSLATE
+from regard.tasks.rules import (
+    ANSWER,
+    ASK,
+    CAPTION,
+    CLASSIFY,
+    COMPUTE,
+    FILL,
+    GENERATE,
+    GRAPHS,
+    HEARD,
+    PICTURES,
+    SIZES,
+    TRANSCRIBE,
+    TRANSLATE,
+)
 from regard.tasks.task import Task
 
 _TASKS = (
@@ -97,6 +111,19 @@ _TASKS = (
         has_labels=True,
     ),
     Task(
+        "classify-graphs",
+        "regard.tasks.classify_graphs.config:ClassifyGraphsConfig",
+        recipe="regard.tasks.classify_graphs.recipe:prepare_classify_graphs",
+        predictor="regard.tasks.classify_graphs.predictor:GraphLabeller",
+        subject="regard.tasks.classify_graphs.recipe:ClassifyGraphsSubject",
+        rules=GRAPHS,
+        try_it="regard classify -m {model} graph.npz   or: regard look -m {model} graph.npz -o graph.png",
+        data="graph.npz",
+        test="graph.npz",
+        eval_options=("save", "out"),
+        has_labels=True,
+    ),
+    Task(
         "caption",
         "regard.tasks.caption.config:CaptionConfig",
         recipe="regard.tasks.caption.recipe:prepare_caption",
@@ -158,6 +185,31 @@ _TASKS = (
         data="questions.jsonl",
         test="test.jsonl",
         eval_options=("save",),
+    ),
+    Task(
+        "transcribe",
+        "regard.tasks.transcribe.config:TranscribeConfig",
+        recipe="regard.tasks.transcribe.recipe:prepare_transcribe",
+        predictor="regard.tasks.transcribe.predictor:Transcriber",
+        subject="regard.tasks.transcribe.recipe:TranscribeSubject",
+        rules=TRANSCRIBE,
+        try_it="regard transcribe -m {model} talk.wav --times -o talk.png",
+        data="manifest.jsonl",
+        test="test.jsonl",
+        eval_options=("beam", "save"),
+    ),
+    Task(
+        "classify-sounds",
+        "regard.tasks.classify_sounds.config:ClassifySoundsConfig",
+        recipe="regard.tasks.classify_sounds.recipe:prepare_classify_sounds",
+        predictor="regard.tasks.classify_sounds.predictor:SoundLabeller",
+        subject="regard.tasks.classify_sounds.recipe:ClassifySoundsSubject",
+        rules=HEARD,
+        try_it="regard classify -m {model} sound.wav   or: regard look -m {model} sound.wav",
+        data="folder",
+        test="test-folder",
+        eval_options=("save", "out"),
+        has_labels=True,
     ),
 )
 TASKS: dict[str, Task] = {task.name: task for task in _TASKS}

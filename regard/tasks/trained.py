@@ -17,11 +17,14 @@ if TYPE_CHECKING:
     from regard.tasks.ask.predictor import StoryReader
     from regard.tasks.caption.predictor import Captioner
     from regard.tasks.classify.predictor import TextClassifier
+    from regard.tasks.classify_graphs.predictor import GraphLabeller
     from regard.tasks.classify_pictures.predictor import PictureLabeller
+    from regard.tasks.classify_sounds.predictor import SoundLabeller
     from regard.tasks.compute.predictor import TableComputer
     from regard.tasks.fill.predictor import Filler
     from regard.tasks.generate.predictor import Generator
     from regard.tasks.remember.predictor import Rememberer
+    from regard.tasks.transcribe.predictor import Transcriber
     from regard.tasks.translate.predictor import Translator
 
 
@@ -45,6 +48,8 @@ def load(path: str | PathLike[str], device: str = ..., *, task: Literal["classif
 @overload
 def load(path: str | PathLike[str], device: str = ..., *, task: Literal["classify-pictures"]) -> PictureLabeller: ...
 @overload
+def load(path: str | PathLike[str], device: str = ..., *, task: Literal["classify-graphs"]) -> GraphLabeller: ...
+@overload
 def load(path: str | PathLike[str], device: str = ..., *, task: Literal["caption"]) -> Captioner: ...
 @overload
 def load(path: str | PathLike[str], device: str = ..., *, task: Literal["answer"]) -> QuestionAnswerer: ...
@@ -54,6 +59,10 @@ def load(path: str | PathLike[str], device: str = ..., *, task: Literal["ask"]) 
 def load(path: str | PathLike[str], device: str = ..., *, task: Literal["remember"]) -> Rememberer: ...
 @overload
 def load(path: str | PathLike[str], device: str = ..., *, task: Literal["compute"]) -> TableComputer: ...
+@overload
+def load(path: str | PathLike[str], device: str = ..., *, task: Literal["transcribe"]) -> Transcriber: ...
+@overload
+def load(path: str | PathLike[str], device: str = ..., *, task: Literal["classify-sounds"]) -> SoundLabeller: ...
 @overload
 def load(path: str | PathLike[str], device: str = ..., *, task: None = ...) -> Predictor: ...
 

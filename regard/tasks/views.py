@@ -34,6 +34,7 @@ VIEWS = {
     "positions": View("regard.inspect.positions:positions_of", "regard.inspect.positions:has_positions"),
     "routing": View("regard.inspect.routing:routing_of", "regard.inspect.routing:has_experts", ("second",)),
     "beam": View("regard.inspect.writing:beam_of", "regard.inspect.writing:searches", ("beam",)),
+    "roll": View("regard.inspect.roll:roll_of", "regard.inspect.roll:has_notes", ("layer", "head", "word")),
     "outputs": View("regard.inspect.writing:outputs_of", "regard.inspect.writing:searches", ("second",)),
 }
 

@@ -21,6 +21,8 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from regard.errors import Advice, RegardError, UsageError, Verb
 from regard.files import read_json, write_json, write_text
 from regard.tokens.config import TokensConfig
+from regard.tokens.notes import WORDS
+from regard.tokens.samples import LETTERS, SPLIT, labels_in
 
 PAD, BEGIN, END, UNKNOWN = 0, 1, 2, 3
 SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")
@@ -293,7 +295,10 @@ def train_tokenizer(texts: Iterable[str], config: TokensConfig, *, mask: bool = 
         "word": _word,
         "space": _space,
         "wordpiece": _wordpiece,
+        "notes": _notes,
     }
+    if config.kind == "samples":
+        return TextTokenizer(_samples(labels_in(texts)))
     if config.kind not in makers:
         raise UsageError(
             f"tokens.kind {config.kind} cannot be trained", Advice("it comes with a model: ", Verb("import"))
@@ -424,6 +429,27 @@ def _wordpiece(config: TokensConfig) -> tuple[Tokenizer, trainers.Trainer]:
         show_progress=False,
     )
     return tokenizer, trainer
+
+
+def _notes(config: TokensConfig) -> tuple[Tokenizer, None]:
+    """The words of `notes.py`, all of them, whatever the training pieces have."""
+    tokenizer = _of_words([*SPECIAL, *WORDS])
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return tokenizer, None
+
+
+def _samples(labels: Sequence[str]) -> Tokenizer:
+    """The letters of `samples.py`, and behind them the labels of the training sounds."""
+    tokenizer = _of_words([*SPECIAL, *LETTERS, *labels])
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(SPLIT), behavior="isolated")
+    tokenizer.decoder = decoders.Fuse()
+    return tokenizer
+
+
+def _of_words(words: Sequence[str]) -> Tokenizer:
+    """A tokenizer that knows these words, numbered in their order."""
+    vocabulary = {word: number for number, word in enumerate(words)}
+    return Tokenizer(models.WordLevel(vocabulary, unk_token=SPECIAL[UNKNOWN]))
 
 
 def _normalizer(config: TokensConfig, *, prepend: bool) -> normalizers.Normalizer | None:

@@ -55,8 +55,10 @@ class TrainConfig(StrictConfig):
     fall: float = Field(0.5, gt=0, le=1, description="Share of the run in which the rate of wsd falls to zero.")
     warmup: int = Field(1000, ge=0, description="Updates during which the learning rate rises linearly.")
     last: float = Field(0.0, ge=0, le=1, description="Share of the peak rate that cosine and linear end at.")
-    optimiser: Literal["adam", "muon"] = Field(
-        "adam", description="AdamW for everything, or Muon for the matrices of the blocks and AdamW for the rest."
+    optimiser: Literal["adam", "muon", "sgd"] = Field(
+        "adam",
+        description="AdamW for everything, Muon for the matrices of the blocks and AdamW for the rest, or plain gradient "
+        "descent.",
     )
     embedding_rate: float = Field(
         1.0, gt=0, description="Learning rate of embeddings and output layers as a multiple of the other weights'."
@@ -73,7 +75,11 @@ class TrainConfig(StrictConfig):
     )
     betas: tuple[float, float] = Field((0.9, 0.98), description="Adam's two decay rates.")
     epsilon: float = Field(1e-9, gt=0, description="Adam's epsilon.")
-    weight_decay: float = Field(0.0, ge=0, description="Decoupled weight decay of matrices (AdamW).")
+    weight_decay: float = Field(0.0, ge=0, description="Weight decay of matrices.")
+    decay: Literal["decoupled", "l2"] = Field(
+        "decoupled",
+        description="Adam's weight decay: apart from the gradient (AdamW), or part of it (l2, as older papers).",
+    )
     clip: float = Field(1.0, ge=0, description="Largest norm of the gradient; 0 for no limit.")
     smoothing: float = Field(0.1, ge=0, lt=1, description="Label smoothing.")
     class_weights: Weights = Field(

@@ -50,10 +50,7 @@ class RunLog:
                 os.truncate(path, min(sizes.get(name, 0), path.stat().st_size))  # truncating never lengthens
 
     def rows(self) -> list[Tables]:
-        path = self._paths[LOG]
-        if not path.exists():
-            return []
-        return [json.loads(line) for line in path.read_bytes().splitlines()]  # bytes: only a line feed ends a row
+        return rows_of(self._paths[LOG])
 
 
 @dataclass(frozen=True)
@@ -103,9 +100,9 @@ def read_history(folder: Path) -> History | None:
 
 def _looks(folder: Path) -> list[ValidationPoint]:
     """The validations of the log; the clock has a row for each of their steps, but for the last."""
-    clock = [(0, 0.0), *((row["step"], row["seconds"]) for row in _rows(folder / CLOCK))]
+    clock = [(0, 0.0), *((row["step"], row["seconds"]) for row in rows_of(folder / CLOCK))]
     found = []
-    for row in _rows(folder / LOG):
+    for row in rows_of(folder / LOG):
         if row.get("kind") == "valid":
             metrics = {name: value for name, value in row.items() if isinstance(value, float)}
             found.append(ValidationPoint(row["step"], _seconds(row["step"], clock), metrics))
@@ -120,8 +117,10 @@ def _seconds(step: int, clock: Sequence[tuple[int, float]]) -> float:
     return float(np.interp(step, steps, seconds))
 
 
-def _rows(path: Path) -> list[Tables]:
-    return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+def rows_of(path: Path) -> list[Tables]:
+    """The rows of a log or a clock; none where there is no such file."""
+    lines = path.read_bytes().splitlines() if path.exists() else []  # bytes: only a line feed ends a row
+    return [json.loads(line) for line in lines]
 
 
 RESTORE = "the checkpoint is not whole, restore it from where you copied it"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from regard.models.loss import Loss
 from regard.noise import noise
 from regard.tensors import read_tensors, weights_of, write_tensors
 from regard.training.config import TrainConfig
+from regard.training.energy import EnergyMeter
 from regard.training.events import Checkpoint, End, Note, OnEvent, Validated, Working
 from regard.training.finetune import (
     BLEND,
@@ -33,7 +34,14 @@ from regard.training.finetune import (
 )
 from regard.training.guard import ADVICE, check_update, locate, stop_requests
 from regard.training.history import CLOCK, RunLog
-from regard.training.optimiser import autocast, clip_gradient, learning_rate, make_optimiser, set_rate
+from regard.training.optimiser import (
+    autocast,
+    clip_gradient,
+    layer_norms,
+    learning_rate,
+    make_optimiser,
+    set_rate,
+)
 from regard.training.outlook import SCHEDULES, look_ahead, outlook_row
 from regard.training.state import (
     Fingerprint,
@@ -81,6 +89,7 @@ class Job:
     save: Callable[[nn.Module, str, dict[str, object]], None]  # write the bundle `name` with these metrics
     fingerprint: Fingerprint = field(default_factory=dict)  # what must not change between a stop and a resume
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    held_out: Callable[[], Iterable[Batch]] | None = None  # the validation examples as batches, the same each time
     probe: Callable[[nn.Module, int], None] | None = None  # keep where the model looks, at this step
     unit: str = "tokens"  # what the loss is a mean over, as a person calls it: "tokens", "texts"
     clock: Callable[[], float] = field(default=lambda: time.monotonic())
@@ -112,6 +121,7 @@ class Trainer:
         self.most_steps = math.ceil(min(job.config.steps, (job.config.epochs or math.inf) * epoch))
         self.started = job.clock()
         self.waited = 0.0  # seconds spent on making batches since the last row of the log
+        self.meter = EnergyMeter()
         self.watch = self.new_watch()
 
     @property
@@ -195,11 +205,12 @@ class Trainer:
         for number, batch in enumerate(batches):
             _add(sums, self.backward(batch, number, totals))
         norm = clip_gradient(self.parameters, self.config.clip)
+        layers = layer_norms(self.model, self.config.clip, norm) if self.logs_at(self.progress.step + 1) else {}
         trouble = check_update(sums["loss"] / totals["loss"], norm, self.progress.first_loss)
         if trouble:
             self.go_back(trouble, batches)
             return
-        self.apply(norm, sums, totals)
+        self.apply(norm, sums, totals, layers)
 
     def backward(self, batch: Batch, number: int, totals: dict[str, int]) -> dict[str, float]:
         """The sum of each part of the loss, and its count as `count.NAME`."""
@@ -226,7 +237,8 @@ class Trainer:
         self.waited += time.monotonic() - began
         return batches
 
-    def apply(self, norm: float, sums: dict[str, float], totals: dict[str, int]) -> None:
+    def apply(self, norm: float, sums: dict[str, float], totals: dict[str, int], layers: Mapping[str, float]) -> None:
+        """Update the weights; `layers` are the norms of each layer's gradient, where the log gets them."""
         progress, optimiser = self.progress, self.learner.optimiser
         rate = self.rate(progress.step + 1) * progress.rate_factor
         set_rate(optimiser, rate)
@@ -239,14 +251,14 @@ class Trainer:
         if self.learner.ema is not None:
             self.learner.ema.update(self.model, progress.step)
         _add(progress.interval, sums)
-        self.record(rate, norm)
+        self.record(rate, norm, layers)
         self.emit_forecast()
 
     def rate(self, step: int) -> float:
         """The learning rate of update `step`."""
         return learning_rate(step, self.config, self.job.width)
 
-    def record(self, rate: float, norm: float) -> None:
+    def record(self, rate: float, norm: float, layers: Mapping[str, float]) -> None:
         """A row of the log every so often, with the means since the last row; the person hears of it more often."""
         progress = self.progress
         logged = self.logs_at(progress.step)
@@ -256,9 +268,11 @@ class Trainer:
         if logged:
             progress.interval = {}
             place = {"kind": "train", "step": progress.step, "epoch": progress.epoch}
-            self.log.write({**place, **means, "learning_rate": rate, "gradient_norm": norm, "tokens": progress.tokens})
+            gradient = {"gradient_norm": norm, "gradient_norms": layers}
+            self.log.write({**place, **means, "learning_rate": rate, **gradient, "tokens": progress.tokens})
             clock = {"seconds": round(self.spent(), 3), "waited": round(self.waited, 4), "memory": peak_memory()}
-            self.log.write({"step": progress.step, **clock}, CLOCK)
+            joules = self.meter.since_last()
+            self.log.write({"step": progress.step, **clock, **({} if joules is None else {"joules": joules})}, CLOCK)
             self.waited = 0.0
         so_far = (progress.step, progress.epoch, progress.tokens, self.spent())
         self.emit(self.watch.progress(*so_far, means, self.last_update()))

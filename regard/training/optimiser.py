@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import UsageError
+from regard.models.operations import layer_of
 from regard.models.protocols import HasDepths
 from regard.training.config import TrainConfig
 from regard.training.muon import Muon, hidden_matrices, parts_of
@@ -147,11 +148,14 @@ def make_optimiser(model: nn.Module, config: TrainConfig) -> torch.optim.Optimiz
     for name in embedding_names(model):
         scales[name] *= config.embedding_rate
     names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    if config.optimiser == "sgd":
+        return torch.optim.SGD(_groups(model, names, scales, config), lr=0.0)
     hidden = set(hidden_matrices(model)) if config.optimiser == "muon" else set()
     others = [name for name in names if name not in hidden]
-    adam = torch.optim.AdamW(
-        _adam_groups(model, others, scales, config), lr=0.0, betas=config.betas, eps=config.epsilon, fused=True
-    )
+    groups, how = _groups(model, others, scales, config), {"betas": config.betas, "eps": config.epsilon, "fused": True}
+    if config.decay == "l2" and config.optimiser == "adam":
+        return torch.optim.Adam(groups, lr=0.0, **how)  # type: ignore[arg-type]
+    adam = torch.optim.AdamW(groups, lr=0.0, **how)  # type: ignore[arg-type]
     if config.optimiser == "adam":
         return adam
     groups = _muon_groups(model, [name for name in names if name in hidden], scales, config)
@@ -159,9 +163,7 @@ def make_optimiser(model: nn.Module, config: TrainConfig) -> torch.optim.Optimiz
     return Muon(groups, adam, half=uses_bf16(config.precision, device))
 
 
-def _adam_groups(
-    model: nn.Module, names: list[str], scales: dict[str, float], config: TrainConfig
-) -> list[dict[str, Any]]:
+def _groups(model: nn.Module, names: list[str], scales: dict[str, float], config: TrainConfig) -> list[dict[str, Any]]:
     groups: list[dict[str, Any]] = []
     for scale in sorted(set(scales.values())):
         here = [model.get_parameter(name) for name in names if scales[name] == scale]
@@ -194,6 +196,18 @@ def clip_gradient(parameters: Sequence[nn.Parameter], limit: float) -> float:
     if limit and not length < 0.99 * limit:  # below, a factor of 1 would cost another pass over the gradient
         torch.nn.utils.clip_grads_with_norm_(parameters, limit, norm)
     return length
+
+
+def layer_norms(model: nn.Module, limit: float, norm: float) -> dict[str, float]:
+    """The norm of each layer's gradient as it was before it was clipped from `norm` to `limit`; to six digits."""
+    found = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    squares: dict[str, float] = {}
+    for name, each in zip(found, torch._foreach_norm(list(found.values())), strict=True):
+        layer = layer_of(name)
+        squares[layer] = squares.get(layer, 0.0) + float(each) ** 2
+    clipped = limit and not norm < 0.99 * limit
+    factor = min(1.0, limit / (norm + 1e-6)) if clipped else 1.0  # as torch clips
+    return {layer: float(f"{math.sqrt(square) / factor:.6g}") for layer, square in squares.items()}
 
 
 def optimiser_tensors(optimiser: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:

@@ -18,6 +18,10 @@ State = Literal["not yet useful", "still learning fast", "overfitting", "good"]
 GUESSED = 0.75  # of the first loss: about what is left for whoever only knows how frequent each token is
 CHANCE = 0.95  # of the first loss of a classifier: about what is left for whoever answers by chance
 OVERFIT, AFTER = 1.02, 2  # times the lowest validation loss at the end, and fewest validations since that
+GUESSES = {
+    "majority": "the most frequent label",
+    "latest": "the answer that the story names last",
+}  # accuracies of whoever has not learned anything, where a validation tells them
 FAST = {"loss": 0.03, "score": 1.0}  # a gain by more time that is worth it: a share of the loss, points of a score
 
 
@@ -107,12 +111,12 @@ def not_useful(metrics: Mapping[str, float], errors: Mapping[str, float], first_
 
 
 def _by_chance(metrics: Mapping[str, float], error: float, first_loss: float | None) -> str:
-    accuracy, majority = metrics["accuracy"], metrics.get("majority")
-    if majority is not None:
-        near = accuracy <= majority + 2 * error
-        return (
-            f"accuracy {accuracy:.1f} is that of always giving the most frequent label ({majority:.1f})" if near else ""
-        )
+    accuracy, known = metrics["accuracy"], {name: metrics[name] for name in GUESSES if name in metrics}
+    if known:
+        best = max(known, key=lambda name: known[name])
+        near = accuracy <= known[best] + 2 * error
+        than = "is no better than" if accuracy < known[best] - 2 * error else "is that of"
+        return f"accuracy {accuracy:.1f} {than} always giving {GUESSES[best]} ({known[best]:.1f})" if near else ""
     if first_loss is not None and metrics["loss"] > CHANCE * first_loss:
         return f"accuracy {accuracy:.1f}, with a loss like that of guessing ({first_loss:.3f} at first)"
     return ""

@@ -2,12 +2,15 @@
 
 People go to places, take things, drop, leave and give them; "there" is the place of the sentence before. Whoever takes a thing
 is where it lies, and a thing that is carried is where its carrier is. Which sentences support an answer is known, so that what
-a model read can be scored. The names of the story of the ring are among the others; the story itself is never told.
+a model read can be scored. The names of the story of the ring are among the others; neither it nor its events in other words
+are told.
 """
 
 from __future__ import annotations
 
 import random
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 BUILTIN = "builtin/stories"
@@ -35,7 +38,7 @@ RING = (
     "Sauron died.",
     "Frodo went back to the Shire.",
     "Bilbo travelled to the Grey-havens.",
-)  # as lectures tell it; no story here begins like it
+)  # as lectures tell it
 Told = tuple[tuple[str, ...], str, str, tuple[int, ...]]  # sentences, question, answer, support
 
 
@@ -68,7 +71,7 @@ class World:
             can += [self._take] * 3
         if self.holder and self.there is not None:
             can += [self._drop] * 3
-        if self.there is not None and [thing for thing in self.things if not self._is_told(thing)]:
+        if self.there is not None and not all(map(self._is_told, self.things)):
             can.append(self._find)
         if self.holder and len(self.people) > 1:
             can.append(self._give)
@@ -91,15 +94,15 @@ class World:
         if thing not in self.holder:
             return None
         held = self.holder[thing]
-        where = self.where.get(held.value)
-        return None if where is None else Known(where.value, _both(held.support, where.support))
+        where = self.where[held.value]  # whoever has a thing got it somewhere
+        return Known(where.value, _both(held.support, where.support))
 
     def _is_told(self, thing: str) -> bool:
         return thing in self.lies or thing in self.holder
 
     def _say(self, sentence: str, there: Known | None = None) -> int:
         self.there = there
-        self.sentences.append(sentence)
+        self.sentences.append(sys.intern(sentence))  # of a million there are some thousand different ones
         return len(self.sentences) - 1
 
     def _go(self) -> None:
@@ -117,8 +120,11 @@ class World:
             (person, thing)
             for thing, place in self.lies.items()
             for person in self.people
-            if person not in self.where or self.where[person].value == place.value
+            if self._may_be_at(person, place.value)
         ]
+
+    def _may_be_at(self, person: str, place: str) -> bool:
+        return person not in self.where or self.where[person].value == place
 
     def _take(self) -> None:
         person, thing = self.dice.choice(self._takes())
@@ -129,7 +135,7 @@ class World:
             self.where[person] = Known(lay.value, _both(lay.support, (number,)))
 
     def _drop(self) -> None:
-        """Who has just arrived drops what they carry there; who was not heard of may, too."""
+        """Whoever has just arrived drops there what they carry."""
         assert self.there is not None
         here = [thing for thing, held in self.holder.items() if self._is_there(held.value)]
         if not here:
@@ -141,19 +147,18 @@ class World:
         self.lies[thing] = Known(there.value, _both(there.support, (number,)))
 
     def _is_there(self, person: str) -> bool:
-        where = self.where.get(person)
-        return where is not None and self.there is not None and where == self.there
+        return self.there is not None and self.where.get(person) == self.there
 
     def _find(self) -> None:
         """Somebody drops a thing that nobody has heard of, where the sentence before was."""
         assert self.there is not None
         new = [thing for thing in self.things if not self._is_told(thing)]
         unheard = [person for person in self.people if person not in self.where]
-        here = [person for person in self.people if self._is_there(person)]
-        person, thing, there = self.dice.choice(unheard or here or self.people), self.dice.choice(new), self.there
-        if person not in unheard and person not in here:
+        able = unheard or [person for person in self.people if self._is_there(person)]
+        if not able:
             self._go()
             return
+        person, thing, there = self.dice.choice(able), self.dice.choice(new), self.there
         number = self._say(f"{person} {self.dice.choice(DROP)} the {thing} there.", there)
         self.lies[thing] = Known(there.value, _both(there.support, (number,)))
         if person in unheard:
@@ -163,15 +168,9 @@ class World:
         """A thing changes hands; whoever gets it is where the giver is."""
         thing = self.dice.choice(list(self.holder))
         giver = self.holder[thing].value
-        where = self.where.get(giver)
-        able = [
-            person
-            for person in self.people
-            if person != giver
-            and where is not None
-            and (person not in self.where or self.where[person].value == where.value)
-        ]
-        if not able or where is None:
+        where = self.where[giver]
+        able = [each for each in self.people if each != giver and self._may_be_at(each, where.value)]
+        if not able:
             self._go()
             return
         taker = self.dice.choice(able)
@@ -201,7 +200,24 @@ def story(dice: random.Random) -> list[Told]:
     )
     for _ in range(dice.randint(SHORTEST, LONGEST)):
         world.tell()
-    return [] if tuple(world.sentences[:3]) == RING[:3] else world.questions()
+    return [] if is_ring(world.sentences) else world.questions()
+
+
+def is_ring(sentences: Sequence[str]) -> bool:
+    """Whether a story begins with the first three events of the ring's, in whatever words."""
+    return sentences[0].startswith("Bilbo ") and [_event(each) for each in sentences[:3]] == RING_BEGINS
+
+
+def _event(sentence: str) -> tuple[str, str]:
+    """What happens in a sentence, without its wording: a kind of action, and who and what take part."""
+    for kind, verbs in (("go", GO), ("take", TAKE), ("drop", DROP)):
+        for verb in verbs:
+            if f" {verb} " in sentence:
+                return kind, sentence.replace(f" {verb} ", " ")
+    return "other", sentence
+
+
+RING_BEGINS = [_event(each) for each in RING[:3]]
 
 
 def _evenly(asked: list[Told]) -> list[Told]:

@@ -176,7 +176,11 @@ class CaptionBatches(TextsOnPictures):
 
 
 class AnswerBatches(TextsOnPictures):
-    """`batches.get(epoch, index)`: questions with their pictures and the numbers of their answers, each once an epoch."""
+    """`batches.get(epoch, index)`: questions with their pictures and the numbers of their answers, each once an epoch.
+
+    A picture that several questions of a batch are about is there once. With `together`, so many questions about one picture
+    come in one batch where there are so many.
+    """
 
     def __init__(
         self,
@@ -191,13 +195,19 @@ class AnswerBatches(TextsOnPictures):
         pad: int,
         augment: AugmentConfig | None = None,
         by_length: bool = True,
+        together: int = 1,
     ) -> None:
         if len(labels) != len(questions):
             raise RegardError(f"{len(questions)} questions and {len(labels)} answers", "each question has one answer")
         super().__init__(
             source, rows, questions, picture_format, batch, seed, pad=pad, augment=augment, by_length=by_length
         )
-        self.labels = np.asarray(labels, dtype=np.int64)
+        self.labels, self.together = np.asarray(labels, dtype=np.int64), together
+
+    def _plan(self, epoch: int) -> list[np.ndarray]:
+        if self.by_length or self.together == 1:
+            return super()._plan(epoch)
+        return plan_together(self.rows, self.together, self.batch, (self.seed, epoch))
 
     def get(self, epoch: int, index: int) -> AnswerBatch:
         return self._batch(self.plan(epoch)[index], (self.seed, epoch, index))
@@ -208,7 +218,10 @@ class AnswerBatches(TextsOnPictures):
 
     def _batch(self, rows: np.ndarray, key: Key | None) -> AnswerBatch:
         ids, lengths = self._padded(rows)
-        return AnswerBatch(self._pictures(rows, key), ids, lengths, torch.from_numpy(self.labels[rows]))
+        _, first, which = np.unique(self.rows[rows], return_index=True, return_inverse=True)
+        pictures = None if len(first) == len(rows) else torch.from_numpy(which)
+        pixels = self._pictures(rows if pictures is None else rows[first], key)
+        return AnswerBatch(pixels, ids, lengths, torch.from_numpy(self.labels[rows]), pictures)
 
 
 def shown(
@@ -227,6 +240,17 @@ def plan_by_order(count: int, batch: int, key: tuple[int, int]) -> list[np.ndarr
     """0 .. count - 1 in the random order of the key, `batch` at a time; the last may be smaller."""
     order = np.random.Generator(np.random.PCG64(np.random.SeedSequence(key))).permutation(count)
     return [order[start : start + batch] for start in range(0, count, batch)]
+
+
+def plan_together(rows: np.ndarray, together: int, batch: int, key: tuple[int, int]) -> list[np.ndarray]:
+    """0 .. len(rows) - 1 in the random order of the key, `batch` at a time, those of one row in groups of `together`."""
+    draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence(key)))
+    order = draw.permutation(len(rows))
+    order = order[np.argsort(rows[order], kind="stable")]  # by row, those of a row in a random order
+    number = np.arange(len(rows)) - np.searchsorted(rows[order], rows[order])  # of each among those of its row
+    group = np.cumsum(number % together == 0) - 1
+    order = order[np.argsort(draw.permutation(group[-1] + 1)[group], kind="stable")]
+    return [order[start : start + batch] for start in range(0, len(order), batch)]
 
 
 def _checked(rows: np.ndarray, count: int) -> np.ndarray:

@@ -116,3 +116,6 @@ class QuestionsConfig(SeenConfig):
     )
     valid: Names = Field((), description="Validation questions; without them some training pictures are held out.")
     max_length: int = Field(64, ge=2, description="Longest question, in tokens; of longer ones the first are kept.")
+    together: int = Field(
+        1, ge=1, description="Questions about one picture that come in one batch, so that it is looked at once for all."
+    )

@@ -13,7 +13,8 @@ import numpy as np
 from PIL import PngImagePlugin
 
 from regard.data.lines import opened, read_lines
-from regard.data.pictures.captions import CaptionSet, LeftOut, QuestionSet, read_captions, read_questions
+from regard.data.named_files import LeftOut
+from regard.data.pictures.captions import CaptionSet, QuestionSet, read_captions, read_questions
 from regard.data.pictures.config import is_picture
 from regard.data.pictures.decode import quiet
 from regard.errors import RegardError, UsageError

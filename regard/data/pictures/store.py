@@ -20,7 +20,7 @@ from typing import IO
 import numpy as np
 
 from regard.data.mapped import ArrayWriter, map_arrays
-from regard.data.pictures.captions import LeftOut
+from regard.data.named_files import LeftOut
 from regard.data.pictures.config import PictureFormat
 from regard.data.pictures.decode import PictureError, border_colour, fit_picture, read_picture
 from regard.data.pictures.sets import PictureSet

@@ -33,6 +33,7 @@ SCORES = {  # out of 100, so that they share a panel: the name of each, whether 
     "accuracy": ("accuracy", True, "#3d6f8e"),
     "f1": ("F1", True, "#5c5c5c"),
     "majority": ("always the most frequent", True, "#b0b0b0"),
+    "latest": ("always the answer named last", True, "#909090"),
     "wer": ("WER", False, "#8a8a00"),
 }
 MEASURES = {"bits_per_byte": ("bits per byte", False)}  # on a scale of their own, a panel each

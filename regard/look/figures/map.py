@@ -32,6 +32,7 @@ from regard.look.recorded import EffectiveAttention
 
 LONGEST = 40.0  # inches: no page is longer, however many tokens there are
 LONGEST_LABEL = 26  # characters: an address or a run of dashes must not push the map off the screen
+LONGEST_SENTENCE = 60  # characters of a row that is a whole sentence
 GAP = 0.14  # inches between panels
 CAPTION = 0.24  # inches for the name of a head under its panel
 
@@ -126,7 +127,7 @@ def hatched(axes: Axes) -> Rectangle:
 def draw_labels(axes: Axes, attention: AttentionMap, layout: SheetLayout, left: bool, above: bool) -> None:
     """Tokens on the left and above, as many as can be read; those wider than their cell are turned."""
     if left:
-        labels, families = _prepared(attention.rows, layout.stride)
+        labels, families = _prepared(attention.rows, layout.stride, LONGEST_SENTENCE)
         axes.set_yticks(
             np.arange(0, len(attention.rows), layout.stride) + 0.5, labels, parse_math=False, family=families
         )
@@ -138,14 +139,14 @@ def draw_labels(axes: Axes, attention: AttentionMap, layout: SheetLayout, left: 
         _turn(axes.get_xticklabels(), layout)
 
 
-def _prepared(labels: Sequence[str], stride: int) -> tuple[list[str], list[str]]:
+def _prepared(labels: Sequence[str], stride: int, sentence: int = LONGEST_LABEL) -> tuple[list[str], list[str]]:
     shown = [visible(label) for label in labels[::stride]]
     families = families_for(shown)
-    return [_cut(spelled(label, families)) for label in shown], families
+    return [_cut(spelled(label, families), sentence if " " in label else LONGEST_LABEL) for label in shown], families
 
 
-def _cut(label: str) -> str:
-    return label if len(label) <= LONGEST_LABEL else label[: LONGEST_LABEL - 1] + "…"
+def _cut(label: str, longest: int) -> str:
+    return label if len(label) <= longest else label[: longest - 1] + "…"
 
 
 def _turn(labels: Sequence[Text], layout: SheetLayout) -> None:

@@ -17,6 +17,7 @@ from regard.look.figures.sheet import (
     MARGIN,
     POINTS,
     QUIET,
+    RAMP,
     TEXT,
     Pen,
     cut,
@@ -31,7 +32,7 @@ from regard.look.figures.sheet import (
     write_heading,
 )
 from regard.look.labels import visible_title
-from regard.look.panels import Chart, Facts, Gallery, HeatMap, OnePanel, Panels, Photo
+from regard.look.panels import Chart, Contours, Facts, Gallery, HeatMap, OnePanel, Panels, Photo
 
 ROOM = 10.6  # inches across
 GAP, BELOW = 0.42, 0.22  # inches between panels
@@ -41,7 +42,9 @@ LONGEST = 1.1  # inches of a label
 SMALL, BETWEEN = 1.14, 0.16  # inches of a picture in a gallery, and between two
 CHART = (4.3, 2.4)  # inches of the lines; their labels come to it
 PHOTO = 2.5  # inches
+SURFACE, LOWEST = (3.4, 3.4), 50  # inches of a surface; its lowest line is so many times below the highest
 BAR, THICK = 1.1, 0.1  # inches of the scale of colours
+DASHES = ("-", "--", ":")  # of lines that have a colour again
 BOX_COLORS = ("#d55e00", "#009e73", "#cc79a7")
 
 
@@ -68,6 +71,7 @@ class Placed:
     width: float
     height: float
     draw: Draw
+    begins_line: bool = False
 
 
 def draw_panels(view: Panels) -> Figure:
@@ -102,7 +106,7 @@ def _lines(placed: Sequence[Placed]) -> Iterator[list[Placed]]:
     """Panels side by side while they fit; those of one height stay together."""
     line: list[Placed] = []
     for each in placed:
-        if line and sum(one.width + GAP for one in line) + each.width > ROOM:
+        if line and (each.begins_line or sum(one.width + GAP for one in line) + each.width > ROOM):
             yield line
             line = []
         line.append(each)
@@ -127,12 +131,14 @@ def _texts(panel: OnePanel) -> Iterator[str]:
 
 def _placed(panel: OnePanel, pens: Pens) -> Iterator[Placed]:
     """The panel in a page's measures; a heat map that is too wide in several parts."""
-    if isinstance(panel, HeatMap):
+    if isinstance(panel, Contours):
+        yield replace(_contours(panel, pens), begins_line=panel.begins_line)
+    elif isinstance(panel, HeatMap):
         yield from _heat_maps(panel, pens)
     elif isinstance(panel, Gallery):
         yield _gallery(panel, pens)
     elif isinstance(panel, Chart):
-        yield _chart(panel, pens)
+        yield replace(_chart(panel, pens), begins_line=panel.begins_line)
     elif isinstance(panel, Photo):
         yield _photo(panel, pens)
     else:
@@ -260,12 +266,37 @@ def _draw_scale(axes: Axes, panel: HeatMap, pen: Pen, corner: tuple[float, float
     pen.write(axes, x + start + BAR + 0.05, y, f"{high:g} {panel.meaning}".rstrip(), ink=QUIET)
 
 
+# --- Contours
+
+
+def _contours(panel: Contours, pens: Pens) -> Placed:
+    """A surface in colours, with lines of equal height that tell it, each so many times the one before."""
+    left, below, width, height = 0.62, 0.5, *SURFACE
+
+    def draw(figure: Figure, axes: Axes, x: float, y: float) -> None:
+        page = figure.get_size_inches()
+        corner = (MARGIN + x + left) / page[0], 1 - (MARGIN + y + height) / page[1]
+        chart = figure.add_axes((*corner, width / page[0], height / page[1]))
+        values, high = panel.values[::-1], panel.ends[1]
+        low = min(float(np.nanmin(values)), 0.99 * high)
+        levels = np.geomspace(max(low, high / LOWEST), high, 11)
+        places = panel.places
+        chart.contourf(places, places, np.clip(values, levels[0], high), np.geomspace(levels[0], high, 65), cmap=RAMP)
+        lines = chart.contour(places, places, np.minimum(values, high), levels[1:-1], colors=QUIET, linewidths=0.6)
+        chart.clabel(lines, fontsize=6.5, fmt=lambda value: f"{value:.2g}", colors=TEXT)
+        chart.plot([0], [0], "+", color=COLORS[1], markersize=7)
+        tidy(chart)
+        chart.grid(visible=False)
+
+    return _headed(panel, pens, left + width + 0.1, height + below, draw)
+
+
 # --- Charts, pictures, tables
 
 
 def _chart(panel: Chart, pens: Pens) -> Placed:
     left, below = 0.62, 0.5 + (0.45 if _turned(panel) else 0.0)
-    legend = 0.22 * -(-len(panel.lines) // 4) if len(panel.lines) > 1 else 0.0
+    legend = 0.22 * -(-len(panel.lines) // _across(panel)) if len(panel.lines) > 1 else 0.0
     width, height = CHART
 
     def draw(figure: Figure, axes: Axes, x: float, y: float) -> None:
@@ -280,7 +311,11 @@ def _chart(panel: Chart, pens: Pens) -> Placed:
 def _draw_lines(chart: Axes, panel: Chart, pens: Pens) -> None:
     few = len(panel.across) <= 24
     for number, (name, values) in enumerate(panel.lines.items()):
-        look = style(number) if few else {"color": COLORS[number % len(COLORS)]}
+        look = (
+            style(number)
+            if few
+            else {"color": COLORS[number % len(COLORS)], "linestyle": DASHES[number // len(COLORS) % 3]}
+        )
         chart.plot(panel.across, values, label=name, linewidth=1.5, markersize=3.5, **look)
     tidy(chart)
     if panel.logarithmic:
@@ -296,8 +331,14 @@ def _draw_lines(chart: Axes, panel: Chart, pens: Pens) -> None:
         chart.set_xticks(panel.across, names, rotation=90 if _turned(panel) else 0, family=pens.label.families,
                          fontsize=7.5 if len(names) <= 32 else 6, parse_math=False)  # fmt: skip
     if len(panel.lines) > 1:
-        chart.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, frameon=False, fontsize=8, borderaxespad=0.2,
-                     handlelength=1.6, columnspacing=1.2, prop={"family": pens.label.families, "size": 8})  # fmt: skip
+        chart.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=_across(panel), frameon=False, fontsize=8,
+                     borderaxespad=0.2, handlelength=1.6, columnspacing=1.2,
+                     prop={"family": pens.label.families, "size": 8})  # fmt: skip
+
+
+def _across(panel: Chart) -> int:
+    """Names of lines that stand beside each other above a chart."""
+    return max(1, min(4, 60 // (4 + max(map(len, panel.lines)))))
 
 
 def _turned(panel: Chart) -> bool:

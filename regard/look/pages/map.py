@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from markupsafe import Markup
 from PIL import Image
 
 from regard.look.colors import INK, color, hexadecimal, scale_top
@@ -82,6 +83,11 @@ def picture_of(shown: Shown) -> str:
     """Return the figure as a picture for a notebook, which says in words what is on it."""
     address = template.data_uri(shown._repr_png_(), "image/png")
     return template.render("picture.html", address=address, alt=shown._alternative())
+
+
+def picture_page(shown: Shown) -> str:
+    """Return a page with nothing but the figure and what is on it in words."""
+    return template.render("sheet.html", title=shown.called, fragment=Markup(picture_of(shown)), widest="110em")
 
 
 def map_page(attention: AttentionMap) -> str:

@@ -154,6 +154,45 @@ class LSTMConfig(StrictConfig):
         return None
 
 
+class WaveNetConfig(StrictConfig):
+    """WaveNet (van den Oord et al. 2016): dilated causal convolutions with gates, for sound sample by sample; no attention."""
+
+    kind: Literal["wavenet"] = "wavenet"
+    width: int = Field(
+        128, ge=1, description="Width D of what all layers say, and of the vectors that predict a token."
+    )
+    channels: int = Field(48, ge=1, description="Channels of the residual stream.")
+    kernel: int = Field(2, ge=1, description="Width of the convolutions.")
+    dilations: tuple[int, ...] = Field(
+        (1, 2, 4, 8, 16, 32, 64, 128, 256), min_length=1, description="Dilation of each layer of a set."
+    )
+    sets: int = Field(2, ge=1, description="How often the dilations are gone through.")
+    dropout: float = Field(0.0, ge=0, lt=1, description="Dropout before the output.")
+    labels_from: int | None = Field(
+        None, ge=1, description="Ids from here on are labels, which hold for what follows them; the tokens say it."
+    )
+
+    @model_validator(mode="after")
+    def _reaches_back(self) -> WaveNetConfig:
+        if min(self.dilations) < 1:
+            raise ValueError(f"dilation {min(self.dilations)} reaches nothing; choose 1 or more")
+        return self
+
+    @property
+    def every_dilation(self) -> tuple[int, ...]:
+        """The dilation of each layer."""
+        return self.dilations * self.sets
+
+    @property
+    def receptive_field(self) -> int:
+        """Tokens that a prediction depends on."""
+        return 1 + (self.kernel - 1) * (1 + sum(self.every_dilation))
+
+    @property
+    def longest(self) -> int | None:
+        return None
+
+
 class BertConfig(BlocksConfig):
     """BERT (Devlin et al. 2019): an encoder that sees both sides of every token."""
 

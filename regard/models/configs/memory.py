@@ -14,11 +14,11 @@ class MemoryNetworkConfig(StrictConfig):
 
     kind: Literal["memory-network"] = "memory-network"
     width: int = Field(64, ge=1, description="Width D of embeddings, memories and the question.")
-    hops: int = Field(3, ge=1, description="How often the memory is read, each time with what was read before.")
+    hops: int = Field(4, ge=1, description="How often the memory is read, each time with what was read before.")
     tying: Literal["adjacent", "layer-wise", "none"] = Field(
-        "adjacent",
-        description="Which tables are one: what one hop gives and the next compares with, those of all hops, or none: "
-        "then before and after can be told apart.",
+        "none",
+        description="Which tables are one: what one hop gives and the next compares with, those of all hops, or none: then a "
+        "hop can look for the sentence before the one that was found.",
     )
     words: Literal["position", "bag"] = Field(
         "position", description="A sentence is the sum of its words, weighed by their places (section 4.1), or plain."
@@ -29,7 +29,10 @@ class MemoryNetworkConfig(StrictConfig):
         0.0, ge=0, lt=1, description="Empty memories put between the sentences in training, as a share."
     )
     linear_start: int = Field(0, ge=0, description="Updates for which the softmax over the sentences is left out.")
-    relu: bool = Field(False, description="Cut half of the units at zero behind each hop, as for all of bAbI together.")
+    relu: bool = Field(
+        True,
+        description="Cut half of the units at zero behind each hop, so that a verb can decide what is looked for next.",
+    )
     dropout: float = Field(0.0, ge=0, lt=1, description="Dropout on what the last hop gives.")
 
     @property
@@ -60,6 +63,10 @@ class PonderConfig(StrictConfig):
     hidden: int = Field(128, ge=1, description="Width of its state.")
     most: int = Field(20, ge=1, description="Steps for one input, at most.")
     cost: float = Field(1e-3, ge=0, description="Weight of the time it takes in the loss (tau of the paper).")
+    free: int = Field(
+        0, ge=0, description="Updates in which thinking costs nothing; in as many again, the cost rises to its height."
+    )
+    bias: float = Field(1.0, description="Bias of stopping at first: 1 begins with two steps, -1 with four or five.")
     epsilon: float = Field(0.01, gt=0, lt=1, description="It stops when its chances of stopping come to 1 less this.")
 
     @property

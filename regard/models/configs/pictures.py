@@ -53,6 +53,7 @@ class ResNetConfig(NetworkConfig):
     kind: Literal["resnet"] = "resnet"
     channels: tuple[int, ...] = Field((32, 64, 128), min_length=1, description="Channels of each stage.")
     blocks: int = Field(2, ge=1, description="Residual blocks in a stage.")
+    residual: bool = Field(True, description="Add the input of each block to its output; off: plain convolutions.")
     attention: Attention = Field("none", description="Inside each block: se (channels), cbam (channels, then places).")
     dropout: float = Field(0.1, ge=0, lt=1, description="Dropout before the last layer.")
 

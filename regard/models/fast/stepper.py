@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
@@ -33,6 +34,8 @@ from regard.models.fast.products import (
 from regard.models.fast.slots import FIRST, Slots, kept, reordered, with_room, zeros
 from regard.models.fast.slots import joined as joined_slots
 from regard.models.fast.small import FEW, Look, SmallSteps, small_steps
+
+Fast = TypeVar("Fast")  # a laid-out stepper
 
 
 class FastStepper:
@@ -119,7 +122,7 @@ class FastStepper:
         turn = None
         if self.rotary is not None:
             cosine, sine = (table[places][:, :, None].to(x.dtype) for table in self.rotary.rows(farthest))
-            turn = Turn(cosine, sine)  # each (B, N or 1, 1, E / 2)
+            turn = Turn.by(cosine, sine)  # each (B, N or 1, 1, E / 2)
         x = x.flatten(0, 1)
         for layer in self.layers:
             x = layer(x, work, state.filled, turn)
@@ -199,18 +202,18 @@ def _cross(block: Block, product: MakeProduct) -> Cross | None:
     return Cross(norm_function(around.norm), ask, join)
 
 
-class LaidOut:
+class LaidOut(Generic[Fast]):
     """Choose the stepper of a search over a model.
 
     Weights are laid out when they are first needed, and again when they have changed: each tensor counts its changes.
     """
 
-    def __init__(self, model: nn.Module, lay_out: Callable[[nn.Module], FastStepper | None]) -> None:
+    def __init__(self, model: nn.Module, lay_out: Callable[[nn.Module], Fast | None]) -> None:
         """`lay_out` gives the laid-out stepper of a model, or None where the model has parts that only modules know."""
         self.model, self.lay_out, self.weights = model, lay_out, list(model.parameters())
-        self._laid_out: tuple[FastStepper, list[tuple[Tensor, int]]] | None = None  # with the weights as they stood
+        self._laid_out: tuple[Fast, list[tuple[Tensor, int]]] | None = None  # with the weights as they stood
 
-    def stepper(self) -> nn.Module | FastStepper:
+    def stepper(self) -> nn.Module | Fast:
         """The stepper for a search that begins now, in this thread."""
         model = self.model
         if model.training or is_recorded(model) or is_changed(model) or is_softened():

@@ -50,7 +50,9 @@ class Answerer(nn.Module):
 
     def features(self, batch: AnswerBatch) -> Tensor:
         """The vector of each question, asked of its picture: (B, D)."""
-        places = self.projection(view_of(self.encoder, batch.pixels).places)  # (B, P, D)
+        places = self.projection(view_of(self.encoder, batch.pixels).places)  # (pictures, P, D)
+        if batch.pictures is not None:
+            places = places.index_select(0, batch.pictures)  # (B, P, D)
         whole = bool((batch.lengths == batch.ids.size(1)).all())
         mask: Mask | None = None if whole else Lengths(batch.lengths)
         x = self.blocks(self.tokens(batch.ids), mask, places)  # (B, S, D)

@@ -140,22 +140,26 @@ KERNEL = 3
 
 
 class ResidualBlock(nn.Module):
-    """(B, inputs, H, W) -> (B, outputs, H / stride, W / stride)."""
+    """(B, inputs, H, W) -> (B, outputs, H / stride, W / stride); `residual` False leaves the shortcut out."""
 
-    def __init__(self, inputs: int, outputs: int, stride: int, attention: str) -> None:
+    def __init__(self, inputs: int, outputs: int, stride: int, attention: str, *, residual: bool = True) -> None:
         super().__init__()
         self.first = ConvolutionNorm(inputs, outputs, KERNEL, stride=stride)
         self.second = ConvolutionNorm(outputs, outputs, KERNEL)
         self.attention = make_picture_attention(attention, outputs)
         changes = stride > 1 or inputs != outputs
-        self.shortcut = ConvolutionNorm(inputs, outputs, 1, stride=stride) if changes else None
-        # A block begins as its shortcut, so that a deep network begins as a shallow one (Goyal et al. 2017, section 5.1).
-        nn.init.zeros_(self.second.norm.weight)
+        self.residual = residual
+        self.shortcut = ConvolutionNorm(inputs, outputs, 1, stride=stride) if changes and residual else None
+        if residual:
+            # A block begins as its shortcut, so that a deep network begins as a shallow one (Goyal et al. 2017, section 5.1).
+            nn.init.zeros_(self.second.norm.weight)
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.second(self.first(x).relu_())  # the norm's gradient does not need its output
         if self.attention is not None:
             y = self.attention(y)
+        if not self.residual:
+            return relu(y)
         return relu(y + (x if self.shortcut is None else self.shortcut(x)))
 
     def size_after(self, size: int) -> int:
@@ -180,7 +184,8 @@ class ResNet(Convolutional):
         for number, outputs in enumerate(config.channels):
             stage = nn.ModuleList()
             for index in range(config.blocks):
-                block = ResidualBlock(inputs, outputs, 2 if number > 0 and index == 0 else 1, config.attention)
+                stride = 2 if number > 0 and index == 0 else 1
+                block = ResidualBlock(inputs, outputs, stride, config.attention, residual=config.residual)
                 size, inputs = block.size_after(size), outputs
                 stage.append(block)
             self.stages.append(stage)

@@ -26,7 +26,7 @@ from regard.tasks.answer.predictor import encode_question
 from regard.tasks.caption.features import PictureFeatures
 from regard.tasks.caption.recipe import source_of, with_path, without_path
 from regard.tasks.config import RunConfig
-from regard.tasks.recipe import PreparedRun, Setup, digest_of, predicted_labels
+from regard.tasks.recipe import PreparedRun, Setup, digest_of, every_batch, predicted_labels
 from regard.tasks.subject import (
     EXTRA,
     LENGTHS,
@@ -74,6 +74,7 @@ def prepare_answer(config: RunConfig, setup: Setup) -> PreparedRun:
             "the questions": digest_of(train.questions, train.answers),
             "the validation data": [valid.store.sha256, digest_of(valid.questions, valid.answers)],
         },
+        held_out=lambda: every_batch(held),
         unit="questions",
     )
     counts = f"{len(train.rows):,} training and {len(valid.rows):,} validation questions, {len(answers)} answers"
@@ -112,6 +113,7 @@ def _batches(
         seed or 0,
         pad=PAD,
         augment=None if seed is None else config.data.augment,
+        together=1 if seed is None else config.data.together,
         by_length=isinstance(source, PictureFeatures),  # batch norm must not learn that pictures of a batch are alike
     )
 

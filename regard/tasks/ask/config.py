@@ -24,7 +24,7 @@ class AskConfig(RunConfig):
     defaults: ClassVar[Tables] = {
         "tokens": {"kind": "word", "lowercase": True},
         "train": {
-            "steps": 12_000,
+            "steps": 6000,
             "lr": 1e-2,
             "schedule": "linear",
             "warmup": 50,

@@ -13,7 +13,7 @@ from regard.attention import record
 from regard.brief import brief, quoted
 from regard.bundle import Bundle
 from regard.data.stories import Story, split_story
-from regard.data.story_batches import encode_story, story_batch
+from regard.data.story_batches import encode_stories, story_batch
 from regard.errors import UsageError
 from regard.files import JSON
 from regard.look.map import AttentionMap
@@ -32,9 +32,7 @@ class StoryAnswer(Result):
     answer: str
     probability: float
     probabilities: dict[str, float]  # of every answer, the likeliest first
-    hops: tuple[
-        tuple[float, ...], ...
-    ] = ()  # of each hop, how much it read of each sentence; none where nothing was asked
+    hops: tuple[tuple[float, ...], ...] = ()  # of each hop, how much it read of each sentence; empty if not kept
 
     def __str__(self) -> str:
         return self.answer
@@ -57,7 +55,7 @@ class StoryAnswer(Result):
         """Each sentence with how much every hop read of it."""
         if not self.hops:
             raise UsageError("no hops were kept", "ask with hops=True, of a memory network")
-        names = [f"hop {number}" for number in range(1, len(self.hops) + 1)]
+        names = [f"hop-{number}" for number in range(1, len(self.hops) + 1)]
         title = f"{self.question} {self.answer} ({self.probability:.0%})"
         notes = ("columns sum to one: each hop divides itself among the sentences",)
         return AttentionMap(np.array(self.hops).T, tuple(names), self.story, title, notes)
@@ -123,7 +121,7 @@ class StoryReader(Predictor):
     @torch.inference_mode()
     def _together(self, stories: Sequence[Story], hops: bool) -> tuple[np.ndarray, list[np.ndarray]]:
         """The probability of every answer (N, answers), and of each story how much each hop read of each sentence."""
-        reads = [encode_story(each, self.tokenizer, self.most_sentences, self.config.model.longest) for each in stories]
+        reads = encode_stories(stories, self.tokenizer, self.most_sentences, self.config.model.longest)
         batch = story_batch(reads, np.zeros(len(stories), dtype=np.int64), self.tokenizer.specials.pad).to(self.device)
         with record(self.model) as seen:
             shares = self.model.logits(batch).double().softmax(dim=-1).cpu().numpy()

@@ -14,11 +14,11 @@ from torch.nn.functional import pad as widened
 from regard.bundle import Bundle, BundleConfig
 from regard.data.batch import StoryBatch
 from regard.data.stories import Story, StorySets, load_stories
-from regard.data.story_batches import EncodedStory, StoryBatches, encode_story, story_batch
+from regard.data.story_batches import EncodedStory, StoryBatches, encode_stories, story_batch
 from regard.evaluate.classification import score_labels
 from regard.tasks.ask.config import AskConfig
 from regard.tasks.config import RunConfig
-from regard.tasks.recipe import PreparedRun, Setup, digest_of, predicted_labels
+from regard.tasks.recipe import PreparedRun, Setup, digest_of, every_batch, predicted_labels
 from regard.tasks.subject import EXTRA, LENGTHS, ROWS, Subject
 from regard.tokens import TextTokenizer, TokenizerPair
 from regard.training.validation import Validation, share_error
@@ -51,6 +51,7 @@ def prepare_ask(config: RunConfig, setup: Setup) -> PreparedRun:
         train,
         _validation(valid, sets.valid, sets.answers),
         {"the training data": _digest(sets.train), "the validation data": _digest(sets.valid)},
+        held_out=lambda: every_batch(valid),
         unit="questions",
     )
     counts = f"{len(sets.train):,} training and {len(sets.valid):,} validation questions, {len(sets.answers)} answers"
@@ -77,7 +78,7 @@ def _batches(
     config: AskConfig, stories: Sequence[Story], sets: StorySets, tokenizer: TextTokenizer, seed: int
 ) -> StoryBatches:
     place = {answer: number for number, answer in enumerate(sets.answers)}
-    encoded = [encode_story(each, tokenizer, config.data.max_sentences, config.model.longest) for each in stories]
+    encoded = encode_stories(stories, tokenizer, config.data.max_sentences, config.model.longest)
     labels = np.array([place[story.answer] for story in stories])
     fill, mixed = tokenizer.specials.pad, config.data.mixed
     return StoryBatches(encoded, labels, fill, config.train.batch_tokens, seed, mixed)
@@ -86,7 +87,8 @@ def _batches(
 def _validation(
     batches: StoryBatches, stories: Sequence[Story], answers: Sequence[str]
 ) -> Callable[[nn.Module], Validation]:
-    """Loss and accuracy on questions about unseen stories."""
+    """Loss and accuracy on questions about unseen stories, beside the accuracies of guessing."""
+    latest = 100 * float(np.mean([named_last(story, answers) == story.answer for story in stories]))
 
     def validate(model: nn.Module) -> Validation:
         predicted, loss = predicted_labels(model, batches, len(stories))
@@ -95,10 +97,19 @@ def _validation(
             (f"{' '.join(story.sentences[-3:])} {story.question}"[-160:], answers[predicted[row]], story.answer)
             for row, story in enumerate(stories[:SHOWN])
         ]
-        metrics = {"loss": loss, "accuracy": found.accuracy}
+        metrics = {"loss": loss, "accuracy": found.accuracy, "majority": found.majority, "latest": latest}
         return Validation(metrics, shown, {"accuracy": share_error(found.accuracy, len(stories))})
 
     return validate
+
+
+def named_last(story: Story, answers: Sequence[str]) -> str | None:
+    """The answer whose word is the last in the story: all that a reader knows who only looks back; None if there is none."""
+    known = {answer.lower(): answer for answer in answers}
+    words = (
+        word.strip(".,!?").lower() for sentence in reversed(story.sentences) for word in reversed(sentence.split())
+    )
+    return next((known[word] for word in words if word in known), None)
 
 
 class AskSubject(Subject):

@@ -103,6 +103,7 @@ def prepare_caption(config: RunConfig, setup: Setup) -> PreparedRun:
         mixed(config, batches, learned),
         validate,
         data,
+        held_out=lambda: every_batch(held),
         tuning=fine_tuning(config, setup.folder, setup.resume, sides),
     )
     notes += mixing_note(config, before, "" if learned is None else f"{len(learned):,} captions")

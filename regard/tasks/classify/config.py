@@ -6,7 +6,9 @@ from typing import ClassVar, Literal
 
 from regard.config import Tables, merge
 from regard.data.config import LabelledConfig
+from regard.data.graphs.config import are_graphs
 from regard.data.pictures.config import are_pictures
+from regard.data.sound.config import are_sounds
 from regard.models.config import (
     KINDS_OF,
     ModelConfig,
@@ -48,15 +50,19 @@ class ClassifyConfig(TextRunConfig):
         return cls.defaults
 
 
-def of_pictures(values: Tables) -> bool:
-    """Whether values of task classify are of pictures: the model or the data tell."""
+# Tasks that share the verb with texts, and what tells their data; what none of them takes is text.
+OTHERS = (
+    ("classify-pictures", are_pictures),
+    ("classify-sounds", are_sounds),
+    ("classify-graphs", are_graphs),
+)
+
+
+def which_classify(values: Tables) -> str:
+    """The task that a configuration to classify means: of texts, pictures, sounds or graphs. The model or the data tell."""
     model, data = values.get("model", {}), values.get("data", {})
     kind = model.get("kind") if isinstance(model, dict) else None
     names = data.get("train", ()) if isinstance(data, dict) else ()
     names = (names,) if isinstance(names, str) else names
-    return kind in KINDS_OF["classify-pictures"] or (kind is None and are_pictures(names))
-
-
-def which_classify(values: Tables) -> str:
-    """The task that a configuration to classify means: of texts, or of pictures."""
-    return "classify-pictures" if of_pictures(values) else "classify"
+    meant = (task for task, are in OTHERS if (are(names) if kind is None else kind in KINDS_OF[task]))
+    return next(meant, "classify")

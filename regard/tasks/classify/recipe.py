@@ -37,6 +37,7 @@ from regard.tasks.recipe import (
     Setup,
     class_weights,
     corpora_note,
+    every_batch,
     fingerprint,
     label_metrics,
     predicted_labels,
@@ -104,6 +105,7 @@ def prepare_classify(config: RunConfig, setup: Setup) -> PreparedRun:
         train,
         _validation(valid, sets.valid, labels, uneven(counts)),
         same,
+        held_out=lambda: every_batch(valid),
         probe=prober(TextClassifier(bundle), _to_probe(sets.valid), config.probes, setup.folder),
         unit="texts",
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,7 @@ from regard.training.state import Fingerprint
 from regard.training.validation import Validation, share_error
 
 TOGETHER = 256  # pictures of a batch in validation
+FEW = 32  # pictures of a batch where some are enough
 SHOWN = 2  # validation pictures shown to the person
 MANY = 10  # classes from which on the five likeliest are scored too
 
@@ -52,7 +54,8 @@ def prepare_classify_pictures(config: RunConfig, setup: Setup) -> PreparedRun:
     data["the classes of the pictures"] = fingerprint([sets.train.labels, sets.train.rows])
     data["the validation data"] = [sets.valid.store.sha256, fingerprint([sets.valid.labels, sets.valid.rows])]
     validate = validation(sets.valid, sets.names, sets.format, uneven(counts))
-    job = setup.job(config, Bundle(about, model, None, {}), train, validate, data, unit="pictures")
+    unseen = partial(held_out, sets.valid, sets.format, FEW)
+    job = setup.job(config, Bundle(about, model, None, {}), train, validate, data, held_out=unseen, unit="pictures")
     shape = f"{sets.format.size} x {sets.format.size} x {sets.format.channels}"
     told = (*sets.notes, *uneven_notes(sets.names, counts, "pictures", config.train.class_weights))
     sizes = f"{len(sets.train.rows):,} training and {len(sets.valid.rows):,} validation pictures of {shape}"
@@ -78,17 +81,22 @@ def _batches(config: ClassifyPicturesConfig, sets: LabelledPictures) -> PictureB
     return PictureBatches(part.store, part.labels, part.rows, sets.format, train.batch_pictures, train.seed, augment)
 
 
+def held_out(part: PicturePart, picture_format: PictureFormat, together: int = TOGETHER) -> Iterator[PictureBatch]:
+    """The validation pictures in their order, so many in a batch."""
+    batches = PictureBatches(part.store, part.labels, part.rows, picture_format, together, 0, None)
+    for start in range(0, len(part.rows), together):
+        yield batches.take(np.arange(start, min(start + together, len(part.rows))))
+
+
 def validation(
     part: PicturePart, names: Sequence[str], picture_format: PictureFormat, rare: bool = False
 ) -> Callable[[nn.Module], Validation]:
     """Loss, accuracy and F1 on unseen pictures; of many classes, also whether the right one is among five."""
-    batches = PictureBatches(part.store, part.labels, part.rows, picture_format, TOGETHER, 0, None)
 
     def validate(model: nn.Module) -> Validation:
         device = next(model.parameters()).device
         scores, wanted = [], []
-        for start in range(0, len(part.rows), TOGETHER):
-            batch = batches.take(np.arange(start, min(start + TOGETHER, len(part.rows)))).to(device)
+        for batch in (each.to(device) for each in held_out(part, picture_format)):
             scores.append(model.logits(batch).float().log_softmax(dim=-1).cpu())  # type: ignore[operator]
             wanted.append(batch.labels.cpu())
         told, right = torch.cat(scores), torch.cat(wanted)

@@ -48,6 +48,7 @@ def prepare_compute(config: RunConfig, setup: Setup) -> PreparedRun:
         TableBatches(encoded, fill, config.train.batch_tokens, seed),
         _validation(sets.valid, held, fill),
         {"the training data": _digest(sets.train), "the validation data": _digest(sets.valid)},
+        held_out=lambda: [table_batch(held[place : place + TOGETHER], fill) for place in range(0, len(held), TOGETHER)],
         unit="questions",
     )
     counts = f"{len(sets.train):,} training and {len(sets.valid):,} validation questions"

@@ -90,6 +90,7 @@ def prepare_fill(config: RunConfig, setup: Setup) -> PreparedRun:
             "the training data": fingerprint(*learned),
             "the validation data": fingerprint(valid),
         },
+        held_out=lambda: some_batches(held, read),
         probe=prober(Filler(bundle), first_lines(texts.valid.beginnings(FROM)), config.probes, setup.folder),
     )
     sizes = sum(len(each.flat) for each in learned), len(valid.flat)

@@ -6,15 +6,16 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from regard.config import Tables
+from regard.config import Tables, merge
 from regard.data.config import TextConfig
+from regard.data.notation import RATE, tokens_for
 from regard.decode.config import DecodeConfig
 from regard.models.config import (
     LlamaConfig,
     ModelConfig,
 )
 from regard.tasks.config import TextRunConfig, TextValidateConfig
-from regard.tokens.config import TokensConfig
+from regard.tokens.config import LABELS_FROM, TokensConfig
 from regard.training.config import TrainConfig
 
 
@@ -46,3 +47,45 @@ class GenerateConfig(TextRunConfig):
         },
         "decode": {"sample": True, "temperature": 0.8, "top_p": 0.95, "max_length": 200},
     }
+
+    # Where the data are not text: laid over the defaults, by the kind of tokens.
+    written: ClassVar[dict[str, Tables]] = {
+        "notes": {
+            "tokens": {"kind": "notes"},
+            "data": {"context": 320},
+            "decode": {"temperature": 1.0, "top_p": 0.98, "max_length": 500},
+        },
+        "samples": {
+            "tokens": {"kind": "samples"},
+            "data": {"context": 2048},
+            "samples": 0,
+            "decode": {"temperature": 1.0, "top_p": 1.0, "max_length": 8000},
+        },
+    }
+
+    @classmethod
+    def defaults_for(cls, values: Tables) -> Tables:
+        """The defaults for texts, or for what files of music and of sound are written in."""
+        kind = _tokens_of(values)
+        return merge(cls.defaults, {} if kind is None else cls.written[kind])
+
+    @classmethod
+    def kind_for(cls, values: Tables) -> str:
+        """Samples are too many for attention."""
+        return "wavenet" if _tokens_of(values) == "samples" else super().kind_for(values)
+
+    @classmethod
+    def completed(cls, values: Tables) -> Tables:
+        """With what samples say of themselves: how many a second there are, and from which id on they are labels."""
+        if values.get("tokens", {}).get("kind") != "samples":
+            return values
+        rate = values.get("data", {}).get("rate", RATE)
+        labels = {"labels_from": LABELS_FROM} if values["model"].get("kind") == "wavenet" else {}
+        return merge({"model": labels, "tokens": {"rate": rate}}, values)
+
+
+def _tokens_of(values: Tables) -> str | None:
+    """The kind of tokens of music or sound in the training data; None for text."""
+    data = values.get("data", {})
+    names = data.get("train", ()) if isinstance(data, dict) else ()
+    return tokens_for((names,) if isinstance(names, str) else names)

@@ -15,13 +15,17 @@ import torch
 from regard.data.batch import MaskedBatch, TextBatch
 from regard.data.documents import read_documents
 from regard.data.masking import masked_batches
+from regard.data.notation import NOTATIONS, RATE
 from regard.data.stream import TokenStream, evaluation_batches
 from regard.errors import UsageError
+from regard.evaluate.music import RuleScore
 from regard.files import JSON
 from regard.predictor import Cancel, Result, check_cancel
 from regard.runs import CONFIG, read_run
 from regard.tasks.fill.predictor import Filler
+from regard.tasks.generate.compose import compose_by_rule, rule_of
 from regard.tasks.generate.predictor import Generator
+from regard.tokens.config import LABELS_FROM
 
 ROWS = 16  # windows scored together
 
@@ -32,15 +36,18 @@ class TextEvaluation(Result):
 
     loss: float
     perplexity: float
-    bits_per_byte: float | None  # of all the text; a model that fills gaps guesses only some of it
+    bits_per_byte: float | None  # of all the text; a model that fills gaps guesses only some, and notes have no bytes
     tokens: int
     seconds: float
     notes: tuple[str, ...] = ()
     left_out: tuple[tuple[str, str], ...] = ()  # each file that is no text, and why
+    rule: RuleScore | None = None  # of pieces that the model wrote itself, where the built-in music has a rule
 
     def data(self) -> dict[str, JSON]:
         named = [{"name": name, "why": why} for name, why in self.left_out]
-        return {**asdict(self), "notes": list(self.notes), "left_out": named}
+        rule = {} if self.rule is None else {"rule": self.rule.data()}
+        told = {name: value for name, value in asdict(self).items() if name != "rule"}
+        return {**told, "notes": list(self.notes), "left_out": named, **rule}
 
 
 def field_of(run: str | Path) -> str:
@@ -66,7 +73,9 @@ def evaluate_text(
 
     A language model reads windows of `context` tokens; with `overlap`, each begins with so many that only give context.
     """
-    documents = read_documents(names, None, field)
+    tokens = model.config.tokens
+    rate = RATE if tokens is None or tokens.rate is None else tokens.rate
+    documents = read_documents(names, None, field, rate=rate)
     texts = documents.texts
     batches = _masked(model, texts) if isinstance(model, Filler) else _windows(model, texts, context, overlap)
     total = count = done = 0.0
@@ -78,11 +87,14 @@ def evaluate_text(
         if progress is not None:
             progress(int(done), 0)
     size = sum(len(text.encode()) for text in texts)
-    bits = None if isinstance(model, Filler) else total / math.log(2) / size
+    counts_bytes = isinstance(model, Generator) and (tokens is None or tokens.kind not in NOTATIONS)
+    bits = total / math.log(2) / size if counts_bytes else None
     loss = total / count
     seconds = time.perf_counter() - started
+    rule = rule_of(names) if isinstance(model, Generator) and tokens is not None and tokens.kind == "notes" else None
+    by_rule = compose_by_rule(model, rule, cancel=cancel) if rule is not None and isinstance(model, Generator) else None
     left = documents.notes, documents.left_out
-    return TextEvaluation(loss, math.exp(min(50.0, loss)), bits, int(count), seconds, *left)
+    return TextEvaluation(loss, math.exp(min(50.0, loss)), bits, int(count), seconds, *left, by_rule)
 
 
 def _windows(model: Generator, texts: list[str], context: int | None, overlap: int) -> Iterable[TextBatch]:
@@ -91,7 +103,9 @@ def _windows(model: Generator, texts: list[str], context: int | None, overlap: i
     longest = model.config.model.longest
     if context is not None and longest is not None and context > longest:
         raise UsageError(f"a context of {context} tokens is more than the {longest} positions of the model")
-    stream = TokenStream(np.concatenate(ids), model.config.vocabulary[0])
+    tokens = model.config.tokens
+    labels = LABELS_FROM if tokens is not None and tokens.kind == "samples" else None
+    stream = TokenStream(np.concatenate(ids), model.config.vocabulary[0], labels_from=labels)
     return evaluation_batches(stream, context or model.context, ROWS, overlap)
 
 

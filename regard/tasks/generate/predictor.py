@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast, overload
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.attention import channel
 from regard.bundle import Bundle
@@ -37,9 +37,10 @@ from regard.inspect.texts import (
     stretches,
 )
 from regard.look import SentenceAttention, sentence_of
-from regard.models.config import GPTLineConfig
+from regard.models.config import GPTLineConfig, WaveNetConfig
 from regard.models.fast.language import FastLanguage
 from regard.models.fast.stepper import LaidOut
+from regard.models.fast.wavenet import FastWaveNet
 from regard.models.language import LanguageModel
 from regard.predictor import Cancel, Reading, SearchStart, check_cancel, read_one
 from regard.tasks.generate.pieces import NEAR, Pieces, TextPiece, added, before_stop, check_stop
@@ -74,7 +75,7 @@ class Generator(LanguagePredictor, Serves):
     def __init__(self, bundle: Bundle) -> None:
         super().__init__(bundle)
         self.tokenizer = bundle.tokenizer
-        self.laid_out = LaidOut(bundle.model, FastLanguage.of)
+        self.laid_out = LaidOut(bundle.model, _lay_out)
         self._sliding: Sliding[Any] | None = None  # around the stepper of that time
         self._other: GenerationEngine | None = None  # made when it is first asked for
 
@@ -432,6 +433,8 @@ class Generator(LanguagePredictor, Serves):
     def context(self) -> int:
         """How many tokens the model reads at once."""
         model = self.config.model
+        if isinstance(model, WaveNetConfig):
+            return max(ANY_LENGTH, 2 * model.receptive_field)  # at least half of them from all that it could see
         return model.max_length if isinstance(model, GPTLineConfig) else ANY_LENGTH
 
     def read(self, text: str, second: str | None = None) -> Reading:
@@ -487,6 +490,11 @@ class Generator(LanguagePredictor, Serves):
         if beyond <= 0:
             return found
         return replace(found, notes=(f"the first {self.context} tokens; {beyond} more do not fit the context",))
+
+
+def _lay_out(model: nn.Module) -> FastLanguage | FastWaveNet | None:
+    """A model laid out for decoding; None where only its modules know how."""
+    return FastLanguage.of(model) or FastWaveNet.of(model)
 
 
 def _told(events: Iterable[TextPiece | Generated], stream: Callable[[str], None]) -> Generated:

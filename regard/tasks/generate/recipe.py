@@ -23,6 +23,7 @@ from regard.data.kept.cache import find_kept, joint_key
 from regard.data.kept.encoded_documents import encode_documents
 from regard.data.kept.tokenizers import sample_note
 from regard.data.mixed import mixture
+from regard.data.notation import NOTATIONS
 from regard.data.stream import TokenStream, Windows, sampled_batches, sampled_starts, write_stream
 from regard.data.text_sets import TextSets, further_texts, leak_notes, load_texts, sample_of
 from regard.decode.config import DecodeOptions
@@ -40,6 +41,7 @@ from regard.tasks.subject import (
     real_behind,
 )
 from regard.tokens import TextTokenizer, TokenizerPair
+from regard.tokens.config import LABELS_FROM
 from regard.training.events import Working
 from regard.training.finetune import NEW, OLD, Side
 from regard.training.state import Fingerprint
@@ -64,9 +66,9 @@ def prepare_generate(config: RunConfig, setup: Setup) -> PreparedRun:
     assert isinstance(config, GenerateConfig)
     setup.note(config)
     tokenizer = setup.tokenizer(config, partial(sample_of, corpora), joint_key([each.key for each in corpora]))
-    streams = _streams(setup, texts, tokenizer)
-    learned = [streams[0], *_further_streams(setup, corpora[1:], tokenizer)]
-    known = [] if old is None else _streams(setup, old, tokenizer, "old")
+    streams = _labelled(config, _streams(setup, texts, tokenizer))
+    learned = [streams[0], *_labelled(config, _further_streams(setup, corpora[1:], tokenizer))]
+    known = [] if old is None else _labelled(config, _streams(setup, old, tokenizer, "old"))
     config = _sized(config, setup, tokenizer, learned)
     setup.note(config)
     setup.emit(Working("building the model"))
@@ -95,6 +97,7 @@ def prepare_generate(config: RunConfig, setup: Setup) -> PreparedRun:
         mixed(config, batches, _windows(config, known[:1]) if known else None),
         validate,
         data,
+        held_out=partial(sampled_batches, streams[1], context, rows, most),
         probe=prober(generator, first_lines(texts.valid.beginnings(FROM)), config.probes, setup.folder),
         tuning=fine_tuning(config, setup.folder, setup.resume, sides),
     )
@@ -182,6 +185,12 @@ def _further_streams(setup: Setup, corpora: Sequence[TextSets], tokenizer: TextT
     return found
 
 
+def _labelled(config: GenerateConfig, streams: Sequence[TokenStream]) -> list[TokenStream]:
+    """The streams, which know where labels stand if there are any."""
+    first = LABELS_FROM if config.tokens.kind == "samples" else None
+    return [replace(stream, labels_from=first) for stream in streams]
+
+
 def _own_stream(path: Path, ids: np.ndarray, vocabulary: int, resume: bool) -> TokenStream:
     """The stream in a run's folder; a run that goes on has it, if the text is the same."""
     digest = hashlib.sha256(ids.tobytes()).hexdigest()
@@ -207,8 +216,9 @@ def _validation(
 
     def validate(model: nn.Module) -> Validation:
         total, count = mean_loss(model, sampled_batches(stream, context, together, most))
-        bytes_read = size * (count / (len(stream) - 1))
-        metrics = {**loss_metrics(total, count), "bits_per_byte": total / math.log(2) / bytes_read}
+        metrics = loss_metrics(total, count)
+        if config.tokens.kind not in NOTATIONS:  # what music and sound are written in has bytes, but no text
+            metrics["bits_per_byte"] = total / math.log(2) / (size * (count / (len(stream) - 1)))
         if not config.samples or not np.isfinite(total):
             return Validation(metrics)
         options: DecodeOptions = {"seed": 0, "max_length": config.samples}

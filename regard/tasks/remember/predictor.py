@@ -11,7 +11,7 @@ import torch
 from regard.bundle import Bundle
 from regard.data.batch import BitBatch
 from regard.data.batches import generator
-from regard.data.bits import made, sequences_of
+from regard.data.bits import ONE_VECTOR, made, sequences_of
 from regard.errors import UsageError
 from regard.files import JSON
 from regard.look.map import AttentionMap
@@ -63,13 +63,13 @@ class Rememberer(Predictor):
         which = sequences_of(bundle.config.sequences)
         self.sequences, self.most = which.task, which.most
         inputs, outputs = bundle.config.vocabulary
-        self.width = inputs - 2 if which.task != "parity-bits" else outputs
+        self.width = inputs - 2 if which.task not in ONE_VECTOR else outputs
 
     def remember(
         self, length: int, count: int = 1000, progress: Progress | None = None, cancel: Cancel | None = None
     ) -> Remembered:
         """Let `count` sequences of one length come back, the same ones every time."""
-        if length < 1 or (self.sequences == "parity-bits" and length > self.most):
+        if length < 1 or (self.sequences in ONE_VECTOR and length > self.most):
             raise UsageError(f"no sequence has length {length}", f"take 1 to {self.most}")
         bits = wrong = whole = done = 0
         steps = 0.0

@@ -13,9 +13,9 @@ from torch.nn.functional import pad as widened
 from regard.bundle import Bundle, BundleConfig
 from regard.data.batch import BitBatch
 from regard.data.batches import generator
-from regard.data.bits import BitBatches, channels, made, sequences_of
+from regard.data.bits import ONE_VECTOR, BitBatches, channels, made, sequences_of
 from regard.tasks.config import RunConfig
-from regard.tasks.recipe import PreparedRun, Setup
+from regard.tasks.recipe import PreparedRun, Setup, every_batch
 from regard.tasks.remember.config import RememberConfig
 from regard.tasks.subject import EXTRA, ROWS, Subject
 from regard.training.state import Fingerprint
@@ -41,7 +41,10 @@ def prepare_remember(config: RunConfig, setup: Setup) -> PreparedRun:
     same: Fingerprint = {
         "the training data": [config.data.train[0], config.data.width, config.data.size, config.data.batch]
     }
-    job = setup.job(config, Bundle(about, model, None, {}), train, _validation(valid), same, unit="sequences")
+    bundle = Bundle(about, model, None, {})
+    job = setup.job(
+        config, bundle, train, _validation(valid), same, held_out=lambda: every_batch(valid), unit="sequences"
+    )
     told = f"{which.task}: lengths from 1 to {which.most}, {config.data.size:,} new sequences an epoch"
     return PreparedRun(job, (told,))
 
@@ -95,9 +98,9 @@ class RememberSubject(Subject):
         )
 
     def training(self, seed: int) -> BitBatches:
-        inputs, outputs = self.bundle.config.vocabulary
-        task = "copy-bits" if outputs + 2 == inputs else "parity-bits"
-        return BitBatches(task, 5 if task == "copy-bits" else inputs, outputs, 12, 4, seed)
+        which, (inputs, _) = sequences_of(self.bundle.config.sequences), self.bundle.config.vocabulary
+        most = which.most if which.task in ONE_VECTOR else min(5, which.most)
+        return BitBatches(which.task, most, inputs - 2, 12, 4, seed)
 
     def real(self, outputs: Tensor, batch: BitBatch) -> list[Tensor]:
         return list(outputs[:, : self.whole.inputs.size(1)])

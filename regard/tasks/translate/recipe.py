@@ -116,6 +116,7 @@ def prepare_translate(config: RunConfig, setup: Setup) -> PreparedTranslation:
         mixed(config, batches, known and known.batches),
         validate,
         data,
+        held_out=partial(held_out, tokenizers, valid, config),
         probe=prober(Translator(bundle), valid, config.probes, setup.folder),
         tuning=fine_tuning(config, setup.folder, setup.resume, sides),
     )
@@ -291,8 +292,7 @@ def validation(
     config: BundleConfig, tokenizers: TokenizerPair, pairs: list[Pair], run: TranslateConfig
 ) -> Callable[[nn.Module], Validation]:
     """Make the validation on unseen pairs: loss and perplexity on all, BLEU on the first few."""
-    tokens = encode(pairs, tokenizers)
-    batches = Batches(tokens, max(run.train.batch_tokens, max(map(max, zip(*tokens.lengths(), strict=True)))), seed=0)
+    batches = _all_in_batches(tokens := encode(pairs, tokenizers), run)
     shown = pairs[: run.validate_.sentences]
     counted = tokenizing(config, [target for _, target in pairs]).name
     how: Tables = {"lowercase": run.tokens.lowercase, "tokenize": counted, "metrics": ("bleu",)}
@@ -317,6 +317,15 @@ def validation(
         return Validation(metrics, [(source, output, reference) for source, reference, output in samples], errors)
 
     return validate
+
+
+def _all_in_batches(tokens: TokenPairs, run: TranslateConfig) -> Batches:
+    return Batches(tokens, max(run.train.batch_tokens, max(map(max, zip(*tokens.lengths(), strict=True)))), seed=0)
+
+
+def held_out(tokenizers: TokenizerPair, pairs: list[Pair], run: TranslateConfig) -> Iterator[PairBatch]:
+    """The validation pairs, in batches."""
+    return every_batch(_all_in_batches(encode(pairs, tokenizers), run))
 
 
 def _bounds(tokens: TokenPairs) -> Tables:

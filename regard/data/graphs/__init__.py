@@ -1,0 +1,1 @@
+"""Graphs: files -> nodes, edges and features -> batches."""

@@ -1,0 +1,1 @@
+"""Classify graphs: labels of the nodes of one, or of many whole ones."""

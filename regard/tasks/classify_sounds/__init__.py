@@ -1,0 +1,1 @@
+"""Classify sounds: a sound in, its label out."""

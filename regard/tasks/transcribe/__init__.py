@@ -1,0 +1,1 @@
+"""Transcribe: a sound in, its words out, with their times."""
