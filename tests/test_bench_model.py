@@ -55,7 +55,7 @@ def test_every_task_is_measured(task: str, folder: Path) -> None:
     for each in found.latency:
         assert 0 < each.p50 <= each.p90 <= each.p99
     assert found.training and all(each.updates_per_second > 0 and each.share > 0 for each in found.training)
-    assert (found.training[0].tokens_per_second is None) == (task == "classify-pictures")
+    assert (found.training[0].tokens_per_second is None) == (task in ("classify-pictures", "classify-graphs"))
     assert found.advice
 
 

@@ -168,7 +168,21 @@ def test_bounds_do_not_change_what_a_model_says() -> None:
 
 def test_no_field_of_a_call_is_forgotten_by_the_bounds() -> None:
     """A field that is added to a call must be cut too, or be named here as one that is the same for every part."""
-    cut = {"q", "k", "v", "out", "mask", "bias", "reported", "plus", "visible", "stands_for", "rows", "batch"}
+    cut = {
+        "q",
+        "k",
+        "v",
+        "out",
+        "mask",
+        "bias",
+        "reported",
+        "plus",
+        "visible",
+        "stands_for",
+        "rows",
+        "batch",
+        "on_edges",
+    }
     whole = {"path", "role", "scale", "sums_to_one", "gates", "has_exact", "layer", "removed", "finish"}
     assert {each.name for each in fields(AttentionCall)} == cut | whole
     assert CASES  # the families of `test_recorder.py` are those that are tried above

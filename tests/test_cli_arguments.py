@@ -198,7 +198,7 @@ def test_flags_are_shown_as_flags(capsys: pytest.CaptureFixture[str], monkeypatc
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [
-        ("regard tr", ["train", "transcribe", "translate"]),
+        ("regard tr", ["train", "translate", "transcribe"]),
         ("regard train --pre", ["--preset"]),
         ("regard bench a", ["attention"]),
     ],

@@ -19,6 +19,7 @@ from regard.attention import MultiHead, Pin, Remove, Seen, Temperature, attend, 
 from regard.attention.call import Role
 from regard.attention.foreign.scaled_dot_product import hides_later, role_of
 from regard.attention.foreign.watch import is_foreign
+from regard.data.graphs.config import GraphFormat
 from regard.data.pictures.config import PictureFormat
 from regard.data.sound.config import SoundFormat
 from regard.errors import UsageError
@@ -855,12 +856,13 @@ def test_a_pin_counts_from_the_first_query_where_no_step_stands_beside() -> None
 @pytest.mark.parametrize("task", KINDS_OF)
 def test_no_family_of_ours_is_foreign(task: str) -> None:
     sees, hears = task in ("classify-pictures", "caption", "answer"), task in ("transcribe", "classify-sounds")
-    without = dict.fromkeys(("classify-pictures", "classify-sounds"), ())
+    without = dict.fromkeys(("classify-pictures", "classify-sounds", "classify-graphs"), ())
     words = {"translate": (23, 23), "remember": (10, 8), **without}.get(task, (23,))
     for kind in KINDS_OF[task]:
         config = run_config(task, {"preset": "demo", "model": {"kind": kind}}).model
         seen, heard = PictureFormat(size=32) if sees else None, SoundFormat(mels=13) if hears else None
-        model = build(task, config, words, labels=3, pictures=seen, sounds=heard)
+        nodes = GraphFormat(features=11) if task == "classify-graphs" else None
+        model = build(task, config, words, labels=3, pictures=seen, sounds=heard, graphs=nodes)
         assert not is_foreign(model), kind
 
 

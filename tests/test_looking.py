@@ -270,11 +270,7 @@ def test_look_says_what_to_type(tiny_run: RunResult, capsys: Captured) -> None:
     look = ("look", TEXT, "-m", str(tiny_run.best))
     for words, message in [
         (("--as", "pie"), "nothing is shown as pie; there is beam, features, graph, grid, lines, map, outputs, positions, "
-<<<<<<< HEAD
          "roll, rollout, routing, states, words"),
-=======
-         "rollout, routing, states, words"),
->>>>>>> graphs
         (("--role", "pool"), "choose a role that there is"),
         (("--exact", "--as", "grid"), "--exact has a form of its own; leave out --as"),
         (("--as", "grid", "-o", "a.gif"), "use .png, .svg, .html, .json, .csv"),

@@ -56,7 +56,7 @@ def events(body: bytes) -> list[tuple[str, Any]]:
 
 def test_the_list_has_every_model_by_a_name_that_is_no_path(client: Client, tiny_run: RunResult) -> None:
     found = {each["name"]: each for each in client.json("/api/models")["models"] if not each["shipped"]}
-    tasks = {"translate", "generate", "fill", "classify", "classify-pictures", "caption", "answer"}
+    tasks = {"translate", "generate", "fill", "classify", "classify-pictures", "classify-graphs", "caption", "answer"}
     assert found.keys() == tasks | {"names", "run"}
     assert not any("/" in name for name in found)
     assert found["run"]["abilities"] == ["translate", "look", "walk", "heads"] and len(found["run"]["examples"]) == 6

@@ -19,13 +19,14 @@ from regard.look.colors import INK, hexadecimal
 from regard.look.layers import ChannelWeights, MixingMatrices
 from regard.look.map import AttentionMap
 from regard.look.pages import template
+from regard.look.panels import Panels
 from regard.look.renderers import FIGURE_FILE, RENDERERS, TERMINAL_TEXT
 from regard.look.shown import Shown, Written, function
 from regard.look.words import RowTexts
 
 MODULES = (
     *("map", "sentence", "recorded", "lines", "words", "pictures", "heads", "formation", "layers", "walk.steps"),
-    *("panels", "written", "graph"),
+    *("panels", "written", "graph", "hearing", "spectrograms", "roll"),
 )
 DATA = (
     *("map", "sentence", "lines", "words", "pictures", "layers", "walk.steps"),
@@ -43,7 +44,7 @@ def test_every_renderer_of_the_table_is_there(name: str) -> None:
 def test_the_table_has_every_class_that_shows_itself() -> None:
     modules = [importlib.import_module(f"regard.look.{name}") for name in MODULES]
     shown = {each for module in modules for each in vars(module).values() if isinstance(each, type)}
-    own = {each.__name__ for each in shown - {Written, Shown} if each.__base__ in (Written, Shown)}
+    own = {each.__name__ for each in shown - {Written, Shown} if each.__base__ in (Written, Shown, Panels)}
     assert own == set(RENDERERS)
 
 

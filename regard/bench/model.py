@@ -24,6 +24,8 @@ import numpy as np
 import torch
 
 from regard.compare.conditions import Conditions, conditions
+from regard.data.graphs.graph import Graph
+from regard.data.sound.waves import Sound
 from regard.errors import RegardError
 from regard.files import JSON, read_json
 from regard.models.operations import multiply_adds_of
@@ -235,8 +237,12 @@ def ways_of(predictor: Any, task: str) -> dict[str, Ask]:
     if task == "classify":
         seconds = bool(predictor.config.pairs)
         return {"labels": lambda texts: _none(predictor.classify(list(texts), list(texts) if seconds else None))}
-    if task == "classify-pictures":
-        return {"labels": lambda pictures: _none(predictor.classify(list(pictures)))}
+    if task in ("classify-pictures", "classify-sounds"):
+        return {"labels": lambda inputs: _none(predictor.classify(list(inputs)))}
+    if task == "classify-graphs":
+        return {"labels": lambda graphs: _none(predictor.probabilities(list(graphs)))}
+    if task == "transcribe":
+        return {"transcripts": lambda sounds: _none(predictor.transcribe(list(sounds)))}
     if task == "answer":
         return {"labels": lambda asked: _none(predictor.answer(asked[0][0], [text for _, text in asked]))}
     write = {"translate": "translate", "generate": "generate", "caption": "caption"}.get(task)
@@ -267,7 +273,15 @@ def _count(fill: Callable[[str], object], texts: Sequence[str]) -> None:
 
 
 def inputs_of(predictor: Any, subject: Subject, task: str, count: int) -> list[Any]:
-    """Random inputs as the task has them: texts of ordinary tokens, pictures of noise, questions with their picture."""
+    """Random inputs as the task has them: texts of ordinary tokens, pictures and sounds of noise, rings of nodes."""
+    if predictor.config.graphs is not None:
+        return [_ring(READ[number % len(READ)], predictor.config.graphs.features) for number in range(count)]
+    if predictor.config.sounds is not None:
+        rate = predictor.config.sounds.rate
+        return [
+            Sound(np.random.default_rng(number).uniform(-1, 1, rate).astype(np.float32), rate)
+            for number in range(count)
+        ]
     texts = [""] * count
     if predictor.config.tokens is not None:
         tokenizers = predictor.bundle.tokenizers
@@ -282,6 +296,13 @@ def inputs_of(predictor: Any, subject: Subject, task: str, count: int) -> list[A
     size, channels = predictor.config.pictures.size, predictor.config.pictures.channels
     noise = np.random.default_rng(1).integers(0, 256, (count, size, size, channels)).astype(np.uint8)
     return list(zip(noise, texts, strict=True)) if task == "answer" else list(noise)
+
+
+def _ring(nodes: int, features: int) -> Graph:
+    """Nodes of which each looks at the one before it, with features of noise."""
+    places = np.arange(nodes)
+    noise = np.random.default_rng(nodes).random((nodes, features), dtype=np.float32)
+    return Graph(np.stack([places - 1, places]) % nodes, noise, np.full(nodes, -1))
 
 
 def bench_decoding(

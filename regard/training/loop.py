@@ -206,7 +206,7 @@ class Trainer:
             _add(sums, self.backward(batch, number, totals))
         norm = clip_gradient(self.parameters, self.config.clip)
         layers = layer_norms(self.model, self.config.clip, norm) if self.logs_at(self.progress.step + 1) else {}
-        trouble = check_update(sums["loss"] / totals["loss"], norm, self.progress.first_loss)
+        trouble = check_update(sums["loss"] / totals["loss"], norm, self.progress.first_loss, totals["loss"])
         if trouble:
             self.go_back(trouble, batches)
             return
