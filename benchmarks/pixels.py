@@ -28,8 +28,8 @@ from torch import Tensor
 
 from regard.data.pictures.sets import read_idx
 from regard.files import write_json
-from regard.models.image_transformer import ImageTransformer
 from regard.models.configs.pixels import ImageTransformerConfig, PixelCNNConfig, PixelRNNConfig
+from regard.models.image_transformer import ImageTransformer
 from regard.models.language import LanguageModel
 from regard.models.pixelcnn import PixelCNN
 from regard.models.pixelrnn import PixelRNN

@@ -169,7 +169,10 @@ class PixelRNN(LanguageModel):
             first=self.above.inside(rows)[:, 0],
             from_above=[layer.above(h, state.labels) for layer, (h, _) in zip(layers, both, strict=True)],
             cells=[c for _, c in both],
-            line=[like.new_zeros(count, 0, self.config.inputs), *(like.new_zeros(count, 0, self.config.width) for _ in layers)],
+            line=[
+                like.new_zeros(count, 0, self.config.inputs),
+                *(like.new_zeros(count, 0, self.config.width) for _ in layers),
+            ],
             states=[like.new_zeros(count, 0, 2 * layer.hidden) for layer in layers],
         )
 

@@ -39,7 +39,9 @@ class PixelEmbedding(nn.Module):
 
     def places(self, rows: int) -> Tensor:
         """What tells each place: (H, W, C)."""
-        numbers = torch.arange(rows, device=self.row_table.device).clamp(max=len(self.row_table) - 1)  # behind: the last
+        numbers = torch.arange(rows, device=self.row_table.device).clamp(
+            max=len(self.row_table) - 1
+        )  # behind: the last
         return self.row_table[numbers, None] + self.column_table
 
     def place(self, number: int) -> Tensor:

@@ -33,7 +33,16 @@ ABILITIES = {
     "caption": ("caption",),
     "answer": ("answer",),
 }
-WITHOUT_ATTENTION = ("seq2seq", "bytenet", "lstm", "wavenet", "pixelcnn", "pixelrnn", "tfidf", "token-weights")  # kinds with nothing to look at
+WITHOUT_ATTENTION = (
+    "seq2seq",
+    "bytenet",
+    "lstm",
+    "wavenet",
+    "pixelcnn",
+    "pixelrnn",
+    "tfidf",
+    "token-weights",
+)  # kinds with nothing to look at
 WITHOUT_HEADS = ("bahdanau", "luong", "additive", "plain-attention")  # kinds whose attention has no heads to tell apart
 SENTENCES = {
     "generate": ["def main(", "import ", "class "],
