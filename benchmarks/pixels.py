@@ -3,8 +3,8 @@
     REGARD_DATA=... python benchmarks/pixels.py mnist --minutes 30 --out docs/results/pixels.json [--images docs/images/pixels]
     python benchmarks/pixels.py table --out docs/results/pixels.json
 
-The pictures are REGARD_DATA/mnist/{train,t10k}-images-idx3-ubyte.gz. Each pixel is drawn once, white with probability grey / 255,
-by a generator whose key is SEED and the SHA-256 of the picture: a picture, of the test set too, is always drawn the same way.
+The pictures are REGARD_DATA/mnist/{train,t10k}-images-idx3-ubyte.gz. Each pixel is drawn once, white with probability
+grey / 255, by a generator whose key is SEED and the SHA-256 of the picture: a picture, of the test set too, is always drawn the same way.
 All but the last 1,000 training pictures are learned from; minutes are those of the clock, or of the processor with --processor.
 """
 
@@ -188,8 +188,8 @@ def table(rows: list[Row]) -> str:
     lines = ["| model | parameters | pictures seen | processor minutes | nats a picture, test | bits per dimension |"]
     lines.append("|---|---|---|---|---|---|")
     lines += [
-        f"| {row['model']} | {row['parameters']:,} | {row['pictures']:,} | {row['processor_minutes']:.1f} | {row['test_nats']:.2f} "
-        f"| {row['test_bits_per_dimension']:.4f} |"
+        f"| {row['model']} | {row['parameters']:,} | {row['pictures']:,} | {row['processor_minutes']:.1f} "
+        f"| {row['test_nats']:.2f} | {row['test_bits_per_dimension']:.4f} |"
         for row in rows
     ]
     return "\n".join(lines)

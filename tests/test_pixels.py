@@ -1,4 +1,4 @@
-"""Models of pictures: nothing is seen too early, PixelCNN has no blind spot, steps = whole pictures, row LSTM = a plain loop."""
+"""Pictures: nothing is seen too early, PixelCNN has no blind spot, steps = whole pictures, row LSTM = a plain loop."""
 
 from __future__ import annotations
 

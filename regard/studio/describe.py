@@ -33,6 +33,7 @@ ABILITIES = {
     "caption": ("caption",),
     "answer": ("answer",),
 }
+# Kinds with nothing to look at.
 WITHOUT_ATTENTION = (
     "seq2seq",
     "bytenet",
@@ -42,7 +43,7 @@ WITHOUT_ATTENTION = (
     "pixelrnn",
     "tfidf",
     "token-weights",
-)  # kinds with nothing to look at
+)
 WITHOUT_HEADS = ("bahdanau", "luong", "additive", "plain-attention")  # kinds whose attention has no heads to tell apart
 SENTENCES = {
     "generate": ["def main(", "import ", "class "],
