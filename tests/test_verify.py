@@ -281,6 +281,7 @@ def make(task: str, kind: str, tokens: dict[str, Any] | None = None, **model: An
     return Bundle(config, built, TokenizerPair(tokenizer, tokenizer), {})
 
 
+PIXELS = {"rows": 7, "columns": 11, "width": 13}
 KINDS: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("generate", "gpt1", BLOCKS, {}),
     ("generate", "gpt2", BLOCKS | {"max_length": 11}, {"kind": "byte"}),
@@ -289,6 +290,9 @@ KINDS: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("generate", "llama", LLAMA | {"experts": 3}, {}),
     ("generate", "lstm", {"width": 12, "hidden": 14, "layers": 2}, {"kind": "word"}),
     ("generate", "wavenet", {"width": 11, "channels": 7, "dilations": (1, 3), "labels_from": 250}, {"kind": "byte"}),
+    ("generate", "pixelcnn", PIXELS | {"channels": 5, "layers": 3, "first": 5, "labels_from": 250}, {"kind": "byte"}),
+    ("generate", "pixelrnn", PIXELS | {"hidden": 5, "layers": 2, "labels_from": 250}, {"kind": "byte"}),
+    ("generate", "image-transformer", PIXELS | {"width": 12, "heads": 3, "layers": 2, "memory": 11}, {"kind": "byte"}),
     ("fill", "bert", BLOCKS, {"kind": "wordpiece"}),
     ("fill", "bert", BLOCKS | {"next_sentence": True, "max_length": 13}, {}),
     ("fill", "bert", BLOCKS | {"head": False}, {"kind": "wordpiece", "lowercase": True}),
@@ -329,6 +333,8 @@ def reasons(task: str, kind: str, model: dict[str, Any]) -> dict[str, str]:
         found |= {"recorded weights = output": "an lstm has no attention"}
     if kind == "wavenet":
         found |= {"recorded weights = output": "a wavenet has no attention"}
+    if kind in ("pixelcnn", "pixelrnn"):
+        found |= {"recorded weights = output": f"a {kind} has no attention"}
     learning = ("accumulated = large batch", "resumed = uninterrupted")
     if "head" in model:
         found |= dict.fromkeys(learning, "a bert without a head gives vectors: there is no loss to learn from")

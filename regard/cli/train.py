@@ -92,7 +92,8 @@ def train(
         str | None,
         typer.Option(
             metavar="KIND",
-            help="transformer, bahdanau, luong, seq2seq, bytenet, decoder-only; llama, gpt1, gpt2, gpt3, lstm, wavenet; bert; "
+            help="transformer, bahdanau, luong, seq2seq, bytenet, decoder-only; llama, gpt1, gpt2, gpt3, lstm, wavenet, "
+            "pixelcnn, pixelrnn, image-transformer; bert; "
             "tfidf, token-weights, plain-attention, additive, self-attention; convnet, resnet, vit, mixer, convmixer; "
             "show-attend-tell, caption-transformer, show-and-tell; answerer; memory-network, turing-machine, ponder, "
             "programmer; gat, gatv2, gcn, graph-transformer.",

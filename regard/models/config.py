@@ -41,6 +41,7 @@ from regard.models.configs.pictures import (
     ShowAttendTellConfig,
     ViTConfig,
 )
+from regard.models.configs.pixels import ImageTransformerConfig, PixelCNNConfig, PixelRNNConfig
 from regard.models.configs.translation import (
     BahdanauConfig,
     ByteNetConfig,
@@ -51,6 +52,7 @@ from regard.models.configs.translation import (
 )
 from regard.models.kinds import ADDED_KINDS, KINDS_OF, all_kinds
 
+PixelConfig = PixelCNNConfig | PixelRNNConfig | ImageTransformerConfig
 TranslationConfig = TransformerConfig | Seq2SeqConfig | BahdanauConfig | LuongConfig | ByteNetConfig | DecoderOnlyConfig
 GPTLineConfig = GPT1Config | GPT2Config | GPT3Config | LlamaConfig
 RungConfig = TfidfConfig | TokenWeightsConfig | PlainAttentionConfig | AdditiveConfig | SelfAttentionConfig
@@ -62,6 +64,7 @@ ModelConfig = Annotated[
     | GPTLineConfig
     | LSTMConfig
     | WaveNetConfig
+    | PixelConfig
     | BertConfig
     | RungConfig
     | SeeingConfig
@@ -106,12 +109,16 @@ __all__ = [
     "GPTLineConfig",
     "GraphConfig",
     "GraphTransformerConfig",
+    "ImageTransformerConfig",
     "LSTMConfig",
     "LlamaConfig",
     "LuongConfig",
     "MemoryNetworkConfig",
     "MixerConfig",
     "ModelConfig",
+    "PixelCNNConfig",
+    "PixelConfig",
+    "PixelRNNConfig",
     "PlainAttentionConfig",
     "PonderConfig",
     "ProgrammerConfig",

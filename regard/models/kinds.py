@@ -13,10 +13,11 @@ from pydantic import PlainValidator
 from regard.config import StrictConfig
 from regard.plugins import NamedParts
 
+PIXELS = ("pixelcnn", "pixelrnn", "image-transformer")  # kinds that write pictures, and nothing else
 # Which kinds each task takes; the first is what it takes when none is named.
 KINDS_OF: dict[str, tuple[str, ...]] = {
     "translate": ("transformer", "seq2seq", "bahdanau", "luong", "bytenet", "decoder-only"),
-    "generate": ("llama", "gpt1", "gpt2", "gpt3", "lstm", "wavenet"),
+    "generate": ("llama", "gpt1", "gpt2", "gpt3", "lstm", "wavenet", *PIXELS),
     "fill": ("bert",),
     "classify": (
         "self-attention",
@@ -59,6 +60,11 @@ _NAMES = {
         "lstm": "LSTMConfig",
         "wavenet": "WaveNetConfig",
         "bert": "BertConfig",
+    },
+    "pixels": {
+        "pixelcnn": "PixelCNNConfig",
+        "pixelrnn": "PixelRNNConfig",
+        "image-transformer": "ImageTransformerConfig",
     },
     "classification": {
         "tfidf": "TfidfConfig",

@@ -16,7 +16,7 @@ from regard.blocks.norm import reading_rows
 from regard.blocks.recurrent import LayerStates
 from regard.data.batch import TextBatch
 from regard.embed import TokenEmbedding, embedding_table, positions
-from regard.models.config import GPTLineConfig, LSTMConfig, WaveNetConfig
+from regard.models.config import GPTLineConfig, LSTMConfig, PixelConfig, WaveNetConfig
 from regard.models.encoder_decoder import rows_of_parents, rows_of_sources
 from regard.models.loss import Loss, Part, output_loss
 from regard.noise import dropout
@@ -27,7 +27,9 @@ class LanguageModel(nn.Module):
 
     output: nn.Linear
 
-    def __init__(self, config: GPTLineConfig | LSTMConfig | WaveNetConfig, vocabulary: int, smoothing: float) -> None:
+    def __init__(
+        self, config: GPTLineConfig | LSTMConfig | WaveNetConfig | PixelConfig, vocabulary: int, smoothing: float
+    ) -> None:
         super().__init__()
         self.config, self.vocabulary, self.smoothing = config, vocabulary, smoothing
 

@@ -46,6 +46,9 @@ MODELS: dict[str, NamedParts[Any]] = {
             **dict.fromkeys(GPT_LINE, "regard.models.gpt:GPT"),
             "lstm": "regard.models.language:LSTM",
             "wavenet": "regard.models.wavenet:WaveNet",
+            "pixelcnn": "regard.models.pixelcnn:PixelCNN",
+            "pixelrnn": "regard.models.pixelrnn:PixelRNN",
+            "image-transformer": "regard.models.image_transformer:ImageTransformer",
         }
     ),
     "fill": NamedParts({"bert": "regard.models.bert:Bert"}),

@@ -33,7 +33,17 @@ ABILITIES = {
     "caption": ("caption",),
     "answer": ("answer",),
 }
-WITHOUT_ATTENTION = ("seq2seq", "bytenet", "lstm", "wavenet", "tfidf", "token-weights")  # kinds with nothing to look at
+# Kinds with nothing to look at.
+WITHOUT_ATTENTION = (
+    "seq2seq",
+    "bytenet",
+    "lstm",
+    "wavenet",
+    "pixelcnn",
+    "pixelrnn",
+    "tfidf",
+    "token-weights",
+)
 WITHOUT_HEADS = ("bahdanau", "luong", "additive", "plain-attention")  # kinds whose attention has no heads to tell apart
 SENTENCES = {
     "generate": ["def main(", "import ", "class "],
