@@ -491,7 +491,10 @@ def test_wrong_tasks_and_kinds_are_told(folder: Path, capsys: Captured) -> None:
     data = ("--data", "books")
     assert "did you mean generate" in refused(capsys, "train", "generat", *data)
     line = refused(capsys, "train", "generate", *data, "--model", "bert")
-    assert "a bert does not generate; llama, gpt1, gpt2, gpt3, lstm, wavenet, pixelcnn, pixelrnn, image-transformer do" in line
+    assert (
+        "a bert does not generate; llama, gpt1, gpt2, gpt3, lstm, wavenet, pixelcnn, pixelrnn, image-transformer do"
+        in line
+    )
     assert "generate goes on from generate" in refused(capsys, "train", "generate", *data, "--from", "runs/fill/1")
     line = refused(
         capsys, "train", "generate", *data, "--model", "gpt2", *setting(["model.max_length=8", "data.context=256"])
