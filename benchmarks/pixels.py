@@ -4,7 +4,8 @@
     python benchmarks/pixels.py table --out docs/results/pixels.json
 
 The pictures are REGARD_DATA/mnist/{train,t10k}-images-idx3-ubyte.gz. Each pixel is drawn once, white with probability
-grey / 255, by a generator whose key is SEED and the SHA-256 of the picture: a picture, of the test set too, is always drawn the same way.
+grey / 255, by a generator whose key is SEED and the SHA-256 of the picture: it is always drawn
+the same way, in the test set too.
 All but the last 1,000 training pictures are learned from; minutes are those of the clock, or of the processor with --processor.
 """
 
