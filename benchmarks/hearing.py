@@ -255,7 +255,7 @@ def _librosa(rate: int, mels: int) -> Row | None:
 
 def run_part(part: str, digits: Digits, data: Path, runs: Path, tiny: bool) -> Any:
     """Measure one part."""
-    steps = {"official": 600, "speakers": 1200, "strings": 900, "strings-ctc": 900}
+    steps = {"official": 600, "speakers": 1200, "strings": 2700, "strings-ctc": 900}
     short = 2 if tiny else 0
     if part == "official":
         return classified("official", data / "train.jsonl", data / "test.jsonl", runs, short or steps[part], KNOWN)

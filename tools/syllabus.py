@@ -43,10 +43,13 @@ SMALL = {
     "ask": "--preset demo --set data.builtin_size=60",
     "remember": "--preset demo --set data.size=32 --set data.width=2",
     "compute": "--preset demo --set data.builtin_size=60",
+    "transcribe": "--preset demo --set data.builtin_size=60",
 }
 BY_DATA = {  # where the data, and not the verb, tell what is trained
     "builtin/glyphs": "--preset demo --set data.builtin_size=64 --set data.hold_out=8",
     "builtin/communities": "--preset demo",
+    "builtin/canon": "--preset demo --set data.builtin_size=60",
+    "builtin/tones": "--preset demo --set data.builtin_size=60",
 }
 FEW = "".join(f"{'die Stadt' if n % 2 else 'la ville'} {n}\t{'de' if n % 2 else 'fr'}\n" for n in range(80))  # few.tsv
 BY_PROCESSOR = """
