@@ -300,8 +300,12 @@ def tables(words: Tensor, lengths: Tensor, draw: torch.Generator) -> TableBatch:
     )  # fmt: skip
 
 
+ROWS_OF_FIVE = {"columns": 5}  # so that a few tokens are several rows, of which one sees the other
+
+
 def fresh(task: str, kind: str, **values: Any) -> nn.Module:
     torch.manual_seed(3)
+    values = {**(ROWS_OF_FIVE if kind in ("pixelcnn", "pixelrnn", "image-transformer") else {}), **values}
     model = run_config(task, {"preset": "demo", "model": {"kind": kind, **values}}).model
     without = dict.fromkeys(("classify-pictures", "classify-sounds", "classify-graphs"), ())
     vocabularies = {"translate": (VOCABULARY, VOCABULARY), "remember": (10, 8), **without}.get(task, (VOCABULARY,))

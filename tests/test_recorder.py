@@ -80,6 +80,10 @@ CASES: dict[str, tuple[Any, str]] = {  # how it is made, and every attention of 
     "llama, s4d": (lambda: _llama("s4d", positions="none"), "causal0 causal1"),
     "llama, mamba": (lambda: _llama("mamba", positions="none"), "causal0 causal1"),
     "lstm": (lambda: make("generate", "lstm", width=12, hidden=14, layers=2), ""),
+    "image-transformer": (
+        lambda: make("generate", "image-transformer", **BLOCKS, rows=3, columns=5, memory=4),
+        "causal0 causal1",
+    ),
     "bert": (lambda: make("fill", "bert", **BLOCKS, next_sentence=True), "self0 self1"),
     "bert, window": (lambda: _bert("window"), "self0 self1"),
     "bert, strided": (lambda: _bert("strided"), "self0 self1"),
@@ -166,7 +170,7 @@ def test_no_family_is_forgotten() -> None:
     # tests/test_verify_memory.py, test_conformer.py, test_graphs.py
     others = ("ask", "remember", "compute", "transcribe", "classify-sounds", "classify-graphs")
     twins |= {(task, kind) for task in others for kind in KINDS_OF[task]}
-    twins.add(("generate", "wavenet"))  # it has no attention
+    twins |= {("generate", kind) for kind in ("wavenet", "pixelcnn", "pixelrnn")}  # they have no attention
     assert tried | twins == {(task, kind) for task, kinds in KINDS_OF.items() for kind in kinds}
 
 
