@@ -126,8 +126,8 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Compared:
             assert time.monotonic() < end
             time.sleep(0.005)
         process.send_signal(signal.SIGKILL)
-        process.communicate()
-    assert process.returncode == -signal.SIGKILL
+        told = process.communicate()[1].decode()
+    assert process.returncode == -signal.SIGKILL, told
     left = read_progress(first)
     (home / "out" / ".measuring").mkdir()  # as a kill while the speed is measured leaves it
     out, err = io.StringIO(), io.StringIO()
