@@ -1,8 +1,9 @@
 """The processes that train one model together. One process is a world of size 1, and nothing below asks whether it is.
 
-A world is joined from what `torchrun` (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT) or SLURM leave in the environment.
-The rest of the package knows of ranks only what this file gives it: its share of a batch, sums over all, a decision that the first
-one made for all, and rows put together in order. What passes between processes is tensors and JSON; nothing is pickled.
+A world is joined from what `torchrun` (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT) or SLURM leaves in the
+environment. The rest of the package knows of ranks only what this file gives it: its share of a batch, sums over all, a
+decision that the first one made for all, and rows put together in order. What passes between processes is tensors and JSON;
+nothing is pickled.
 """
 
 from __future__ import annotations
