@@ -175,7 +175,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path("in_time.json"))
     parser.add_argument("--keep", type=Path, help="folder for the runs")
     parser.add_argument("--tiny", action="store_true", help="names for a few seconds")
-    options = parser.parse_args(words)
+    options = parser.parse_intermixed_args(words)
     if options.tiny:
         with tempfile.TemporaryDirectory() as place:
             case = Case("tiny", "classify --budget 12s", "builtin/names/test/5", accuracy)
