@@ -3,6 +3,8 @@
     REGARD_DATA=... python benchmarks/in_time.py prepare FOLDER
     python benchmarks/in_time.py run FOLDER shakespeare-60s multi30k-5000-3m --seeds 1 2 --out docs/results/in_time.json
 
+    python benchmarks/in_time.py run FOLDER dates-60s --times 5 --out docs/results/in_time.json      how far one command spreads
+
 `prepare` lays the public texts out as a person would have them (pictures: `benchmarks/prepare_pictures.py`, into
 FOLDER/pictures). Each case is a command of `regard train` with no options but its data and its time; a test set is scored
 once, at the end. What is in the file is not run again.
@@ -31,8 +33,9 @@ import time
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
+from statistics import stdev
 from typing import Any
 
 import numpy as np
@@ -132,6 +135,7 @@ CASES = (
     *(shakespeare(budget) for budget in ("60s", "3m", "10m")),
     *HOW_MUCH,
     translation(5000, ""),
+    translation(29000, "60m"),
     translation(29000, "90m"),
     translation(29000, "30m", "de-en"),
     Case("ptb-20m", f"{PTB} --budget 20m", "ptb.test.txt --overlap 64", perplexity),
@@ -156,6 +160,7 @@ CASES = (
         "pictures/easy_vqa/test.jsonl",
         accuracy,
     ),
+    Case("dates-60s", "translate --model bahdanau --budget 60s", "builtin/dates/test", exact),
     Case("scenes-200s", "caption --budget 200s", "builtin/shapes/test", exact),
     Case("questions-230s", "answer --budget 230s", "builtin/shapes/test", accuracy),
     *HELD_OUT,
@@ -169,6 +174,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("folder", nargs="?", type=Path)
     parser.add_argument("cases", nargs="*", metavar="CASE")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
+    parser.add_argument("--times", type=int, default=1, help="the same command, with the same seed, so many times")
     parser.add_argument(
         "--processor", action="store_true", help="one core, by the processor's time: others may run beside"
     )
@@ -179,7 +185,7 @@ def main(words: Sequence[str] | None = None) -> None:
     if options.tiny:
         with tempfile.TemporaryDirectory() as place:
             case = Case("tiny", "classify --budget 12s", "builtin/names/test/5", accuracy)
-            print(json.dumps(measure(case, 1, True, Path(place), Path(place))))
+            print(json.dumps(measure(case, 1, True, Path(place), Path(place) / "run")))
     elif options.verb == "prepare" and options.folder and os.environ.get("REGARD_DATA"):
         prepare(Path(os.environ["REGARD_DATA"]), options.folder)
     elif options.verb == "run" and options.folder:
@@ -196,14 +202,16 @@ def run(options: argparse.Namespace, cases: Sequence[Case]) -> None:
     """Every case with every seed that the file does not have."""
     kept = options.keep or Path(tempfile.mkdtemp())
     kept.mkdir(parents=True, exist_ok=True)
-    for seed in options.seeds:
-        for case in cases:
-            key = f"{case.name}/{seed}/{'processor' if options.processor else 'clock'}"
-            if key in found(options.out):
-                continue
-            row = measure(case, seed, options.processor, options.folder, kept)
+    by = "processor" if options.processor else "clock"
+    for seed, time_of, case in product(options.seeds, range(1, options.times + 1), cases):
+        key = f"{case.name}/{seed}{AGAIN}{time_of}/{by}" if options.times > 1 else f"{case.name}/{seed}/{by}"
+        if key not in found(options.out):
+            row = measure(case, seed, options.processor, options.folder, kept / key.replace("/", "-"))
             write_json(options.out, {**found(options.out), key: row})
             print(key, json.dumps(row), flush=True)
+
+
+AGAIN = "#"  # between the seed of a command that is run several times and which time it was
 
 
 def table(results: Row) -> list[str]:
@@ -211,7 +219,7 @@ def table(results: Row) -> list[str]:
     lines = ["| case | by | seeds | mean | seconds | updates |", "|---|---|---|---|---|---|"]
     for case in CASES:
         for by, cores in (("clock", "clock, two cores"), ("processor", "one core")):
-            several = [row for key, row in sorted(results.items()) if key.split("/")[::2] == [case.name, by]]
+            several = [row for key, row in sorted(results.items()) if is_of(key, case, by)]
             if several:
                 digits = 3 if case.scores is nats else 1
                 values = [row["value"] for row in several]
@@ -219,7 +227,23 @@ def table(results: Row) -> list[str]:
                 times, steps = (", ".join(f"{row[name]:,.0f}" for row in several) for name in ("seconds", "steps"))
                 mean = f"{sum(values) / len(values):.{digits}f}"
                 lines.append(f"| `{case.name}` | {cores} | {seeds} | {mean} | {times} | {steps} |")
-    return lines
+    return [
+        *lines,
+        *(repeated(case, results) for case in CASES if any(f"{case.name}/1{AGAIN}1/" in key for key in results)),
+    ]
+
+
+def is_of(key: str, case: Case, by: str) -> bool:
+    """Whether a row is of this case, one of its seeds, counted so."""
+    name, seed, counted = key.split("/")
+    return (name, counted) == (case.name, by) and AGAIN not in seed
+
+
+def repeated(case: Case, results: Row) -> str:
+    """What the same command with the same seed came to, time after time, with the standard deviation."""
+    values = [row["value"] for key, row in sorted(results.items()) if key.startswith(f"{case.name}/") and AGAIN in key]
+    told = ", ".join(f"{value:.2f}" for value in values)
+    return f"`regard {case.verb} {case.train}`, {len(values)} times: {told}; standard deviation {stdev(values):.2f}"
 
 
 def found(path: Path) -> Row:
@@ -236,16 +260,16 @@ sys.exit(run())
 """
 
 
-def measure(case: Case, seed: int, processor: bool, data: Path, kept: Path) -> Row:
-    """Train as a person would, in so much time; then score the test set."""
-    out = kept.resolve() / f"{case.name}-{seed}-{'processor' if processor else 'clock'}"
+def measure(case: Case, seed: int, processor: bool, data: Path, out: Path) -> Row:
+    """Train as a person would, in so much time, into the folder `out`; then score the test set."""
+    out = out.resolve()
     path = os.pathsep.join([str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH", "")])
     alone = {"OMP_NUM_THREADS": "1"} if processor else {}
-    cache = tempfile.mkdtemp(dir=kept)  # what was computed before does not help
+    cache = tempfile.mkdtemp(dir=out.parent)  # what was computed before does not help
     environment = {**os.environ, **alone, "PYTHONPATH": path, "REGARD_CACHE": cache}
     regard = [sys.executable, *(["-c", BY_PROCESSOR] if processor else ["-m", "regard"])]
     before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    with (kept / f"{out.name}.log").open("w") as log:
+    with out.with_name(f"{out.name}.log").open("w") as log:
         train = [*regard, case.verb, *case.train.split(), "--seed", str(seed), "-o", str(out)]
         subprocess.run(train, cwd=data, env=environment, check=True, stdout=log, stderr=subprocess.STDOUT)
     by_clock = time.monotonic() - before[0]
