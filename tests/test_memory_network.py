@@ -217,7 +217,9 @@ def test_a_story_is_asked_from_the_command_line(
     for name in ("hops.png", "hops.html"):
         assert not run_verb(["ask", "-m", str(trained), str(story), "Where is Mary?", "-o", str(tmp_path / name)])
         assert (tmp_path / name).stat().st_size > 1000
-    assert run_verb(["ask", "-m", str(trained), str(story), " "]) and "no word in the question" in capsys.readouterr().err
+    assert (
+        run_verb(["ask", "-m", str(trained), str(story), " "]) and "no word in the question" in capsys.readouterr().err
+    )
     assert not run_verb(["eval", str(trained), "--on", "builtin/stories/test"])
     out = capsys.readouterr().out
     assert "1,000 questions of builtin/stories/test" in out and "supporting sentences" in out
