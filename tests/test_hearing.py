@@ -71,6 +71,19 @@ def test_a_sound_is_transcribed_with_times(
     assert starts == sorted(starts)
 
 
+def test_of_a_long_sound_is_told_how_much_was_heard(
+    runs: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(runs)
+    monkeypatch.setattr("regard.cli.transcribe.EVERY", 0.0)
+    assert main.run(["transcribe", "talk.wav", "-m", "conformer", "--beam", "1", "--piece", "1"]) == 0
+    told = re.findall(r"talk.wav: heard (.*) of (.*) minutes, about (.*) s left", capsys.readouterr().err)
+    seconds = len(np.concatenate([tones.dialled(9, number)[0] for number in range(3)])) / 8000
+    assert len(told) >= 2 and {total for _, total, _ in told} == {f"{seconds / 60:.1f}"}
+    assert main.run(["transcribe", "talk.wav", "-m", "conformer", "-o", "talk.csv"]) == 2
+    assert "use .png, .svg, .html, .json" in capsys.readouterr().err and not Path("talk.csv").exists()
+
+
 def test_a_transcript_is_drawn_and_saved(runs: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(runs)
     for suffix in ("png", "html", "json"):

@@ -24,7 +24,7 @@ from regard.models.memory_network import (
     places_of_units,
     with_gaps,
 )
-from regard.tasks.ask.evaluate import support_of
+from regard.tasks.ask.evaluate import Needing, by_need, support_of
 from regard.tasks.ask.predictor import StoryAnswer, StoryReader
 
 VOCABULARY, LABELS, PAD = 30, 4, 0
@@ -194,6 +194,13 @@ def test_supporting_sentences_are_counted_among_what_hops_read_most() -> None:
     assert support_of([answer], [Story(told, "?", "x")]) is None
 
 
+def test_answers_are_counted_by_the_sentences_that_they_follow_from() -> None:
+    stories = [Story(("a", "b", "c"), "?", "x", support) for support in ((0,), (0, 2), (1,), (0, 1, 2), (1, 2))]
+    found = by_need(stories, np.array([True, False, False, True, True]))
+    assert found == (Needing(1, 2, 1), Needing(2, 2, 1), Needing(3, 1, 1))
+    assert by_need([*stories, Story(("a",), "?", "x")], np.ones(6, dtype=bool)) == ()
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ask") / "run"
@@ -217,9 +224,13 @@ def test_a_story_is_asked_from_the_command_line(
     for name in ("hops.png", "hops.html"):
         assert not run_verb(["ask", "-m", str(trained), str(story), "Where is Mary?", "-o", str(tmp_path / name)])
         assert (tmp_path / name).stat().st_size > 1000
+    assert (
+        run_verb(["ask", "-m", str(trained), str(story), " "]) and "no word in the question" in capsys.readouterr().err
+    )
     assert not run_verb(["eval", str(trained), "--on", "builtin/stories/test"])
     out = capsys.readouterr().out
     assert "1,000 questions of builtin/stories/test" in out and "supporting sentences" in out
+    assert "2 sentences" in out and "the answer follows from" in out
 
 
 def test_hops_pass_the_recorder_and_rebuild_what_was_read(trained: Path) -> None:

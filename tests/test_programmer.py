@@ -153,6 +153,22 @@ def test_soft_operations_are_hard_ones_where_weights_are_one_hot(steps: int) -> 
                 assert float(ran.scalar[row]) == answer and not ran.lookup[row].any()
 
 
+def test_empty_cells_are_neither_under_nor_over_a_number() -> None:
+    """A sum over a column with one empty cell was nought, as all of the column counted as words."""
+    table = Table(("name", "price"), (("Ada", 3), ("Bo", ""), ("Cy", 8)))
+    asked = TableQuestion(table, "How many rows have price under 5", 1)
+    batch = table_batch([encode_question(asked, TOKENIZER)], 0)
+    price = torch.tensor([[0.0, 1.0]], dtype=torch.float64)
+    for name, wanted in (("lesser", 0), ("greater", 2), ("sum", 11)):
+        operation = torch.tensor([[float(each == name) for each in OPERATIONS]], dtype=torch.float64)
+        ran = execute([Choices(operation, price, torch.ones(1, 1, dtype=torch.float64))], batch)
+        if name == "sum":
+            assert float(ran.scalar) == wanted == run_program(table, [Step("sum", "price")])[0]
+        else:
+            assert ran.selected[0][0].nonzero().tolist() == [[wanted]]
+            assert selections(table, [Step(name, "price", 5)]) == [(wanted,)]
+
+
 def test_true_programs_give_the_answers_and_no_loss() -> None:
     batch, steps = batch_of(), 4
     programs = [[*([Step("reset")] * (steps - len(each.program))), *each.program] for each in ASKED]
@@ -310,6 +326,10 @@ def test_the_verb_answers_and_tells_its_program(trained: Path, table: Path, caps
         assert mine.keys() == told.keys() and mine["weights"].keys() == told["weights"].keys()
     last = found["steps"][-1]
     assert last["column"] == "fruit" and 0 < last["weights"]["operation"] <= 1 and last["used"]
+    table.write_text("fruit,unit price\napple,3\npear,\nplum,5\n", encoding="utf-8")
+    assert not run_verb(["compute", "-m", str(trained), str(table), asked[1]])
+    out, err = capsys.readouterr()
+    assert out == "8\n" and "unit price: 1 of 3 cells hold no number ('') and do not count" in err
 
 
 def test_a_program_is_drawn(trained: Path, table: Path, tmp_path: Path) -> None:

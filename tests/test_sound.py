@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import mmap
 import struct
 import wave
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -196,6 +198,28 @@ def test_changes_of_a_sound_follow_from_their_key() -> None:
     np.testing.assert_array_equal(changed_frames(frames, SoundAugmentConfig(), (1,)), frames)
 
 
+def test_speed_moves_the_pitch_and_tempo_does_not() -> None:
+    """A sine at k / 40 of its speed has k / 40 of its pitch and 40 / k of its length; another tempo keeps its band."""
+    samples = np.sin(2 * np.pi * 1000 * np.arange(4001) / 8000).astype(np.float32)
+    seen = set()
+    for seed in range(7):
+        found = changed_wave(samples, SoundAugmentConfig(speed=0.25), (seed,))
+        times = 4001 / len(found)
+        pitch = np.abs(np.fft.rfft(found * np.hanning(len(found)), 1 << 16)).argmax() * 8000 / (1 << 16)
+        assert pitch == pytest.approx(1000 * times, rel=2e-3) and abs(times * 40 - round(times * 40)) < 0.02
+        seen.add(round(times * 40))
+    assert len(seen) > 2 and min(seen) >= 30 and max(seen) <= 50
+    frames = np.zeros((53, 41), np.float32)
+    frames[:, 17] = np.arange(53)
+    lengths = set()
+    for seed in range(5):
+        varied = changed_frames(frames, SoundAugmentConfig(tempo=0.3), (seed,))
+        lengths.add(len(varied))
+        np.testing.assert_allclose(varied[:, 17], np.linspace(0, 52, len(varied)), rtol=1e-4)
+        assert not np.delete(varied, 17, axis=1).any()
+    assert len(lengths) > 2 and all(0.69 * len(frames) < each < 1.31 * len(frames) for each in lengths)
+
+
 def test_noise_is_as_loud_as_asked_and_hidden_stretches_are_zero() -> None:
     samples = np.sin(np.arange(5003) / 7).astype(np.float32)
     noise = with_noise(samples, 20.0, np.random.default_rng(1)) - samples
@@ -255,10 +279,17 @@ def test_kept_sounds_and_frames_are_those_of_the_files(folder: Path) -> None:
             np.testing.assert_allclose(store.wave(row), wanted, atol=1 / 32768)
             again, _ = heard([store.wave(row)], SoundFormat(rate=4000, mels=11))
             np.testing.assert_array_equal(frames[row], again[0].numpy())
-    assert isinstance(frames.values.base, np.memmap) or frames.values.base is not None
+    assert is_mapped(frames.values) and is_mapped(store.samples.values) and not is_mapped(np.zeros(3))
     kept = next((folder / "cache").rglob("*.frames"))
     kept.write_bytes(kept.read_bytes()[:-5])  # one that is not whole is made anew
     assert len(open_frames(store, SoundFormat(rate=4000, mels=11))) == 14
+
+
+def is_mapped(values: Any) -> bool:
+    """Whether an array is a view of a mapped file."""
+    while isinstance(values, np.ndarray | memoryview):
+        values = values.base if isinstance(values, np.ndarray) else values.obj
+    return isinstance(values, mmap.mmap)
 
 
 def test_batches_are_a_function_of_the_seed_and_have_every_sound(folder: Path) -> None:

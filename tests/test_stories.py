@@ -130,6 +130,8 @@ def test_the_story_of_the_ring_is_answered_by_the_same_rules_and_never_told() ->
     reworded = ("Bilbo moved to the cave.", "Gollum left the ring there.", "Bilbo picked up the ring.")
     assert worlds.is_ring(RING) and worlds.is_ring(reworded)
     assert not worlds.is_ring(RING[2:]) and not worlds.is_ring((reworded[0], "Gollum left the lamp there."))
+    among_others = ("Mary slept.", *RING[:5], "Mary moved to the park.", "Frodo grabbed the ring.", *RING[6:])
+    assert worlds.is_ring(among_others) and not worlds.is_ring((*among_others[:5], *among_others[6:]))
 
 
 def test_splits_share_no_story_and_are_the_same_each_time() -> None:
@@ -157,5 +159,12 @@ def test_sets_of_a_run(tmp_path: Path) -> None:
     assert not any(story.sentences in told for story in sets.valid)
     with pytest.raises(UsageError, match=r"no file \*_test.txt"):
         read_stories([str(tmp_path)])
+    (tmp_path / "en").mkdir()
+    (tmp_path / "qa1_train.txt").rename(tmp_path / "en" / "qa1_train.txt")
+    with pytest.raises(UsageError, match=r"no file \*_train.txt; name .*/en$"):
+        read_stories([str(tmp_path)], split="train")
+    (tmp_path / "babi.tar.gz").write_bytes(b"packed")
+    with pytest.raises(UsageError, match=r"is an archive; unpack it"):
+        read_stories([str(tmp_path / "babi.tar.gz")])
     with pytest.raises(UsageError, match="the built-in ones are builtin/stories"):
         read_stories(["builtin/tales"])

@@ -143,6 +143,13 @@ def test_a_table_of_a_csv_file_has_numbers_where_all_cells_are(tmp_path: Path) -
     table = table_of_file(path)
     assert table.columns == ("name", "price", "size") and table.numeric == (False, True, False)
     assert table.rows == (("Ada", 3, "7.5"), ("B;C", -1200, "large"))
+    path.write_text("name,price,none,net\nAda,-3.5,,1e3\nBo,,,+2\nCy,12,,50%\n", encoding="utf-8")
+    table = table_of_file(path)
+    assert table.numeric == (False, True, False, False)  # one that is empty has no numbers
+    assert table.rows[:2] == (("Ada", -3.5, "", "1e3"), ("Bo", "", "", "+2"))
+    assert run_program(table, [Step("sum", "price")])[0] == 8.5
+    path.write_text("a\n1e3\n+2\n", encoding="utf-8")
+    assert table_of_file(path).rows == ((1000.0,), (2,))
     for text, why in (("a,b\n1\n", "1 cells, and 2 columns"), ("a,b\n", "has 1 lines"), ("a,a\n1,2\n", "one name")):
         path.write_text(text, encoding="utf-8")
         with pytest.raises(RegardError, match=why):

@@ -10,9 +10,11 @@ import pytest
 import torch
 from torch.nn.functional import cosine_similarity, softplus
 
+from regard.bundle import Bundle, BundleConfig
 from regard.cli.main import run as run_verb
 from regard.data.batches import generator
-from regard.data.bits import ITEM, MOST, REPEATS, BitBatches, channels, made
+from regard.data.bits import ITEM, MOST, REPEATS, BitBatches, channels, made, sequences_of
+from regard.errors import UsageError
 from regard.models.config import PonderConfig, TuringMachineConfig
 from regard.models.ponder import Ponder
 from regard.models.turing_machine import Tape, TuringMachine, by_content, interpolated, sharpened, shifted, written
@@ -159,7 +161,7 @@ def test_thinking_is_free_at_first_and_its_cost_then_rises() -> None:
             assert model.cost() == pytest.approx(wanted)
 
 
-def ponder_by_hand(model: Ponder, x: torch.Tensor) -> tuple[list[float], float, int]:
+def ponder_by_hand(model: Ponder, x: torch.Tensor) -> tuple[list[float], float, list[float]]:
     """Eq. 3 to 10 of Graves 2016 for one input, one step after the other."""
     states, h_sum, steps = model.layers.zeros(1), 0.0, 0
     outputs, shares = [], []
@@ -175,7 +177,7 @@ def ponder_by_hand(model: Ponder, x: torch.Tensor) -> tuple[list[float], float, 
         shares.append(stop)
         h_sum += stop
     mean = sum(share * output for share, output in zip(shares, outputs, strict=True))
-    return mean.tolist(), steps + shares[-1], steps  # type: ignore[union-attr]
+    return mean.tolist(), steps + shares[-1], shares  # type: ignore[union-attr]
 
 
 def test_pondering_is_a_plain_loop_and_so_is_its_gradient() -> None:
@@ -190,7 +192,9 @@ def test_pondering_is_a_plain_loop_and_so_is_its_gradient() -> None:
     logits, cost, steps = model.run(x)
     assert len(set(steps.flatten().tolist())) > 2  # some are thought about longer
     for row in range(12):
-        mean, wanted, count = ponder_by_hand(model, x[row, 0])
+        mean, wanted, shares = ponder_by_hand(model, x[row, 0])
+        count = len(shares)
+        assert model.shares(x)[row, 0].tolist() == pytest.approx([*shares, *[0.0] * (9 - count)], abs=1e-9)
         assert logits[row, 0].tolist() == pytest.approx(mean, abs=1e-9)
         assert float(cost[row, 0].detach()) == pytest.approx(wanted, abs=1e-9) and int(steps[row, 0]) == count
     weight = model.stops.weight
@@ -207,6 +211,26 @@ def test_pondering_is_a_plain_loop_and_so_is_its_gradient() -> None:
         assert float(gradient.view(-1)[place]) == pytest.approx(
             (values[0] - values[1]) / (2 * small), rel=1e-4, abs=1e-6
         )
+
+
+@pytest.mark.parametrize(("data", "rows"), [("sum-bits/5", 3), ("copy-bits/4", 8)])
+def test_how_long_a_network_thinks_about_each_input_is_drawn(data: str, rows: int, tmp_path: Path) -> None:
+    """Of inputs that come alone one of each difficulty; of a sequence all, in their order."""
+    torch.manual_seed(4)
+    which = sequences_of(f"builtin/{data}")
+    sizes = channels(which.task, 4, which.most)
+    model = Ponder(PonderConfig(hidden=5, most=7, bias=-1.0), *sizes)
+    about = BundleConfig(task="remember", model=model.config, vocabulary=sizes, sequences=f"builtin/{data}")
+    rememberer = Rememberer(Bundle(about, model, None, {}))
+    found = rememberer.look(3)
+    assert len(found.rows) == rows and found.columns == tuple(map(str, range(1, found.weights.shape[1] + 1)))
+    np.testing.assert_allclose(found.weights.sum(axis=1), 1, atol=1e-6)
+    batch = rememberer.draw(3, 1)
+    _, _, steps = model.run(batch.inputs)
+    assert (found.weights > 0).sum(axis=1).tolist()[-steps.size(1) :] == steps[0].tolist()
+    assert found.save(tmp_path / "steps.png").stat().st_size > 1000
+    with pytest.raises(UsageError, match="take 1"):
+        rememberer.look(0)
 
 
 def test_sequences_are_remembered_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.data.builtin import tones
 from regard.data.notation import NOTATIONS, notation_of_path, tokens_for
@@ -141,10 +142,34 @@ def test_steps_in_numpy_are_the_steps_of_the_model(changes: dict[str, Any]) -> N
 
 
 def test_a_step_keeps_no_more_than_its_taps_reach() -> None:
-    """The cost of a sample does not depend on the receptive field: two taps are read, and one slot is written."""
     model = make()
     _, state = model.start(None, ids_of(1, 29))
     assert [past.inputs.size(1) for past in state.pasts] == [1, 1, 3, 5, 1, 3, 5]
+
+
+class Made(TorchDispatchMode):
+    """Counts the numbers that all operations make; a queue whose numbers move up would make as many as it holds."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        self.count += out.numel() if isinstance(out, Tensor) else 0
+        return out
+
+
+def test_the_cost_of_a_sample_does_not_depend_on_the_receptive_field() -> None:
+    """As many layers that reach a hundred times as far make as many numbers; reading all again would make far more."""
+    counts = {}
+    for dilations in ((1, 2, 3), (101, 211, 307)):
+        model = make(dilations=dilations, sets=1)
+        _, state = model.start(None, ids_of(1, 11))
+        with Made() as step, torch.no_grad():
+            model.step(ids_of(1, 1), state)
+        counts[model.config.receptive_field] = step.count
+    with Made() as whole, torch.no_grad():
+        model.read(ids_of(1, 621))
+    assert counts[8] == counts[621] < whole.count / 100
 
 
 def test_what_a_prediction_depends_on_is_the_receptive_field() -> None:

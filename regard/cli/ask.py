@@ -11,6 +11,7 @@ import typer
 from regard.cli.model import check_out, load_model, newest_run
 from regard.cli.options import Device, Model
 from regard.cli.output import json_line, one_line, printable, results, say
+from regard.data.stories import split_story
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ def ask(
             f"a {reader.config.model.kind} reads in no hops", "leave out --hops and -o, or ask a memory-network"
         )
     _say_unknown(reader, [told, *questions])
+    if (count := len(split_story(told))) > reader.most_sentences:
+        say(f"it reads the last {reader.most_sentences} of {count} sentences")
     for found in reader.ask(told, questions, hops=wants_hops or as_json):
         if out is not None:
             say(f"wrote {found.attention.save(out)}")

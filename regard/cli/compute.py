@@ -55,6 +55,8 @@ def compute(
     computer: TableComputer = load_model(model or newest_run("compute"), device, "compute")
     _say_unknown(computer, [str(read_question(question, known.columns)) for question in questions])
     for found in computer.compute(known, questions):
+        for note in found.notes:
+            say(note)
         if out is not None:
             say(f"wrote {found.view.save(out)}")
         if as_json:

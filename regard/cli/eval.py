@@ -338,6 +338,12 @@ def _stories(reader: StoryReader, run: str, on: list[str], save: Path | None, as
         print_json({"run": run, "on": on, **found.data()})
         return
     print_label_scores(run, on, found, "questions")
+    if found.needing:
+        rows = [
+            (f"{each.sentences} sentence{'s' if each.sentences > 1 else ''}", f"{each.questions:,}", f"{each.right:,}")
+            for each in found.needing
+        ]
+        print_table(("the answer follows from", "questions", "right"), rows, right=("questions", "right"))
     if (support := found.support) is not None:
         told = f"{support.found:.1f}% of the supporting sentences of {support.questions:,} questions are what a hop read most"
         results().print(f"{told}; by chance {support.chance:.1f}%", markup=False)

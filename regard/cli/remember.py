@@ -26,13 +26,16 @@ def remember(
     out: Annotated[
         Path | None,
         typer.Option(
-            "-o", "--out", metavar="FILE", help="Draw where the heads are at each step (.png .svg .html .json)."
+            "-o",
+            "--out",
+            metavar="FILE",
+            help="Draw where a machine's heads are, or how long a ponder thinks (.png .svg .html .json).",
         ),
     ] = None,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """How many bits of sequences come back wrong, by length; -o draws where a machine's heads are."""
+    """How many bits of sequences come back wrong, by length; -o draws where the heads are, or how long it thinks."""
     check_out(out)
     if count < 1:
         raise UsageError("--count is 1 or more")

@@ -73,9 +73,9 @@ def train(
         list[str] | None,
         typer.Option(
             metavar="FILE...",
-            help="Training data: pairs, labelled texts, captions or questions (.tsv .jsonl .csv .tmx .zip, two parallel "
-            "files), any text, music (.mid) or sound (.wav), a folder of pictures with a class a folder, or a graph (.npz; "
-            "edges.csv nodes.csv).",
+            help="Training data: pairs, labelled texts or sounds, captions, questions about pictures, stories or tables "
+            "(.tsv .jsonl .csv .tmx .zip, two parallel files, bAbI's .txt), any text, music (.mid) or sound (.wav), a folder "
+            "of pictures or sounds with a class a folder, or a graph (.npz; edges.csv nodes.csv).",
         ),
     ] = None,
     valid: Annotated[

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +17,9 @@ from regard.errors import UsageError
 
 if TYPE_CHECKING:
     from regard.tasks.transcribe.predictor import Transcriber, Transcript
+
+FORMS = (".png", ".svg", ".html", ".json")
+EVERY = 10.0  # seconds after which is told how much of a long sound was heard
 
 
 def transcribe(
@@ -51,7 +55,7 @@ def transcribe(
     """
     if out is not None and len(files or []) != 1:
         raise UsageError("-o draws one sound; name one SOUND")
-    check_out(out)
+    check_out(out, FORMS)
     run, options = model or newest_run("transcribe"), given(beam=beam)
     check_model(run, device, "transcribe", decode=options)
     asked = sounds(files, "transcribe")
@@ -59,7 +63,10 @@ def transcribe(
     looks = attention or out is not None
 
     def ask(items: list[Item]) -> Sequence[Transcript]:
-        return transcriber.transcribe([item.value for item in items], attention=looks, piece=piece, ctc=ctc, **options)
+        files = [item.value for item in items]
+        return transcriber.transcribe(
+            files, attention=looks, piece=piece, ctc=ctc, listening=_listening(files[0]), **options
+        )
 
     with answers(asked, ask, 1, "transcribing") as answered:
         for each in answered:
@@ -70,6 +77,21 @@ def transcribe(
                 print(line)
             if attention and out is None and look is not None and not as_json:
                 results().print(look)
+
+
+def _listening(name: str) -> Callable[[float, float], None]:
+    """Tells of a long sound, now and then, how much of it was heard and how long the rest takes."""
+    started = last = time.monotonic()
+
+    def listening(done: float, total: float) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= EVERY and done < total:
+            last = now
+            left = (now - started) * (total - done) / done
+            say(f"{name}: heard {done / 60:.1f} of {total / 60:.1f} minutes, about {left:,.0f} s left")
+
+    return listening
 
 
 def _as_lines(each: Answered[Transcript], *, names: bool, times: bool, as_json: bool) -> list[str]:

@@ -30,15 +30,16 @@ NONE: Effect = ("none",)
 
 @dataclass(frozen=True)
 class Table:
-    """Named columns, each of numbers or of words."""
+    """Named columns, each of numbers or of words; a cell may be empty, which is no number."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
 
     @cached_property
     def numeric(self) -> tuple[bool, ...]:
-        """Which columns hold numbers alone."""
-        return tuple(not any(isinstance(row[place], str) for row in self.rows) for place in range(len(self.columns)))
+        """Which columns hold numbers, and no words."""
+        columns = ([row[place] for row in self.rows if row[place] != ""] for place in range(len(self.columns)))
+        return tuple(bool(cells) and not any(isinstance(cell, str) for cell in cells) for cells in columns)
 
 
 @dataclass(frozen=True)

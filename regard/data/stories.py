@@ -21,6 +21,7 @@ from regard.data.lines import lines_of, suffix_of
 from regard.errors import RegardError, UsageError
 
 VALIDATED, TESTED = 1000, 1000  # built-in examples
+ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
 SHOULD = '{"story": ["...", "..."], "question": "...", "answer": "..."}'
 BABI = "bAbI's form: a number and a sentence a line; of a question also its answer and the numbers behind tabs"
 _LINE = re.compile(r"(\d+) (.*)")
@@ -85,6 +86,8 @@ def _named(name: str, data_root: Path | None, split: str) -> Sequence[Story]:
     if name.startswith("builtin/"):
         raise UsageError(f"there are no stories {name}", f"the built-in ones are {BUILTIN}")
     path = find_file(name, data_root)
+    if path.name.endswith(ARCHIVES):
+        raise UsageError(f"{path} is an archive", "unpack it, and name the folder with *_train.txt in it, such as en")
     if not path.is_dir():
         return list(stories_of(path))
     files = sorted(path.glob("*.txt"))
@@ -92,7 +95,9 @@ def _named(name: str, data_root: Path | None, split: str) -> Sequence[Story]:
     if not wanted and split == "valid":
         raise UsageError(f"{path}: no file *_valid.txt", "leave out the validation set: some stories are held out")
     if not wanted:
-        raise UsageError(f"{path}: no file *_{split}.txt", "name a folder of bAbI, such as en, or its files")
+        below = sorted({file.parent for file in path.glob(f"*/*_{split}.txt")}, key=lambda folder: folder.name != "en")
+        known = below[0] if below else "a folder of bAbI, such as en, or its files"
+        raise UsageError(f"{path}: no file *_{split}.txt", f"name {known}")
     return [story for file in wanted for story in stories_of(file)]
 
 

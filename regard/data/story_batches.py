@@ -47,7 +47,9 @@ def _encoded(story: Story, ids: Mapping[str, np.ndarray], most_sentences: int, l
     told = [each for each in told if len(each)]
     while longest is not None and told and sum(map(len, told)) + len(question) + 1 > longest:
         told = told[1:]
-    if not told or not len(question):
+    if not len(question):
+        raise RegardError(f"there is no word in the question {story.question!r}", "ask such as: Where is the ring?")
+    if not told:
         raise RegardError(
             f"nothing is left of the story before {story.question!r}", "give it a sentence and a question"
         )

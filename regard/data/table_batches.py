@@ -23,19 +23,16 @@ class EncodedQuestion:
 
     ids: np.ndarray  # (words,)
     read: ReadQuestion
-    cells: np.ndarray  # (rows, columns); zeros in columns of words
-    numeric: np.ndarray  # (columns,), bool
+    cells: np.ndarray  # (rows, columns); zeros where there is no number
+    numeric: np.ndarray  # (rows, columns), bool: the cells that are numbers
     wanted: float  # the number that is the answer; 0 where cells are printed
     printed: np.ndarray  # (rows, columns), bool: the cells that are printed
     prints: bool
 
 
 def cells_of(table: Table) -> np.ndarray:
-    """The numbers of a table, zeros in columns of words: (rows, columns)."""
-    rows = [
-        [float(cell) if is_number else 0.0 for cell, is_number in zip(row, table.numeric, strict=True)]
-        for row in table.rows
-    ]
+    """The numbers of a table, zeros where there is none: (rows, columns)."""
+    rows = [[0.0 if isinstance(cell, str) else float(cell) for cell in row] for row in table.rows]
     return np.array(rows, dtype=np.float64).reshape(len(table.rows), len(table.columns))
 
 
@@ -50,7 +47,8 @@ def encode_question(asked: TableQuestion, tokenizer: TextTokenizer) -> EncodedQu
     for row, column in asked.cells:
         printed[row, column] = True
     wanted = 0.0 if isinstance(asked.answer, tuple) else float(asked.answer)
-    return EncodedQuestion(ids, read, cells, np.array(asked.table.numeric), wanted, printed, asked.prints)
+    numeric = np.array([[not isinstance(cell, str) for cell in row] for row in asked.table.rows])
+    return EncodedQuestion(ids, read, cells, numeric, wanted, printed, asked.prints)
 
 
 class TableBatches:
@@ -90,7 +88,7 @@ def table_batch(questions: Sequence[EncodedQuestion], fill: int) -> TableBatch:
     """A batch of questions with their tables."""
     words, lengths = pad([each.ids for each in questions], fill)
     count, rows = len(questions), max(len(each.cells) for each in questions)
-    columns = max(len(each.numeric) for each in questions)
+    columns = max(each.cells.shape[1] for each in questions)
     names, numbers = [len(each.read.columns) for each in questions], [len(each.read.numbers) for each in questions]
     name_places, which = (np.zeros((count, max(1, *names, 0)), dtype=np.int64) for _ in range(2))
     number_places = np.zeros((count, max(1, *numbers, 0)), dtype=np.int64)
@@ -115,7 +113,7 @@ def table_batch(questions: Sequence[EncodedQuestion], fill: int) -> TableBatch:
         signs=torch.from_numpy(signs),
         cells=torch.from_numpy(cells),
         rows=torch.tensor([len(each.cells) for each in questions]),
-        columns=torch.tensor([len(each.numeric) for each in questions]),
+        columns=torch.tensor([each.cells.shape[1] for each in questions]),
         wanted=torch.tensor([each.wanted for each in questions], dtype=torch.float32),
         printed=torch.from_numpy(printed),
         prints=torch.tensor([each.prints for each in questions]),

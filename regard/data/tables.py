@@ -39,6 +39,7 @@ KEYS = ("table", "question", "answer", "program")
 SHOULD = '{"table": [{"name": "Ada", "price": 3}, ...], "question": "...", "answer": 7 or ["Ada"]}'
 COLUMN, NUMBER = "@", "#"
 _WORDS = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?|[^\W\d_]+|\d+")
+_CELL = re.compile(r"[-+]?\d+(?:,\d{3})*(?:\.\d+)?(?:[eE][-+]?\d+)?")  # a number in a file
 _NUMBER = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?")
 
 
@@ -173,8 +174,8 @@ def table_from(rows: object) -> Table:
 def checked(table: Table) -> Table:
     """The table, if no column holds both numbers and words."""
     for place, name in enumerate(table.columns):
-        words = [row[place] for row in table.rows if isinstance(row[place], str)]
-        if words and len(words) < len(table.rows):
+        words = [row[place] for row in table.rows if isinstance(row[place], str) and row[place]]
+        if words and any(not isinstance(row[place], str) for row in table.rows):
             raise ValueError(f"column {name!r} has numbers, and the word {words[0]!r}")
     return table
 
@@ -229,7 +230,7 @@ def printed_cells(table: Table, question: str, answer: tuple[Cell, ...]) -> tupl
 
 
 def table_of_file(path: Path) -> Table:
-    """A table from CSV or TSV: the first line names the columns, of which those that hold numbers alone are numbers."""
+    """A table from CSV or TSV: the first line names the columns, of which those that hold numbers and no words are numbers."""
     rows = tsv_rows(path) if suffix_of(path) == ".tsv" else csv_rows(path)
     filled = [(line, [cell.strip() for cell in cells]) for line, cells in rows if any(map(str.strip, cells))]
     if len(filled) < 2:
@@ -247,10 +248,13 @@ def table_of_file(path: Path) -> Table:
 
 
 def _numbers_if_all(cells: Sequence[str]) -> Sequence[Cell]:
-    if not all(_NUMBER.fullmatch(cell) for cell in cells):
+    if not any(cells) or not all(_CELL.fullmatch(cell) for cell in cells if cell):
         return cells
-    numbers = [cell.replace(",", "") for cell in cells]
-    return [float(number) if "." in number else int(number) for number in numbers]
+    return [_read_number(cell.replace(",", "")) if cell else "" for cell in cells]
+
+
+def _read_number(text: str) -> int | float:
+    return int(text) if text.lstrip("+-").isdecimal() else float(text)
 
 
 def hold_out(questions: list[TableQuestion], most: int) -> tuple[list[TableQuestion], list[TableQuestion]]:

@@ -88,7 +88,11 @@ def head_title(layers: Sequence[np.ndarray], layer: int | None, head: int | None
         raise UsageError("this model has no attention to look at")
     check_choice(layer, head, [len(each) for each in layers])
     number = len(layers) - 1 if layer is None else layer
-    of = f"of {len(layers)} layers x {len(layers[number])} heads, counted from 0"
+    of = f"of {_counted(len(layers), 'layer')} x {_counted(len(layers[number]), 'head')}, counted from 0"
     if head is None:
         return layers[number].mean(axis=0), f"attention, layer {number}, mean of its heads ({of})"
     return layers[number][head], f"attention, layer {number}, head {head} ({of})"
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'s' if number > 1 else ''}"

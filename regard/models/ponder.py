@@ -9,8 +9,11 @@ the start finds what few steps can do and stays there; with `free` updates befor
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from regard.blocks import Recurrent
 from regard.data.batch import BitBatch
@@ -20,6 +23,17 @@ from regard.models.loss import Loss, Part
 from regard.noise import step_of_training
 
 States = list[tuple[Tensor, ...]]
+
+
+@dataclass(frozen=True)
+class Thought:
+    """What came of one input."""
+
+    output: Tensor  # (B, O)
+    cost: Tensor  # (B,): N + R
+    steps: Tensor  # (B,): N
+    shares: Tensor  # (B, steps): p_n of each step, zero behind the last
+    states: States  # behind it
 
 
 class Ponder(BitModel):
@@ -50,19 +64,30 @@ class Ponder(BitModel):
 
     def run(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Inputs (B, T, I) -> logits (B, T, O), the cost N + R of each input (B, T), and N (B, T)."""
-        states, found = self.layers.zeros(len(inputs)), []
-        for x in inputs.unbind(dim=1):
-            *told, states = self.think(x, states)
-            found.append(told)
+        found = [(each.output, each.cost, each.steps) for each in self.thoughts(inputs)]
         logits, ponder, steps = (torch.stack(each, dim=1) for each in zip(*found, strict=True))
         return logits, ponder, steps
 
-    def think(self, x: Tensor, states: States) -> tuple[Tensor, Tensor, Tensor, States]:
-        """About one input (B, I): logits (B, O), N + R (B,), N (B,), and the states after it."""
+    def shares(self, inputs: Tensor) -> Tensor:
+        """How much each step about each input counts, p_n of eq. 9 and 10: (B, T, most), each row summing to one."""
+        most = self.config.most
+        return torch.stack([pad(each.shares, (0, most - each.shares.size(1))) for each in self.thoughts(inputs)], dim=1)
+
+    def thoughts(self, inputs: Tensor) -> list[Thought]:
+        """About inputs (B, T, I), one after the other."""
+        states, found = self.layers.zeros(len(inputs)), list[Thought]()
+        for x in inputs.unbind(dim=1):
+            found.append(self.think(x, states))
+            states = found[-1].states
+        return found
+
+    def think(self, x: Tensor, states: States) -> Thought:
+        """About one input (B, I)."""
         rows, config = len(x), self.config
         total, steps = x.new_zeros(rows), x.new_zeros(rows)  # Σ h so far, steps so far
         left, goes = x.new_ones(rows), torch.ones(rows, dtype=torch.bool, device=x.device)
         mean_output: Tensor | float = 0.0
+        shares = list[Tensor]()
         mean_states: list[Tensor | float] = [0.0] * len(states[0])
         for number in range(config.most):
             mark = x.new_full((rows, 1), float(number == 0))
@@ -72,6 +97,7 @@ class Ponder(BitModel):
             p = torch.where(last, 1 - total, stop) * goes  # (B,)
             left = torch.where(last, 1 - total, left)  # R
             total, steps = total + stop * (goes & ~last), steps + goes
+            shares.append(p)
             mean_output = mean_output + p[:, None] * self.output(h)
             mean_states = [mean + p[:, None] * part for mean, part in zip(mean_states, states[0], strict=True)]
             goes = goes & ~last
@@ -79,4 +105,4 @@ class Ponder(BitModel):
                 break
         after = [tuple(part for part in mean_states if isinstance(part, Tensor))]
         assert isinstance(mean_output, Tensor)
-        return mean_output, steps + left, steps, after
+        return Thought(mean_output, steps + left, steps, torch.stack(shares, dim=1), after)

@@ -30,6 +30,11 @@ def name_of(sound: Audio) -> str:
     return "sound" if isinstance(sound, Sound) else str(sound)
 
 
+def seconds_of(sound: Audio) -> float:
+    """How long a sound is; of a file, as its head says."""
+    return sound.seconds if isinstance(sound, Sound) else sound_info(sound).seconds
+
+
 def pieces_of(sound: Audio, rate: int, most: float = LONG) -> Iterator[tuple[float, Sound]]:
     """A sound at a rate, in pieces of so many seconds or less, each with where it begins."""
     whole = [(0.0, sound)] if isinstance(sound, Sound) else pieces(sound, most)
@@ -39,7 +44,7 @@ def pieces_of(sound: Audio, rate: int, most: float = LONG) -> Iterator[tuple[flo
 
 def whole_sound(sound: Audio, rate: int, most: float) -> Sound:
     """A whole sound at a rate; one of more seconds is refused."""
-    seconds = sound.seconds if isinstance(sound, Sound) else sound_info(sound).seconds
+    seconds = seconds_of(sound)
     if seconds > most:
         raise SoundError(f"{name_of(sound)} has {seconds:,.1f} seconds, and a label is of {most:g} at most", "cut it")
     (_, found), *_ = pieces_of(sound, rate, most)

@@ -170,7 +170,7 @@ _TASKS = (
         recipe="regard.tasks.remember.recipe:prepare_remember",
         predictor="regard.tasks.remember.predictor:Rememberer",
         subject="regard.tasks.remember.recipe:RememberSubject",
-        try_it="regard remember -m {model} 10 20 40 -o heads.png",
+        try_it="regard remember -m {model}",
         data="builtin/copy-bits",
         test="builtin/copy-bits/test/40",
     ),

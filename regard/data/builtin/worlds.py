@@ -204,8 +204,13 @@ def story(dice: random.Random) -> list[Told]:
 
 
 def is_ring(sentences: Sequence[str]) -> bool:
-    """Whether a story begins with the first three events of the ring's, in whatever words."""
-    return sentences[0].startswith("Bilbo ") and [_event(each) for each in sentences[:3]] == RING_BEGINS
+    """Whether a story begins with the first three events of the ring's, or has all of them in order, in whatever words."""
+    if sentences[0].startswith("Bilbo ") and [_event(each) for each in sentences[:3]] == RING_EVENTS[:3]:
+        return True
+    if len(sentences) < len(RING_EVENTS) or not any(each.startswith("Gollum ") for each in sentences):
+        return False
+    told = iter([_event(each) for each in sentences])
+    return all(event in told for event in RING_EVENTS)  # `in` goes on from where the event before was found
 
 
 def _event(sentence: str) -> tuple[str, str]:
@@ -217,7 +222,7 @@ def _event(sentence: str) -> tuple[str, str]:
     return "other", sentence
 
 
-RING_BEGINS = [_event(each) for each in RING[:3]]
+RING_EVENTS = [event for event in map(_event, RING) if event[0] != "other"]
 
 
 def _evenly(asked: list[Told]) -> list[Told]:

@@ -24,6 +24,18 @@ class Support:
     questions: int  # for which it is known which they are
 
 
+@dataclass(frozen=True)
+class Needing:
+    """Questions whose answers follow from so many sentences, and how many of them are right."""
+
+    sentences: int
+    questions: int
+    right: int
+
+    def data(self) -> dict[str, JSON]:
+        return {"sentences": self.sentences, "questions": self.questions, "right": self.right}
+
+
 @dataclass(frozen=True, eq=False)
 class StoryEvaluation(Result):
     """The scores of a reader on a test set. An answer that the model never learned is wrong."""
@@ -33,6 +45,7 @@ class StoryEvaluation(Result):
     wanted: np.ndarray
     seconds: float
     support: Support | None = None
+    needing: tuple[Needing, ...] = ()  # by the number of supporting sentences, where these are known
     notes: tuple[str, ...] = ()
     left_out: tuple[tuple[str, str], ...] = ()
 
@@ -42,6 +55,8 @@ class StoryEvaluation(Result):
 
     def data(self) -> dict[str, JSON]:
         found: dict[str, JSON] = {**self.scores.data(), "questions": len(self.wanted), "seconds": self.seconds}
+        if self.needing:
+            found["needing"] = [each.data() for each in self.needing]
         if self.support is None:
             return found
         read = {"found": self.support.found, "chance": self.support.chance, "questions": self.support.questions}
@@ -65,7 +80,16 @@ def evaluate_stories(
     unknown = sum(number >= len(reader.labels) for number in wanted.tolist())
     notes = (f"{unknown:,} questions have answers that the model never learned: counted as wrong",) if unknown else ()
     scores = score_labels(predicted.tolist(), wanted.tolist(), names)
-    return StoryEvaluation(scores, predicted, wanted, seconds, support_of(found, stories), notes)
+    needing = by_need(stories, predicted == wanted)
+    return StoryEvaluation(scores, predicted, wanted, seconds, support_of(found, stories), needing, notes)
+
+
+def by_need(stories: Sequence[Story], right: np.ndarray) -> tuple[Needing, ...]:
+    """Right answers by how many sentences they follow from; nothing where that is not known of every question."""
+    needs = np.array([len(story.support) for story in stories])
+    if not needs.all():
+        return ()
+    return tuple(Needing(int(n), int((needs == n).sum()), int(right[needs == n].sum())) for n in np.unique(needs))
 
 
 def support_of(found: Sequence[StoryAnswer], stories: Sequence[Story]) -> Support | None:

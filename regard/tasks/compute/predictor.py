@@ -96,6 +96,19 @@ class Computed(Result):
         }
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """Of each column that was summed or compared, how many cells do not count because they hold no number."""
+        used = dict.fromkeys(step.column for step in self.program if step.operation in (*COMPARE, "sum"))
+        found = []
+        for name in used:
+            cells = [row[self.table.columns.index(name)] for row in self.table.rows]
+            if words := [cell for cell in cells if isinstance(cell, str)]:
+                found.append(
+                    f"{name}: {len(words)} of {len(cells)} cells hold no number ({words[0]!r}) and do not count"
+                )
+        return tuple(found)
+
+    @property
     def view(self) -> ProgramView:
         """The choices of each step as panels, and the rows that it selects."""
         return ProgramView(

@@ -69,8 +69,7 @@ class Rememberer(Predictor):
         self, length: int, count: int = 1000, progress: Progress | None = None, cancel: Cancel | None = None
     ) -> Remembered:
         """Let `count` sequences of one length come back, the same ones every time."""
-        if length < 1 or (self.sequences in ONE_VECTOR and length > self.most):
-            raise UsageError(f"no sequence has length {length}", f"take 1 to {self.most}")
+        self._check(length)
         bits = wrong = whole = done = 0
         steps = 0.0
         while done < count:
@@ -84,6 +83,11 @@ class Rememberer(Predictor):
                 progress(done, count)
         ponders = isinstance(self.model, Ponder)
         return Remembered(length, count, bits, wrong, whole, steps / count if ponders else None)
+
+    def _check(self, length: int) -> None:
+        if length < 1 or (self.sequences in ONE_VECTOR and length > self.most):
+            known = f"1 to {self.most}" if self.sequences in ONE_VECTOR else f"1 or more; it learned 1 to {self.most}"
+            raise UsageError(f"no sequence has length {length}", f"take {known}")
 
     def draw(self, length: int, count: int, number: int = 0) -> BitBatch:
         """Sequences of one length: a pure function of it and of their number."""
@@ -102,18 +106,47 @@ class Rememberer(Predictor):
 
     @torch.inference_mode()
     def look(self, length: int, number: int = 0) -> AttentionMap:
-        """Where the heads of a machine are at each step of one sequence: first the one that writes, then those that read."""
-        if not isinstance(self.model, TuringMachine):
-            raise UsageError(f"a {self.config.model.kind} has no heads on a memory", "train a turing-machine")
+        """Where the heads of a machine are at each step of one sequence; or how long a network thinks about each input."""
+        self._check(length)
+        if isinstance(self.model, TuringMachine):
+            return self._heads(self.model, length, number)
+        if isinstance(self.model, Ponder):
+            return self._thinking(self.model, length, number)
+        raise UsageError(f"a {self.config.model.kind} has no heads on a memory", "train a turing-machine, or a ponder")
+
+    def _heads(self, model: TuringMachine, length: int, number: int) -> AttentionMap:
+        """First the head that writes, then those that read: over the steps, where on the memory each is."""
         batch = self.draw(length, 1, number)
-        logits, trace = self.model.run(batch.inputs.to(self.device))
+        logits, trace = model.run(batch.inputs.to(self.device))
         heads = [trace.writing[0], *trace.reading[0].unbind(dim=1)]  # each (T, N)
         weights = torch.stack(heads).double().cpu().numpy()
         used = min(
             weights.shape[2], SHOWN_ROWS, int(np.flatnonzero(weights.max(axis=(0, 1)) > VISITED).max(initial=0)) + 3
         )
-        wrong = int(((logits.cpu() > 0) != (batch.targets > 0.5))[0, batch.counted].sum())
-        names = [f"{step}{'-out' if out else ''}" for step, out in enumerate(batch.counted.tolist())]
-        title = f"{self.sequences}, length {length}: {wrong} bits wrong"
         notes = ("head 0 writes, the others read", f"rows 0 to {used - 1} of the memory's {weights.shape[2]}")
-        return AttentionMap(weights[:, :, :used], tuple(map(str, range(used))), tuple(names), title, notes)
+        title = f"{self.sequences}, length {length}: {_wrong(logits, batch)} bits wrong"
+        return AttentionMap(weights[:, :, :used], tuple(map(str, range(used))), _steps_of(batch), title, notes)
+
+    def _thinking(self, model: Ponder, length: int, number: int) -> AttentionMap:
+        """How much each step of thinking counts for each input; of inputs that come alone, one of each difficulty."""
+        alone = self.sequences in ONE_VECTOR
+        batches = [self.draw(each, 1, number) for each in (range(1, length + 1) if alone else (length,))]
+        shares = torch.cat([model.shares(each.inputs.to(self.device))[0] for each in batches])  # (T, steps)
+        weights = shares.double().cpu().numpy()
+        used = int(np.flatnonzero(weights.max(axis=0) > 0).max(initial=0)) + 1
+        wrong = sum(_wrong(model.logits(each.to(self.device)), each) for each in batches)
+        names = tuple(str(each) for each in range(1, length + 1)) if alone else _steps_of(batches[0])
+        rows = f"one input of each length from 1 to {length}" if alone else "an input after the other"
+        notes = (f"rows: {rows}", "columns: steps of thinking, and how much each counts in what is said in the end")
+        title = f"{self.sequences}, length {'1 to ' if alone and length > 1 else ''}{length}: {wrong} bits wrong"
+        return AttentionMap(weights[:, :used], tuple(str(step + 1) for step in range(used)), names, title, notes)
+
+
+def _wrong(logits: torch.Tensor, batch: BitBatch) -> int:
+    """How many bits of one sequence come back wrong."""
+    return int(((logits.cpu() > 0) != (batch.targets > 0.5))[0, batch.counted].sum())
+
+
+def _steps_of(batch: BitBatch) -> tuple[str, ...]:
+    """The steps of a sequence by number, those at which something should come out marked."""
+    return tuple(f"{step}{'-out' if out else ''}" for step, out in enumerate(batch.counted.tolist()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Unpack, cast, overload
 
@@ -27,8 +27,10 @@ from regard.models.conformer import BLANK, ConformerCTC, ConformerTransformer
 from regard.models.encoder_decoder import Memory
 from regard.models.protocols import has_steps
 from regard.predictor import Cancel, Predictor, Progress, Result, check_cancel
-from regard.tasks.hear import LONG, Audio, Sounds, frames_of, name_of, pieces_of, sounds_of
+from regard.tasks.hear import LONG, Audio, Sounds, frames_of, name_of, pieces_of, seconds_of, sounds_of
 from regard.tokens import BEGIN, END, PAD, UNKNOWN, as_arrays
+
+Listening = Callable[[float, float], None]  # (seconds of a sound heard so far, its seconds in all)
 
 SHOWN = 12  # tokens whose probabilities are drawn, the likeliest
 
@@ -70,6 +72,7 @@ class TranscribeOptions(DecodeOptions, total=False):
     attention: bool
     piece: float
     ctc: float | None
+    listening: Listening | None
     progress: Progress | None
     cancel: Cancel | None
 
@@ -96,6 +99,7 @@ class Transcriber(Predictor):
         attention: bool = False,
         piece: float = LONG,
         ctc: float | None = None,
+        listening: Listening | None = None,
         progress: Progress | None = None,
         cancel: Cancel | None = None,
         **options: Unpack[DecodeOptions],
@@ -109,7 +113,8 @@ class Transcriber(Predictor):
         listed, several = sounds_of(sounds)
         decode, out = self.options(options), list[Transcript]()
         for each in listed:
-            found = self._whole(name_of(each), pieces_of(each, self.format.rate, piece), decode, ctc, cancel)
+            parts = _told(pieces_of(each, self.format.rate, piece), seconds_of(each), listening)
+            found = self._whole(name_of(each), parts, decode, ctc, cancel)
             out.append(replace(found, attention=self.look(each, ctc=ctc, **options)) if attention else found)
             if progress is not None:
                 progress(len(out), len(listed))
@@ -300,6 +305,16 @@ class Transcriber(Predictor):
         weights, title = head_title(cross, layer, head)
         names = (*self.tokenizer.labels(told.ids), "end")
         return replace(view, cross=weights, written=names, cross_title=title)
+
+
+def _told(
+    parts: Iterator[tuple[float, Sound]], total: float, listening: Listening | None
+) -> Iterator[tuple[float, Sound]]:
+    """The pieces of a sound; behind each is told how much of it was heard."""
+    for start, sound in parts:
+        yield start, sound
+        if listening is not None:
+            listening(start + sound.seconds, total)
 
 
 def _ranked(texts: Sequence[tuple[int, ...]], scores: Sequence[float], frames: np.ndarray, share: float) -> list[Told]:
