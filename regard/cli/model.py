@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from regard.errors import UsageError, nearest
 from regard.files import read_json
 from regard.runs import all_runs, bundle_folder, bundle_task, newest, shipped_for
 from regard.tasks.table import TASKS, family_of
+from regard.world import world_of
 
 if TYPE_CHECKING:
     from regard.tasks.translate.predictor import Translator
@@ -174,10 +176,11 @@ def choose_device(name: str) -> str:
     }
     kind = name.split(":")[0]  # "cuda:1"
     if kind == "auto":
-        return next(each for each, there in has.items() if there())
+        name = kind = next(each for each, there in has.items() if there())
     if not has[kind]():
         raise UsageError(f"torch finds no {kind} on this machine; use --device auto (regard doctor says what there is)")
-    return name
+    place = world_of(os.environ)
+    return f"cuda:{place.local_rank}" if name == "cuda" and not place.is_alone else name  # each process its own
 
 
 def load_model(run: str | Path, device: str, task: str | None = None) -> Any:
