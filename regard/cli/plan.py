@@ -49,9 +49,7 @@ def plan(
     ] = None,
     length: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", min=1, help="Tokens that see each other.", show_default="the model's longest; a sentence"
-        ),
+        typer.Option(metavar="N", min=1, help="Tokens that see each other.", show_default="a window; a sentence"),
     ] = None,
     each: Annotated[
         int | None,
