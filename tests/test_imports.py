@@ -42,7 +42,7 @@ ORDER = [
     {"verify"},
     {"experiments"},
     {"course"},
-    {"doctor"},
+    {"doctor", "world_doctor"},
     {"studio"},
     {"cli", "__main__"},
 ]

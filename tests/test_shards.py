@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from several import processes
 from test_json import BLOCKS, make
 
 import regard
@@ -65,57 +64,6 @@ def type_(capsys: pytest.CaptureFixture[str]) -> Write:
         return code, capsys.readouterr().err
 
     return type_
-
-
-def free_port() -> str:
-    with socket.socket() as each:
-        each.bind(("127.0.0.1", 0))
-        return str(each.getsockname()[1])
-
-
-def processes(count: int, *words: object, deadly: int | None = None, said: Path = Path(os.devnull)) -> list[int]:
-    """The exit codes of processes that share a work; who comes to the shard of the number `deadly` is killed at it.
-
-    Each is a copy of this one, which spares it the seconds of its imports. When one has died the others are ended, as
-    torchrun does.
-    """
-    port, started = free_port(), []
-    for rank in range(count):
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_RANK": str(rank)}
-                os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-                sys.stdout, sys.stderr = said.open("a"), io.StringIO()
-                if deadly is not None:
-                    die_at(deadly)
-                code = main.run([str(word) for word in words])
-            finally:
-                os._exit(code)
-        started.append(child)
-    codes = [-1] * count
-    for _ in range(count):
-        child, status = os.wait()
-        codes[started.index(child)] = os.waitstatus_to_exitcode(status)
-        if os.WIFSIGNALED(status):
-            for each, code in zip(started, codes, strict=True):
-                if code == -1:
-                    os.kill(each, signal.SIGKILL)
-    return codes
-
-
-def die_at(deadly: int) -> None:
-    """Have this process killed in the middle of its work on a shard."""
-    take = Shards._take
-
-    def dying(self: Shards, number: int, make: Callable[[int], Any], told: Callable[[], None]) -> bool:
-        return take(self, number, make if number != deadly else die, told)
-
-    def die(number: int) -> Any:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    Shards._take = dying  # type: ignore[method-assign]
 
 
 # --- The mechanism

@@ -25,6 +25,7 @@ from regard.look.growth import Growth
 WEIGHT, HALF = 4, 2  # bytes of a number in float32, and in bf16
 BUCKET = 25 * 2**20  # bytes of gradients that DDP sends together (its default)
 CHUNK_LOGITS = 2**22  # logits that the output layer holds at once (`regard.models.loss`)
+MANY = 128  # ranks from which on the messages of a ring are felt
 FEW = 1024  # tokens of a rank under which the share of the peak is not reached
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
@@ -264,6 +265,8 @@ class Plan:
                 f"{each:,.0f} tokens on each rank are few: small products reach less than the share that is assumed; "
                 "a larger train.batch_tokens, or --each N, uses the ranks better"
             )
+        if self.ranks > MANY:
+            found.append("rings of so many ranks wait for many messages; libraries that sum in trees wait for fewer")
         return found
 
     def picture(self) -> Growth:

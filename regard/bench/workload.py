@@ -71,8 +71,9 @@ def _vocabulary(run: RunConfig, bundle: Path) -> tuple[int, ...]:
 def workload_of(name: str, config: RunConfig, vocabulary: tuple[int, ...], length: int | None = None) -> Workload:
     """One update of a Transformer, of tokens that attend to `length` others: a window of its data, or a sentence."""
     model, train = config.model, config.train
-    if not isinstance(model, TransformerConfig | BlocksConfig) or not any(vocabulary) or getattr(model, "experts", 0):
-        kind = f"{model.kind} with experts" if getattr(model, "experts", 0) else model.kind
+    experts: int = getattr(model, "experts", 0)
+    if not isinstance(model, TransformerConfig | BlocksConfig) or not any(vocabulary) or experts:
+        kind = f"{model.kind} with experts" if experts else model.kind
         raise UsageError(f"plan counts Transformers of tokens, not a {kind}; regard cost tells of any run what it cost")
     longest = WORDS_OF_SENTENCE if isinstance(model, TransformerConfig) else model.max_length
     length = length or getattr(config.data, "context", None) or longest

@@ -193,10 +193,9 @@ def print_hardware(as_json: bool) -> None:
     ]  # fmt: skip
     print_table(columns, rows, right=columns[1:4], fold=("source",))
     print()
-    columns = ("link", "GB/s", "latency", "", "source")
     links = [
         (each.name, f"{each.bytes / 1e9:g}", f"{each.latency * 1e6:g} µs", each.title, each.source)
         for each in LINKS.values()
     ]
-    print_table(columns, links, right=columns[1:3], fold=("source",))
+    print_table(("link", "GB/s", "latency", "", "source"), links, right=("GB/s", "latency"), fold=("source",))
     say("10^12 operations a second; bytes in one direction")

@@ -26,9 +26,9 @@ class Growth(Panels):
     def panels(self) -> Sequence[OnePanel]:
         places, ticks = np.arange(len(self.ranks)), tuple(map(str, self.ranks))
         return [
-            Facts("layouts", self.columns, self.rows),
             Chart("efficiency", places, self.efficiency, "ranks", "% of the time computes", ticks=ticks),
             Chart("time of a step", places, self.seconds, "ranks", "seconds", logarithmic=True, ticks=ticks),
+            Facts("layouts", self.columns, self.rows),
         ]
 
     def data(self) -> dict[str, JSON]:
