@@ -144,16 +144,16 @@ def all_present(world: World, timeout: float) -> Iterator[Any]:
 
     The store is open while the block lasts: it is in the first process, and others may be slower to read it.
     """
-    store = _store(world, timeout)
-    store.set(f"regard/here/{world.rank}", socket.gethostname())
+    store, keys = _store(world, timeout), f"regard/doctor/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}/"
+    store.set(f"{keys}{world.rank}", socket.gethostname())
     if world.is_first:
-        missing = _missing(world, timeout, lambda rank: bool(store.check([f"regard/here/{rank}"])))
-        store.set("regard/missing", " ".join(map(str, missing)))
+        missing = _missing(world, timeout, lambda rank: bool(store.check([f"{keys}{rank}"])))
+        store.set(f"{keys}missing", " ".join(map(str, missing)))
     else:
-        store.wait(["regard/missing"], timedelta(seconds=timeout + 10))
-        missing = [int(rank) for rank in store.get("regard/missing").decode().split()]
+        store.wait([f"{keys}missing"], timedelta(seconds=timeout + 10))
+        missing = [int(rank) for rank in store.get(f"{keys}missing").decode().split()]
     if missing:
-        here = {rank: store.get(f"regard/here/{rank}").decode() for rank in range(world.size) if rank not in missing}
+        here = {rank: store.get(f"{keys}{rank}").decode() for rank in range(world.size) if rank not in missing}
         told = ", ".join(f"{rank} on {host}" for rank, host in here.items())
         time.sleep(4 * LOOK if world.is_first else 0)  # who keeps the store leaves last
         raise RegardError(

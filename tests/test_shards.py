@@ -19,7 +19,7 @@ import regard
 from regard import shards
 from regard.bundle import save_bundle
 from regard.cli import main
-from regard.cli.model import choose_device
+from regard.cli.model import own_device
 from regard.cli.output import one_line
 from regard.data.builtin.dates import as_pairs, date_pairs
 from regard.decode.workers import side_by_side, spread_over
@@ -244,4 +244,4 @@ def test_what_several_processes_cannot_share_is_refused(
     monkeypatch.setenv("LOCAL_RANK", "1")
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    assert [choose_device(name) for name in ("auto", "cuda", "cuda:0", "cpu")] == ["cuda:1", "cuda:1", "cuda:0", "cpu"]
+    assert [own_device(name) for name in ("auto", "cuda", "cuda:0", "cpu")] == ["cuda:1", "cuda:1", "cuda:0", "cpu"]

@@ -176,17 +176,22 @@ def choose_device(name: str) -> str:
     }
     kind = name.split(":")[0]  # "cuda:1"
     if kind == "auto":
-        name = kind = next(each for each, there in has.items() if there())
+        return next(each for each, there in has.items() if there())
     if not has[kind]():
         raise UsageError(f"torch finds no {kind} on this machine; use --device auto (regard doctor says what there is)")
-    place = world_of(os.environ)
-    return f"cuda:{place.local_rank}" if name == "cuda" and not place.is_alone else name  # each process its own
+    return name
+
+
+def own_device(name: str) -> str:
+    """The device of this process: of several on one machine each has a GPU of its own."""
+    found, place = choose_device(name), world_of(os.environ)
+    return f"cuda:{place.local_rank}" if found == "cuda" and not place.is_alone else found
 
 
 def load_model(run: str | Path, device: str, task: str | None = None) -> Any:
     """The model of a run's or a bundle's folder, ready to do its task."""
     check_model(run, device, task)
-    return regard.load(bundle_folder(run), choose_device(device))
+    return regard.load(bundle_folder(run), own_device(device))
 
 
 def load_translator(run: str | Path, device: str) -> Translator:
