@@ -119,5 +119,7 @@ def test_a_job_that_fails_fails_and_is_not_begun_again(cluster: dict[str, str], 
 
 
 def test_what_the_image_copies_is_there() -> None:
-    copied = [line.split()[1:-1] for line in (DEPLOY / "Dockerfile").read_text().splitlines() if line.startswith("COPY")]
+    copied = [
+        line.split()[1:-1] for line in (DEPLOY / "Dockerfile").read_text().splitlines() if line.startswith("COPY")
+    ]
     assert copied and all((DEPLOY.parent / name).exists() for names in copied for name in names)

@@ -8,6 +8,7 @@ much is an assumption of the plan (`Assumptions`), not of this table. No torch h
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -98,14 +99,17 @@ def named(name: str, table: Mapping[str, Row], what: str) -> Row:
 # --- What passes between ranks, in seconds
 
 
-def all_reduce(size: float, ranks: int, link: Link) -> float:
-    """The sum of `size` bytes in every rank, by a ring: each sends (and gets) 2 (n - 1)/n of it in 2 (n - 1) messages.
+def all_reduce(size: float, ranks: int, link: Link, trees: bool = False) -> float:
+    """The sum of `size` bytes in every rank: each sends (and gets) 2 (n - 1)/n of it.
 
-    Patarasuk and Yuan 2009, Bandwidth optimal all-reduce algorithms for clusters of workstations.
+    ring    in 2 (n - 1) messages (Patarasuk and Yuan 2009, Bandwidth optimal all-reduce algorithms), as gloo does
+    trees   in 2 log2 n one after another, two trees at once (Sanders et al. 2009, Two-tree algorithms), as NCCL does
+            where there are many ranks
     """
-    return 2 * gather(size, ranks, link)
+    messages = min(2 * (ranks - 1), 2 * math.ceil(math.log2(ranks))) if trees else 2 * (ranks - 1)
+    return messages * link.latency + 2 * (ranks - 1) / ranks * size / link.bytes
 
 
 def gather(size: float, ranks: int, link: Link) -> float:
-    """All `size` bytes in every rank of which each had one part (all-gather); as long as a reduce-scatter, its reverse."""
+    """All `size` bytes in every rank of which each had one part, by a ring; as long as a reduce-scatter, its reverse."""
     return (ranks - 1) * (link.latency + size / ranks / link.bytes)

@@ -3,7 +3,7 @@
 A step of T tokens (of one text that goes in, and of one that comes out) costs
 
     compute    3 · T · (operations forward of a token) / (ranks · rate · share of it that is reached)
-    exchange   what the layout sends, by rings on the slowest link of their way: (n - 1)(latency + bytes / n / bandwidth)
+    exchange   what the layout sends, on the slowest link of its way: messages · latency + bytes / bandwidth
     step       compute + what of the exchange does not hide behind it
 
 and efficiency is compute / step: how much of what is paid for learns. The layouts are those of torch's own tools: every rank
@@ -38,6 +38,7 @@ class Assumptions:
     link_share: float = 0.8  # of a link's bandwidth that a collective operation reaches
     overlap: float = 0.8  # of the computing behind which an exchange can hide
     reserved: float = 1.5e9  # bytes that the driver, libraries and buffers of the links take of each device
+    trees: bool = True  # whether sums over many ranks go by trees, as NCCL's do; else by rings, as gloo's
     fragments: float = 1.1  # memory that the allocator takes for each byte in use
 
 
@@ -130,6 +131,7 @@ class Estimate:
 
     layout: Layout
     ranks: int
+    accumulate: int  # batches that make an update, each as large as fits
     memory: Memory
     fits: bool
     sent: float  # bytes that each rank sends in a step
@@ -143,7 +145,8 @@ class Estimate:
 
     def data(self) -> dict[str, object]:
         """For JSON."""
-        values = {name: getattr(self, name) for name in ("ranks", "fits", "sent", "compute", "exchange", "step")}
+        names = ("ranks", "accumulate", "fits", "sent", "compute", "exchange", "step")
+        values = {name: getattr(self, name) for name in names}
         memory = {**asdict(self.memory), "total": self.memory.total}
         return {"layout": self.layout.name, **values, "efficiency": self.efficiency, "memory": memory}
 
@@ -152,14 +155,20 @@ class Estimate:
 
 
 def estimate(work: Workload, machine: Machine, layout: Layout, ranks: int, half: bool) -> Estimate:
-    """What a layout costs on so many ranks."""
+    """What a layout costs on so many ranks, in as few batches as memory allows; where none fits, in those asked for."""
+    for batches in (work.accumulate * 2**power for power in range(11)):
+        split = replace(work, accumulate=batches)
+        memory = memory_of(split, machine, layout, ranks, half)
+        if memory.total <= machine.gpu.memory or work.tokens / ranks < 2 * batches:
+            break
+    fits = memory.total <= machine.gpu.memory
+    if not fits:
+        split, memory = work, memory_of(work, machine, layout, ranks, half)
     compute = work.operations / ranks / (machine.gpu.rate(half) * machine.assumed.share)
-    sent, exchange, pieces, behind = exchanged(work, machine, layout, ranks, half)
+    sent, exchange, pieces, behind = exchanged(split, machine, layout, ranks, half)
     hidden = machine.assumed.overlap * compute * behind
     shown = max(exchange - hidden, exchange / pieces)  # what comes last has nothing to hide behind
-    memory = memory_of(work, machine, layout, ranks, half)
-    fits = memory.total <= machine.gpu.memory
-    return Estimate(layout, ranks, memory, fits, sent, compute, exchange, compute + shown)
+    return Estimate(layout, ranks, split.accumulate, memory, fits, sent, compute, exchange, compute + shown)
 
 
 def exchanged(
@@ -169,7 +178,7 @@ def exchanged(
     gradients, weights = WEIGHT * float(work.parameters), (HALF if half else WEIGHT) * float(work.parameters)
     if layout.shards == 1:
         pieces = max(1.0, gradients / BUCKET)
-        seconds = pieces * all_reduce(gradients / pieces, ranks, machine.link(ranks))
+        seconds = pieces * all_reduce(gradients / pieces, ranks, machine.link(ranks), machine.assumed.trees)
         return 2 * (ranks - 1) / ranks * gradients, seconds, pieces, (BACKWARD - 1) / BACKWARD
     shards, groups = layout.shards, ranks // layout.shards
     gathers = 1 if layout.keeps_weights else 2 * work.accumulate  # forward, and again backward
@@ -179,7 +188,7 @@ def exchanged(
     sent = part * (gathers * weights + gradients)
     if groups > 1:  # one rank of each node with its like on all others, every rank of a node at once
         among = machine.link(ranks, sharing=machine.per_node)
-        seconds += units * all_reduce(gradients / shards / units, groups, among)
+        seconds += units * all_reduce(gradients / shards / units, groups, among, machine.assumed.trees)
         sent += 2 * (groups - 1) / groups * gradients / shards
     return sent, seconds, float(units * (gathers + 1)), 1.0
 
@@ -241,7 +250,7 @@ class Plan:
             return (
                 f"nothing fits: {least.layout.name} needs the least, {gigabytes(least.memory.total)} of "
                 f"{gigabytes(room)}, {gigabytes(least.memory.activations)} of it activations; "
-                "take more ranks, a smaller train.batch_tokens with train.accumulate, or model.reversible=true"
+                "take more ranks or larger ones, or model.reversible=true"
             )
         out = [each.layout.name for each in self.each if not each.fits]
         rivals = [each for each in self.each if each.fits and each is not best]
@@ -266,7 +275,7 @@ class Plan:
                 "a larger train.batch_tokens, or --each N, uses the ranks better"
             )
         if self.ranks > MANY:
-            found.append("rings of so many ranks wait for many messages; libraries that sum in trees wait for fewer")
+            found.append("shards are gathered by rings, whose many messages are felt among so many ranks")
         return found
 
     def picture(self) -> Growth:
@@ -276,7 +285,7 @@ class Plan:
         shown = [each for each in self.growth if each.ranks in (1, 8, 64, 512)]
         rows = [
             (each.layout.name, str(each.ranks), gigabytes(each.memory.total) + ("" if each.fits else " (too much)"),
-             f"{each.step * 1e3:,.4g} ms", f"{100 * each.efficiency:.0f}%")
+             time_in_words(each.step), f"{100 * each.efficiency:.0f}%")
             for each in shown
         ]  # fmt: skip
         return Growth(
@@ -322,6 +331,10 @@ def make_plan(
     now = work if each is None else replace(work, tokens=each * ranks)
     growth = [found for count in SIZES for found in of(count)]
     return Plan(now, machine, ranks, half, tuple(of(ranks)), tuple(growth), price, each is not None)
+
+
+def time_in_words(seconds: float) -> str:
+    return f"{seconds:,.2f} s" if seconds >= 1 else f"{seconds * 1e3:,.3g} ms"
 
 
 def gigabytes(size: float) -> str:

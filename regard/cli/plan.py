@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".png", ".svg", ".html", ".json")
 LIST, HERE, CUSTOM = "list", "cpu", "custom"
-COLUMNS = ("layout", "memory", "weights", "gradients", "optimiser", "activations", "sent a step", "step", "efficiency")
+PARTS = ("weights", "gradients", "optimiser", "activations")
+COLUMNS = ("layout", "batches", "memory", *PARTS, "sent a step", "step", "efficiency")
 
 
 def plan(
@@ -95,7 +96,9 @@ def plan(
     link = named(inside or found.inside, LINKS, "link")
     assumed = Assumptions(share=share, link_share=link_share, overlap=overlap)
     if gpu == HERE:
-        assumed = replace(assumed, share=1.0, link_share=1.0, overlap=0.0, reserved=0.3e9)  # all of it measured
+        assumed = replace(
+            assumed, share=1.0, link_share=1.0, overlap=0.0, reserved=0.3e9, trees=False
+        )  # all of it measured
     machine = Machine(found, link, named(between, LINKS, "link"), per_node, adapters, assumed)
     config, vocabulary = configured(what, model, {}, assignments or [])
     half = bool(found.bf16) and config.train.precision != "float32"
@@ -152,7 +155,7 @@ def print_plan(found: Plan) -> None:
 
 
 def row_of(each: Estimate) -> tuple[str, ...]:
-    from regard.bench.plan import gigabytes
+    from regard.bench.plan import gigabytes, time_in_words
 
     memory = each.memory
     parts = (
@@ -165,7 +168,14 @@ def row_of(each: Estimate) -> tuple[str, ...]:
     )
     total, *rest = map(gigabytes, parts)
     fits = total if each.fits else f"{total} (too much)"
-    return each.layout.name, fits, *rest, f"{each.step * 1e3:,.4g} ms", f"{100 * each.efficiency:.0f}%"
+    return (
+        each.layout.name,
+        str(each.accumulate),
+        fits,
+        *rest,
+        time_in_words(each.step),
+        f"{100 * each.efficiency:.0f}%",
+    )
 
 
 def links_in_words(machine: Machine, ranks: int) -> str:
