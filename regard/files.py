@@ -217,7 +217,7 @@ LOCK = ".lock"  # in a run's folder while someone is in it; left by a killed pro
 
 
 @contextlib.contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
+def alone_in(folder: Path, doing: str = "training") -> Iterator[None]:
     """Only one process at a time is inside this block for a folder; the lock goes with the process, however it ends."""
     from filelock import FileLock, Timeout, UnixFileLock
 
@@ -225,7 +225,7 @@ def alone_in(folder: Path) -> Iterator[None]:
     try:
         lock.acquire()
     except Timeout:
-        raise RegardError(f"another process is training in {folder}", "wait until it ends, or stop it first") from None
+        raise RegardError(f"another process is {doing} in {folder}", "wait until it ends, or stop it first") from None
     except (OSError, NotImplementedError):
         pass  # a file system that has no locks
     try:

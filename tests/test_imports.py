@@ -19,7 +19,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 # A row may import from the rows above it and from itself.
 ORDER = [
-    {"shapes", "errors", "plugins", "brief", "files", "noise", "tensors", "threads", "trials", "world"},
+    {"shapes", "errors", "plugins", "brief", "files", "noise", "tensors", "threads", "trials", "world", "shards"},
     {"config"},
     {"tokens"},
     {"data"},
@@ -42,7 +42,7 @@ ORDER = [
     {"verify"},
     {"experiments"},
     {"course"},
-    {"doctor"},
+    {"doctor", "world_doctor"},
     {"studio"},
     {"cli", "__main__"},
 ]

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,10 +33,12 @@ from regard.cli.options import (
     given,
 )
 from regard.cli.output import one_line, print_json, print_table, progress, results, say
+from regard.cli.shards import check_alone, is_alone, job_of
 from regard.config import Tables
 from regard.decode.config import check_weights
 from regard.errors import UsageError
-from regard.files import write_text
+from regard.files import JSON, write_text
+from regard.shards import LEAST, Elsewhere, opened
 from regard.tasks.table import TASKS, family_of
 
 if TYPE_CHECKING:
@@ -93,6 +99,8 @@ def evaluate(
     check_tokenizer(tokenize)
     found = about(run)
     task = family_of(found.task)
+    if task != "translate":
+        check_alone("the score of such a model", "score it with one")
     asked = given(beam=beam, softness=softness, lowercase=lowercase or None, context=context, overlap=overlap)
     asked |= given(tokenize=tokenize, weights=None if weights == "float32" else weights)
     asked |= given(save=save, out=out)
@@ -106,7 +114,7 @@ def evaluate(
     if task == "translate":
         model.use_weights(weights)
         how = {"lowercase": lowercase, "tokenize": tokenize}
-        _translations(model, run, on, columns, given(beam=beam, softness=softness), how, save, as_json)
+        _translations(model, run, on, columns, given(beam=beam, softness=softness), how, weights, save, as_json)
     elif task == "classify":
         _labels(model, run, on, columns, save, out, as_json)
     elif task == "classify-graphs":
@@ -146,6 +154,7 @@ def _translations(
     columns: Tables,
     decode: Tables,
     how: Tables,
+    weights: str,
     save: Path | None,
     as_json: bool,
 ) -> None:
@@ -154,15 +163,43 @@ def _translations(
     notes: list[str] = []
     pairs = translations.read_test_set(on, run, columns, notes)
     say_notes(notes)
-    one_answer = translations.has_one_answer(on)
-    with progress("translating") as advance:
-        found = translations.evaluate(translator, pairs, one_answer=one_answer, progress=advance, **how, **decode)
+    work = partial(
+        translations.evaluate, translator, pairs, one_answer=translations.has_one_answer(on), **how, **decode
+    )
+    if save is None or (len(pairs) < 2 * LEAST and is_alone()):
+        check_alone("a test set of which nothing is saved", "name the file of translations: --save FILE")
+        with progress("translating") as advance:
+            found = work(progress=advance)
+    else:
+        digest = sha256(json.dumps(pairs).encode()).hexdigest()
+        settings = {**decode, "weights": weights}
+        with evaluated_in_shards(work, save, job_of("eval", run, digest, settings)) as in_shards:
+            if in_shards is None:  # another process scores them
+                return
+            found = in_shards
     save_lines(save, found.outputs)
     if as_json:
         told = {**found.data(), "notes": [*notes, *found.notes]}
         print_json({"run": run, "on": on, "decode": translator.options(decode).model_dump(), **told})
     else:
         print_scores(run, on, found)
+
+
+@contextmanager
+def evaluated_in_shards(
+    work: Callable[..., Evaluation], out: Path, job: Mapping[str, JSON]
+) -> Iterator[Evaluation | None]:
+    """The evaluation of what several processes decode, or one that may be killed; None in all but the first."""
+    from regard.decode.workers import spread_over
+
+    with opened(out, job, told=say) as shards:
+        try:
+            found = work(spread=spread_over(shards))
+        except Elsewhere:
+            yield None
+            return
+        yield found
+        shards.remove()
 
 
 def print_scores(run: str, on: list[str], found: Evaluation) -> None:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.inputs import Answered, AsText, InputReader, Item, answers, arguments, texts_or_lines
+from regard.cli.inputs import Answered, AsText, InputReader, Item, answers, arguments, output_to, texts_or_lines
 from regard.cli.model import check_engine_for, check_model, load_model, newest_run, stopping_of
 from regard.cli.options import Device, EngineName, Model, Removals, Stopping, given, removing
 from regard.cli.output import json_line, say
+from regard.cli.shards import batch_of, check_alone, write_in_shards
 from regard.config import Tables
 from regard.data.lines import decode_lines
 from regard.errors import UsageError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from regard.tasks.generate.results import Generated
 
 CHUNK = 16  # texts written together
+NO_TEXT = (".mid", ".wav", ".png", ".svg", ".html")  # what no text is written to
 
 
 def generate(
@@ -68,7 +70,10 @@ def generate(
     out: Annotated[
         list[Path] | None,
         typer.Option(
-            "-o", "--out", metavar="FILE", help="Of music or sound: write it (.mid, .wav), or draw it (.png .svg)."
+            "-o",
+            "--out",
+            metavar="FILE",
+            help="Write the texts there; of music or sound: write it (.mid, .wav), or draw it (.png .svg).",
         ),
     ] = None,
     beside: Annotated[
@@ -90,27 +95,47 @@ def generate(
     check_model(run, device, "generate", decode=decode)
     generator: Generator = load_model(run, device, "generate")
     generator.check(stop or [], **decode)  # what is wrong is told before anything is written
-    begins = _begins(generator, prompts, start, label, out, beside)
+    file = _text_file(generator, out)
+    begins = _begins(generator, prompts, start, label, None if file else out, beside)
     asked = _asked(begins, as_text)
     asking = {**decode, "engine": engine, "stop": stop or []}
     if engine != "regard":
         generator.generate([], **asking)  # so is what the engine cannot do
 
-    def ask(items: list[Item]) -> Sequence[Generated]:
+    def ask(items: list[Item], **chosen: int) -> Sequence[Generated]:
         places = [item.place for item in items]
-        return generator.generate([item.value for item in items], places=places, **asking)
+        return generator.generate([item.value for item in items], places=places, **(asking | chosen))
 
-    with removing(generator, remove or ()):
-        if out:
+    def lines(each: Answered[Generated]) -> list[str]:
+        return _as_lines(each, as_json)
+
+    if out and file is None:
+        check_alone("a piece of music or sound", "write it with one")
+        with removing(generator, remove or ()):
             _write(generator, begins, asking, out, beside or [], as_json)
-            return
-        if asked.alone and not samples and not beam and not as_json and engine == "regard":
+        return
+    drawn = {"seed": asking["seed"]} if seed is None and "seed" in asking else {}
+    told = {name: value for name, value in asking.items() if name not in drawn} | {"remove": remove, "json": as_json}
+    batch = batch_of(file, asked, CHUNK, verb="generate", run=run, options=told, chosen=drawn)
+    with removing(generator, remove or ()):
+        if batch is not None:
+            write_in_shards(batch, ask, lines, "writing")
+        elif asked.alone and not (samples or beam or as_json or file) and engine == "regard":
             _stream(generator, next(asked.chunks(1))[0].value, stop or [], decode)
-            return
-        with answers(asked, ask, CHUNK, "writing") as answered:
-            for each in answered:
-                for line in _as_lines(each, as_json):
-                    print(line)
+        else:
+            with output_to(file), answers(asked, ask, CHUNK, "writing") as answered:
+                for each in answered:
+                    for line in lines(each):
+                        print(line)
+
+
+def _text_file(generator: Generator, out: list[Path] | None) -> Path | None:
+    """The file that texts are written to; None where none is named, or a piece of music, a sound, a picture."""
+    from regard.tasks.generate.compose import notation_of_model
+
+    if not out or len(out) > 1 or out[0].suffix.lower() in NO_TEXT or notation_of_model(generator) is not None:
+        return None
+    return out[0]
 
 
 def _begins(

@@ -6,6 +6,8 @@ first: the first item is asked alone, then four together, sixteen, and so on.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import queue
 import re
@@ -14,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
 from types import MappingProxyType
@@ -68,6 +71,7 @@ class InputReader:
     total: int = 0
     alone: bool = False  # one argument: what is wrong with it is what is wrong at all
     typed: bool = False  # by a person, who sees the answers come
+    digest: Callable[[], str] | None = None  # of what can be read again from its beginning; None: it cannot
 
 
 class Unanswered(RegardError):
@@ -107,7 +111,8 @@ def arguments(
         Item(place, where, value, bad.get(place))
         for place, (where, value) in enumerate(zip(called, values, strict=True))
     ]
-    return InputReader(lambda most: _grown(iter(items), most), len(items), alone=len(items) == 1)
+    digest = partial(_digest, [json.dumps(values).encode()])
+    return InputReader(lambda most: _grown(iter(items), most), len(items), alone=len(items) == 1, digest=digest)
 
 
 def pictures(files: Sequence[str] | None, verb: str) -> InputReader:
@@ -171,7 +176,20 @@ def _lines_of_files(files: Sequence[Path]) -> InputReader:
         numbered = (Item(place, each.where, each.value, each.error) for place, each in enumerate(items()))
         yield from _grown(numbered, most)
 
-    return InputReader(chunks, total)
+    def blocks() -> Iterator[bytes]:
+        for file in files:
+            with opened(file) as stream:
+                yield from iter(partial(stream.read, BLOCK), b"")
+
+    again = all(file.is_file() for file in files)
+    return InputReader(chunks, total, digest=(lambda: _digest(blocks())) if again else None)
+
+
+def _digest(blocks: Iterable[bytes]) -> str:
+    found = hashlib.sha256()
+    for block in blocks:
+        found.update(block)
+    return found.hexdigest()
 
 
 def _is_file(text: str) -> bool:
@@ -218,6 +236,15 @@ def _sizes(most: int) -> Iterator[int]:
     while True:
         yield size
         size = min(most, size * GROWTH)
+
+
+def sizes_of(total: int, most: int) -> Iterator[int]:
+    """How many items each chunk of so many has."""
+    for size in _sizes(most):
+        if total <= 0:
+            return
+        yield min(size, total)
+        total -= size
 
 
 def _grown(items: Iterator[Item], most: int) -> Iterator[list[Item]]:
@@ -306,10 +333,14 @@ def answers(
     """
     count = {"done": 0, "bad": 0}
     yield _answered(inputs, ask, most, what, count)
-    if count["bad"]:
+    check_answered(count["bad"], count["done"])
+
+
+def check_answered(bad: int, done: int) -> None:
+    """Raise an error that counts the items without an answer, if there are any."""
+    if bad:
         raise Unanswered(
-            f"{count['bad']:,} of {count['done']:,} got no answer; they are named above, "
-            "and their places in the output are empty"
+            f"{bad:,} of {done:,} got no answer; they are named above, and their places in the output are empty"
         )
 
 
@@ -318,24 +349,24 @@ def _answered(
 ) -> Iterator[Answered[Answer]]:
     with _progress(what, inputs.typed or inputs.alone) as advance:
         for chunk in inputs.chunks(most):
-            for each in _ask(chunk, ask):
+            for each in ask_together(chunk, ask):
                 count["done"] += 1
                 if each.error is not None:
                     if inputs.alone:
                         raise each.error
-                    say(_named(each.item.where, str(each.error)))
+                    say(named(each.item.where, str(each.error)))
                     count["bad"] += 1
                 yield each
             sys.stdout.flush()
             advance(count["done"], inputs.total)
 
 
-def _named(where: str, problem: str) -> str:
+def named(where: str, problem: str) -> str:
     """Put the name of an item before what is wrong with it, unless an error about a file has said it."""
     return problem if problem.startswith(where) else f"{where}: {problem}"
 
 
-def _ask(items: list[Item], ask: Callable[[list[Item]], Iterable[Answer]]) -> list[Answered[Answer]]:
+def ask_together(items: list[Item], ask: Callable[[list[Item]], Iterable[Answer]]) -> list[Answered[Answer]]:
     """The answers to items that are asked together; where one of them is bad, to both halves by themselves."""
     good = [item for item in items if item.error is None]
     found = {each.item.place: each for each in _halved(good, ask)} if good else {}

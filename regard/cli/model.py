@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from regard.errors import UsageError, nearest
 from regard.files import read_json
 from regard.runs import all_runs, bundle_folder, bundle_task, newest, shipped_for
 from regard.tasks.table import TASKS, family_of
+from regard.world import world_of
 
 if TYPE_CHECKING:
     from regard.tasks.translate.predictor import Translator
@@ -180,10 +182,16 @@ def choose_device(name: str) -> str:
     return name
 
 
+def own_device(name: str) -> str:
+    """The device of this process: of several on one machine each has a GPU of its own."""
+    found, place = choose_device(name), world_of(os.environ)
+    return f"cuda:{place.local_rank}" if found == "cuda" and not place.is_alone else found
+
+
 def load_model(run: str | Path, device: str, task: str | None = None) -> Any:
     """The model of a run's or a bundle's folder, ready to do its task."""
     check_model(run, device, task)
-    return regard.load(bundle_folder(run), choose_device(device))
+    return regard.load(bundle_folder(run), own_device(device))
 
 
 def load_translator(run: str | Path, device: str) -> Translator:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import textwrap
@@ -16,6 +17,7 @@ from regard.cli.arguments import as_typed
 from regard.errors import spelled
 from regard.files import finite
 from regard.threads import only_waits
+from regard.world import world_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,8 +29,9 @@ WIDE = 1000  # columns of a table that no terminal shows: nothing is cut or wrap
 
 
 def say(text: str) -> None:
-    """A line for the person, out of the way of results."""
-    print(spelled(text, as_typed), file=sys.stderr)
+    """A line for the person, out of the way of results; of several processes that do one work, the first one speaks."""
+    if world_of(os.environ).is_first:
+        print(spelled(text, as_typed), file=sys.stderr)
 
 
 def show_run() -> Show:

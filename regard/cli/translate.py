@@ -12,6 +12,7 @@ from regard.cli.inputs import Answered, AsText, InputReader, Item, answers, outp
 from regard.cli.model import check_engine_for, check_model, check_weights_for, load_translator, newest_run, stopping_of
 from regard.cli.options import Beam, Device, EngineName, Removals, Softness, Stopping, WeightsName, given, removing
 from regard.cli.output import json_line, one_line, results, say
+from regard.cli.shards import batch_of, write_in_shards
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -94,6 +95,15 @@ def translate(
         places = [item.place for item in items]
         return translator.translate([item.value for item in items], attention=attention, places=places, **decode)
 
+    def lines(each: Answered[Translation]) -> list[str]:
+        return as_json_lines(each) if as_json else as_lines(each, several, scores)
+
+    told = {**decode, "weights": weights, "remove": remove, "json": as_json, "text": scores}
+    batch = batch_of(None if attention else out, asked, CHUNK, verb="translate", run=run, options=told)
+    if batch is not None:
+        with removing(translator, remove or ()):
+            write_in_shards(batch, ask, lines, "translating")
+        return
     with (
         output_to(None if attention else out),
         removing(translator, remove or ()),
@@ -103,7 +113,7 @@ def translate(
             shown = _map(translator, each.found) if attention else None
             if each.found is not None and shown is not None and out is not None:
                 _save(each.found, shown, out)  # before anything is printed: the reader of stdout may have gone
-            for line in as_json_lines(each) if as_json else as_lines(each, several, scores):
+            for line in lines(each):
                 print(line)
             if shown is not None and out is None and not as_json:
                 results().print(shown)

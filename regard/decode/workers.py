@@ -32,6 +32,8 @@ import torch
 
 from regard.attention import channel
 from regard.decode.ranking import Hypothesis
+from regard.files import JSON
+from regard.shards import Elsewhere, Shards, cut
 from regard.threads import is_alone
 
 HIRE_AFTER = 0.05  # seconds of work: twice what it took until a copy was at work (26 ms, on a busy machine)
@@ -75,6 +77,38 @@ def side_by_side(
         yield from team.work()
     finally:
         team.dismiss()
+
+
+class Spread(Protocol):
+    """A way to have groups searched: `side_by_side`, or in the shards of several processes."""
+
+    def __call__(
+        self, groups: Sequence[list[int]], search: SearchGroup, workers: int, watch: Callable[[], None], /
+    ) -> Iterator[tuple[list[int], Found]]: ...
+
+
+def spread_over(shards: Shards) -> Spread:
+    """Have groups searched in shards: neighbours, as many as make one, whole groups always, so that each is as ever."""
+
+    def spread(
+        groups: Sequence[list[int]], search: SearchGroup, workers: int, watch: Callable[[], None]
+    ) -> Iterator[tuple[list[int], Found]]:
+        sizes, of_shard = cut([len(group) for group in groups]), list[Sequence[list[int]]]()
+        for shard in sizes:
+            start = sum(map(len, of_shard))
+            of_shard.append(groups[start : start + len(shard)])
+
+        def make(number: int) -> JSON:
+            found = side_by_side(of_shard[number], search, workers, watch)
+            return [[group, packed(each).decode()] for group, each in found]
+
+        if not shards.work(len(of_shard), make):
+            raise Elsewhere
+        for number in range(len(of_shard)):
+            for group, found in shards.read(number):
+                yield group, unpacked(found)
+
+    return spread
 
 
 class Team:
@@ -244,7 +278,7 @@ def packed(found: Found) -> bytes:
     return json.dumps([[astuple(each) for each in of_source] for of_source in found]).encode()
 
 
-def unpacked(message: bytes) -> Found:
+def unpacked(message: bytes | str) -> Found:
     return [
         [Hypothesis(tuple(ids), score, total, tuple(parts), finished) for ids, score, total, parts, finished in each]
         for each in json.loads(message)

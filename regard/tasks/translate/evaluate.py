@@ -15,6 +15,7 @@ from regard.data.config import PairsConfig
 from regard.data.lines import Bad
 from regard.data.pairs import Pair, is_builtin, read_pairs
 from regard.decode.config import DecodeOptions
+from regard.decode.workers import Spread, side_by_side
 from regard.errors import UsageError
 from regard.evaluate.bootstrap import share_interval
 from regard.evaluate.translation import CorpusScore, Tokenizing, bleu_tokenizer, exact_match, score_translations
@@ -72,6 +73,7 @@ def evaluate(
     metrics: Sequence[str] = ("bleu", "chrf", "ter"),
     progress: Callable[[int, int], None] | None = None,
     cancel: Cancel | None = None,
+    spread: Spread = side_by_side,
     **options: Unpack[DecodeOptions],
 ) -> Evaluation:
     """Translate the sources and score the outputs; `options` are of decoding, `one_answer` asks for exact match.
@@ -83,7 +85,7 @@ def evaluate(
     counted = tokenizing(translator.config, references, tokenize)
     translator.translate(sources[:1], **options)  # the first call also warms up
     started = time.perf_counter()
-    found = translator.translate(sources, progress=progress, cancel=cancel, **options)
+    found = translator.translate(sources, progress=progress, cancel=cancel, spread=spread, **options)
     seconds = time.perf_counter() - started
     outputs = [each.text for each in found]
     return Evaluation(

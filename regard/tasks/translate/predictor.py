@@ -27,7 +27,7 @@ from regard.decode.ranking import PENALTIES, Hypothesis
 from regard.decode.search import Stepper, generate, groups
 from regard.decode.service import Serves, Service
 from regard.decode.tickets import Request
-from regard.decode.workers import side_by_side, worker_count
+from regard.decode.workers import Spread, side_by_side, worker_count
 from regard.errors import Advice, Option, RegardError, UsageError
 from regard.inspect.texts import LONGEST, Material, PairPredictor, Texts, TextsBatch, next_token_losses, pair_texts
 from regard.look import SentenceAttention, sentence_of
@@ -57,6 +57,7 @@ class TranslateOptions(DecodeOptions, total=False):
     places: Sequence[int] | None
     prefix: Sequence[int]
     cancel: Cancel | None
+    spread: Spread
 
 
 class Translator(PairPredictor, Serves):
@@ -104,6 +105,7 @@ class Translator(PairPredictor, Serves):
         places: Sequence[int] | None = None,
         prefix: Sequence[int] = (),
         cancel: Cancel | None = None,
+        spread: Spread = side_by_side,
         **options: Unpack[DecodeOptions],
     ) -> Translation | list[Translation]:
         """Translate a text, or several; `options` are those of decoding (beam, n_best, sample, seed, ...).
@@ -112,6 +114,7 @@ class Translator(PairPredictor, Serves):
         places  of the texts in a longer input that comes in parts: samples depend on the place
         prefix  ids that every translation begins with; what follows is searched for
         cancel  is asked after each step whether to stop, which raises `Cancelled`
+        spread  who searches which groups of texts: this process and its helpers, or several processes in shards
         """
         check_engine(engine)
         texts = [text] if isinstance(text, str) else list(text)
@@ -121,7 +124,7 @@ class Translator(PairPredictor, Serves):
             both = zip(texts, numbers, strict=True)
             found = [self._continued(each, place, prefix, decode, engine, cancel) for each, place in both]
         else:
-            search = self._search if engine == "regard" else self._search_elsewhere
+            search = partial(self._search, spread=spread) if engine == "regard" else self._search_elsewhere
             found = search(texts, decode, progress, numbers, cancel)
         out = [self._translation(source, hypotheses) for source, hypotheses in zip(texts, found, strict=True)]
         if attention:
@@ -304,10 +307,11 @@ class Translator(PairPredictor, Serves):
         progress: Progress | None,
         places: Sequence[int],
         cancel: Cancel | None,
+        spread: Spread = side_by_side,
     ) -> list[list[Hypothesis]]:
         ids = as_arrays(self.tokenizers.source.encode_all([check_text(text) for text in texts]), begin=False)
         self._check_reach(texts, [len(each) for each in ids])
-        return self.search_ids(ids, options, places=places, progress=progress, cancel=cancel)
+        return self.search_ids(ids, options, places=places, progress=progress, cancel=cancel, spread=spread)
 
     def search_ids(
         self,
@@ -317,6 +321,7 @@ class Translator(PairPredictor, Serves):
         places: Sequence[int],
         progress: Progress | None = None,
         cancel: Cancel | None = None,
+        spread: Spread = side_by_side,
     ) -> list[list[Hypothesis]]:
         """The translations of sources that are ids, with end: in groups of like length, side by side where that pays."""
         check_cancel(cancel)
@@ -329,7 +334,7 @@ class Translator(PairPredictor, Serves):
             return self._search_group(group, sources, options, places, watch)
 
         by_length, watch = groups([len(each) for each in sources], options), partial(check_cancel, cancel)
-        for group, results in side_by_side(by_length, search, worker_count(self.device), watch):
+        for group, results in spread(by_length, search, worker_count(self.device), watch):
             for place, hypotheses in zip(group, results, strict=True):
                 found[place] = hypotheses
             done += len(group)
