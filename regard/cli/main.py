@@ -74,6 +74,7 @@ GROUPS = {
         "extrapolate": "extrapolate:extrapolate",
         "bench": "bench:bench",
         "cost": "cost:cost",
+        "scale": "scale:scale",
         "experiment": "experiment:experiment",
     },
     "Exchange and check": {
