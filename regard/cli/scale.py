@@ -32,7 +32,9 @@ def scale(
     what: Annotated[
         str | None, typer.Argument(metavar="WHAT", help="generate, or a TOML file of it.", show_default=False)
     ] = None,
-    data: Annotated[list[str] | None, typer.Option(metavar="FILE...", help="Text, as of regard train generate.")] = None,
+    data: Annotated[
+        list[str] | None, typer.Option(metavar="FILE...", help="Text, as of regard train generate.")
+    ] = None,
     valid: Annotated[
         list[str] | None,
         typer.Option(metavar="FILE...", help="Validation text; without, some of the data is held out."),
@@ -43,10 +45,13 @@ def scale(
     ] = None,
     sizes: Annotated[
         str,
-        typer.Option(metavar="N or A,B,...", help="How many sizes; or which: widths, as 32,64,96, or presets, as demo,tiny."),
+        typer.Option(
+            metavar="N or A,B,...", help="How many sizes; or which: widths, as 32,64,96, or presets, as demo,tiny."
+        ),
     ] = "5",
     amounts: Annotated[
-        int, typer.Option(metavar="N", min=1, max=8, help="Amounts of data for each size, each about twice the one before.")
+        int,
+        typer.Option(metavar="N", min=1, max=8, help="Amounts of data for each size, each about twice the one before."),
     ] = 4,
     budget: Annotated[str, typer.Option(metavar="TIME", help="Time by the clock for all runs together.")] = "10m",
     settings: Annotated[
@@ -110,7 +115,9 @@ def check_request(config: RunConfig, data_root: Path, asked: frozenset[str], run
         raise UsageError("every size begins with fresh weights: leave out start")
     for name in SET_HERE:
         if name in asked:
-            raise UsageError(f"{name} is what a family varies or plans itself: leave it out; --sizes and --budget say it")
+            raise UsageError(
+                f"{name} is what a family varies or plans itself: leave it out; --sizes and --budget say it"
+            )
     if runs is not None and not (runs / "scale.json").exists():  # else it is told how to go on
         check_free(runs)
     check_files((*config.data.train, *config.data.valid), data_root)
@@ -138,7 +145,9 @@ def _go_on(folder: Path, fixed: dict[str, object]) -> Family:
         raise UsageError(f"a family goes on as it began: leave out {names}, or start a new one without --resume")
     if not (folder / "scale.json").exists():
         again = f"regard scale ... --runs {folder}"
-        raise UsageError(f"{folder} is no family of sizes; if it was stopped before its first run, start it again: {again}")
+        raise UsageError(
+            f"{folder} is no family of sizes; if it was stopped before its first run, start it again: {again}"
+        )
     from regard.scale.family import go_on
     from regard.tasks.tuning_show import make_trial_show
 

@@ -17,7 +17,8 @@ import numpy as np
 
 LOWEST, HIGHEST = 0.01, 3.0  # exponents that are searched
 COARSE, FINE, NARROWER, ROUNDS = 32, 7, 0.35, 12  # points of the first search along each exponent, and of later ones
-HALVINGS = 20  # of what is left of an interval
+HALVINGS = 14  # of what is left of an interval
+TINY = 1e-14  # share added to squares, so that columns that are alike can be solved for
 KNOWN = 2.0  # an exponent is known where one end of its interval is at most so many times the other
 
 Interval = tuple[float, float]
@@ -44,7 +45,7 @@ class PowerLaw:
     def known(self, name: str) -> bool:
         """Whether an exponent can be told apart from the E that goes with it."""
         low, high = self.intervals[name]
-        return 0 < low and high <= KNOWN * low
+        return low > 0 and high <= KNOWN * low
 
     def data(self) -> dict[str, object]:
         return {
@@ -55,8 +56,8 @@ class PowerLaw:
         }  # fmt: skip
 
 
-def fit_power_law(losses: Sequence[float], *, floor: bool = True, **places: Sequence[float]) -> PowerLaw:
-    """The law of losses at places such as N=[...], D=[...]; without `floor` E is 0: a straight line on logarithmic paper."""
+def fit_power_law(losses: Sequence[float], places: Mapping[str, Sequence[float]], *, floor: bool = True) -> PowerLaw:
+    """The law of losses at places such as {"N": [...], "D": [...]}; without `floor` E is 0."""
     search = _Search(np.asarray(losses, float), np.stack([np.asarray(each, float) for each in places.values()]), floor)
     best = search.best()
     free = len(losses) - len(places) * 2 - floor
@@ -81,12 +82,12 @@ def student(free: int, share: float = 0.975) -> float:
         middles = t * (np.arange(20_000) + 0.5) / 20_000
         return 0.5 + t * scale * float(((1 + middles**2 / free) ** (-(free + 1) / 2)).mean())
 
-    return _halved(lambda t: below(t) < share, 0.0, 100.0)
+    return _halved(lambda t: below(t) < share, 0.0, 100.0, 2 * HALVINGS)
 
 
-def _halved(holds: Callable[[float], bool], inside: float, outside: float) -> float:
+def _halved(holds: Callable[[float], bool], inside: float, outside: float, times: int = HALVINGS) -> float:
     """Where something ends to hold between a place where it does and one where it does not."""
-    for _ in range(HALVINGS):
+    for _ in range(times):
         middle = (inside + outside) / 2
         inside, outside = (middle, outside) if holds(middle) else (inside, middle)
     return inside
@@ -148,17 +149,17 @@ class _Search:
         constant = self.floor and given is None
         columns = np.concatenate([np.ones_like(terms[:, :1]), terms], axis=1) if constant else terms
         columns = (columns / self.losses).transpose(0, 2, 1)  # (G, n, k)
-        least, chosen = np.full(len(columns), np.inf), np.zeros((len(columns), columns.shape[2]))
-        for count in range(1, columns.shape[2] + 1):
-            for used in itertools.combinations(range(columns.shape[2]), count):
-                weights = np.linalg.pinv(columns[:, :, used]) @ wanted  # (G, used)
-                squares = ((columns[:, :, used] @ weights[:, :, None])[..., 0] - wanted) ** 2
-                total = np.where((weights >= 0).all(axis=1), squares.sum(axis=1), np.inf)
-                better = total < least
-                least = np.where(better, total, least)
-                whole = np.zeros_like(chosen)
-                whole[:, used] = weights
-                chosen = np.where(better[:, None], whole, chosen)
+        count = columns.shape[2]
+        products = columns.transpose(0, 2, 1) @ columns  # (G, k, k)
+        products = products + TINY * np.trace(products, axis1=1, axis2=2)[:, None, None] * np.eye(count)
+        sides = (columns.transpose(0, 2, 1) @ wanted)[:, :, None]  # (G, k, 1)
+        least, chosen = np.full(len(columns), np.inf), np.zeros((len(columns), count))
+        for used in (list(each) for size in range(1, count + 1) for each in itertools.combinations(range(count), size)):
+            whole = np.zeros_like(chosen)
+            whole[:, used] = np.linalg.solve(products[:, used][:, :, used], sides[:, used])[..., 0]
+            squares = (((columns @ whole[:, :, None])[..., 0] - wanted) ** 2).sum(axis=1)
+            better = (whole >= 0).all(axis=1) & (squares < least)
+            least, chosen = np.where(better, squares, least), np.where(better[:, None], whole, chosen)
         one = int(least.argmin())
         factors = chosen[one, 1:] if constant else chosen[one]
         floor = float(chosen[one, 0]) if constant else (given or 0.0)

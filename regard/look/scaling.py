@@ -1,4 +1,4 @@
-"""Scaling laws as they are shown: every run of a family of sizes, the laws of its losses, and which size a budget is best spent on."""
+"""Scaling laws as they are shown: the runs of a family of sizes, the laws of its losses, and the best size for a budget."""
 
 from __future__ import annotations
 
@@ -77,12 +77,12 @@ class Scaling(Panels):
     def panels(self) -> Sequence[OnePanel]:
         return [
             self.table_of_runs(),
-            self.table_of_laws(),
-            self.table_of_choices(),
+            *([self.table_of_laws()] if self.laws else []),
+            *([self.table_of_choices()] if self.choices else []),
             self._against_parameters(),
             self._against_tokens(),
             self._against_operations(),
-            self._best_sizes(),
+            *([self._best_sizes()] if self.choices else []),
         ]
 
     def data(self) -> dict[str, JSON]:
@@ -125,7 +125,16 @@ class Scaling(Panels):
         return Facts("laws", columns, tuple(lines))
 
     def table_of_choices(self) -> Facts:
-        columns = ("operations", "best trained", "its loss", "by the law", "tokens", "its loss", "20 a parameter", "its loss")
+        columns = (
+            "operations",
+            "best trained",
+            "its loss",
+            "by the law",
+            "tokens",
+            "its loss",
+            "20 a parameter",
+            "its loss",
+        )
         lines = tuple(
             (
                 short(each.operations),
@@ -144,7 +153,9 @@ class Scaling(Panels):
         """The losses over one number of the runs, a curve for each value of another."""
         found: dict[str, Curve] = {}
         for value, name in names.items():
-            runs = sorted((run for run in self.runs if str(getattr(run, key)) == value), key=lambda run: getattr(run, across))
+            runs = sorted(
+                (run for run in self.runs if str(getattr(run, key)) == value), key=lambda run: getattr(run, across)
+            )
             places = np.array([getattr(run, across) for run in runs], dtype=float)
             found[name] = Curve(places, np.array([run.loss for run in runs]))
         return found
@@ -184,7 +195,8 @@ class Scaling(Panels):
         trained = [each for each in self.choices if each.best]
         points = {
             "best trained": Curve(
-                np.array([each.operations for each in trained]), np.array([float(each.best_parameters) for each in trained])
+                np.array([each.operations for each in trained]),
+                np.array([float(each.best_parameters) for each in trained]),
             )
         }
         laws = {

@@ -21,7 +21,7 @@ import torch
 
 from regard.config import Tables
 from regard.errors import Advice, Option, RegardError, UsageError, Verb
-from regard.files import alone_in, read_json, write_json
+from regard.files import alone_in, finite, read_json, write_json
 from regard.models.operations import operations_of
 from regard.models.table import build
 from regard.runs import check_free, new_run, read_run
@@ -43,7 +43,7 @@ STATE, CHOOSING, FORMAT = "scale.json", "choosing", 1
 COUNTED = 2  # batches whose operations are counted
 MEASURED_AT, MEASURED = (16, 64), 5.0  # widths whose updates are timed; seconds of an update that is timed only once
 LEAST_UPDATES = 20  # of the smallest amount
-AROUND = 2.0  # seconds of a run before its first update and after its last, until that is known
+AROUND = 0.5  # seconds of a run before its first update and after its last, until that is known
 GROWTH = 1.25  # times the tokens of the amount before, at least
 NOT_KEPT = ("last", "snapshots")  # of runs that ended
 # What runs have in common: the rate of wsd falls over the updates that are planned, and nothing else ends a run.
@@ -96,12 +96,14 @@ class Family:
         return next(each for each in self.sizes if each.name == name)
 
     def write(self, folder: Path) -> None:
-        write_json(folder / STATE, {"format": FORMAT, **asdict(self)})
+        write_json(folder / STATE, finite({"format": FORMAT, **asdict(self)}))
 
     @classmethod
     def read(cls, folder: Path) -> Family:
         if not (folder / STATE).exists():
-            again = Advice("if it was stopped before its first run, start it again: ", Verb("scale", f"... --runs {folder}"))
+            again = Advice(
+                "if it was stopped before its first run, start it again: ", Verb("scale", f"... --runs {folder}")
+            )
             raise UsageError(f"{folder} is no family of sizes: it has no {STATE}", again)
         values = read_json(folder / STATE)
         if values.pop("format") > FORMAT:
@@ -136,7 +138,9 @@ def begin(request: Request, folder: Path, emit: Show, clock: Clock, asked_at: fl
     place, data_root = folder / CHOOSING, find_data_root(request.config, request.data_root)
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
-    lean = {table: {n: v for n, v in each.items() if f"{table}.{n}" not in request.asked} for table, each in LEAN.items()}
+    lean = {
+        table: {n: v for n, v in each.items() if f"{table}.{n}" not in request.asked} for table, each in LEAN.items()
+    }
     known = {f"{table}.{name}" for table, each in LEAN.items() for name in each} | {"model.width"}  # no size is chosen
     chooser = Chooser(request.asked | known, request.budget, asked_at, clock)
     try:
@@ -147,7 +151,9 @@ def begin(request: Request, folder: Path, emit: Show, clock: Clock, asked_at: fl
         shared = with_values(check_run(read_run(place)["config"], "the family"), {"train": BY_STEPS, **SILENT})
         vocabulary = TokenizerPair.load(place / TOKENS).target.size
         emit(Working("measuring the speed of updates"))
-        return _planned(request, _Speed(shared, prepared.job.batches, vocabulary), str(data_root), prepared, clock, asked_at)
+        return _planned(
+            request, _Speed(shared, prepared.job.batches, vocabulary), str(data_root), prepared, clock, asked_at
+        )
     finally:
         shutil.rmtree(place, ignore_errors=True)
 
@@ -278,11 +284,12 @@ class Trainer:
             outcome = self._train(size, amount, folder)
         except KeyboardInterrupt:
             raise Interrupted from None
-        except RegardError as failure:
+        except (RegardError, RuntimeError, MemoryError) as failure:
             if isinstance(failure.__cause__, OSError):
                 raise  # a full disk fails every run
             took = self.clock() - began
-            point = Point(size.name, amount, 0, math.nan, took, 0.0, place, " ".join(str(failure).split()))
+            why = " ".join(str(failure).split()) or type(failure).__name__
+            point = Point(size.name, amount, 0, math.nan, took, 0.0, place, why)
         else:
             if outcome.reason == "interrupted":
                 raise Interrupted
@@ -298,7 +305,9 @@ class Trainer:
             return resume_run(folder, device=self.family.device, show=self.show).outcome
         shutil.rmtree(folder, ignore_errors=True)  # of one that was killed before its first update
         root = None if self.family.data_root is None else Path(self.family.data_root)
-        return start_run(self._config(size, amount), data_root=root, folder=folder, device=self.family.device, show=self.show).outcome
+        return start_run(
+            self._config(size, amount), data_root=root, folder=folder, device=self.family.device, show=self.show
+        ).outcome
 
     def _config(self, size: Size, amount: int) -> RunConfig:
         steps, config = self.family.steps[amount], check_run(self.family.config, "the family")

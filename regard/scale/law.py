@@ -30,7 +30,9 @@ def scaling_of(family: Family) -> Scaling:
     runs = [_run(family, number) for number, point in enumerate(family.points) if not point.error]
     if len(runs) < FEWEST:
         errors = [point.error for point in family.points if point.error]
-        raise RegardError(f"a law needs {FEWEST} runs, and {len(runs)} came to their end{f': {errors[0]}' if errors else ''}")
+        raise RegardError(
+            f"a law needs {FEWEST} runs, and {len(runs)} came to their end{f': {errors[0]}' if errors else ''}"
+        )
     laws, straight = _laws(runs)
     choices = tuple(_choices(runs, laws["N, D"])) if "N, D" in laws else ()
     kind = family.config["model"]["kind"]
@@ -63,12 +65,12 @@ def _laws(runs: Sequence[ScaleRun]) -> tuple[dict[str, PowerLaw], dict[str, Powe
     for name, (key, some) in chosen.items():
         if len(some) >= FEWEST:
             losses, places = [run.loss for run in some], {name: [float(getattr(run, key)) for run in some]}
-            laws[name] = fit_power_law(losses, **places)
-            straight[name] = fit_power_law(losses, floor=False, **places)
+            laws[name] = fit_power_law(losses, places)
+            straight[name] = fit_power_law(losses, places, floor=False)
     different = len({run.parameters for run in runs}), len({run.tokens for run in runs})
     if len(runs) >= OF_BOTH and min(different) > 1:
         both = {"N": [float(run.parameters) for run in runs], "D": [float(run.tokens) for run in runs]}
-        laws["N, D"] = fit_power_law([run.loss for run in runs], **both)
+        laws["N, D"] = fit_power_law([run.loss for run in runs], both)
     return laws, straight
 
 
@@ -137,8 +139,8 @@ def _each(runs: Sequence[ScaleRun], parameters: np.ndarray) -> np.ndarray:
 
 def _notes(family: Family, runs: Sequence[ScaleRun], laws: dict[str, PowerLaw]) -> Iterator[str]:
     yield (
-        f"every loss is that of a run of its own, whose learning rate fell to zero; {family.rows:,} tokens an update, one seed; "
-        "parameters with embeddings, operations forward and backward"
+        f"every loss is that of a run of its own, whose learning rate fell to zero; {family.rows:,} tokens an update, "
+        "one seed; parameters with embeddings, operations forward and backward"
     )
     for name, law in laws.items():
         for each in law.exponents:
@@ -147,7 +149,7 @@ def _notes(family: Family, runs: Sequence[ScaleRun], laws: dict[str, PowerLaw]) 
     again = max(run.passes for run in runs)
     if again > AGAIN:
         yield f"the longest runs read the text {again:.0f} times: what is read again is worth less than fresh text"
-    outside = [each for each in _choices(runs, laws["N, D"])] if "N, D" in laws else []
+    outside = list(_choices(runs, laws["N, D"])) if "N, D" in laws else []
     if outside and not any(each.inside for each in outside):
         yield "no size in the middle was the best anywhere: smaller ones, larger ones or another budget would tell more"
     for point in family.points:
@@ -163,7 +165,7 @@ def _not_told_apart(law: PowerLaw, name: str) -> str:
     """Say which pairs of E and exponent fit about as well."""
     (low, high), (first, last) = law.intervals[name], law.at_ends[name]
     symbol = {"N": "α", "D": "β", "C": "γ"}[name]
-    ends = f"from {symbol} {f'near 0' if low <= 0 else f'{low:.2g}'} with E {first:.2f} to {symbol} " + (
+    ends = f"from {symbol} {'near 0' if low <= 0 else f'{low:.2g}'} with E {first:.2f} to {symbol} " + (
         "of any size" if math.isinf(high) else f"{high:.2g} with E {last:.2f}"
     )
     return f"E and {symbol} cannot be told apart by {law.points} points: {ends} all fit about as well"

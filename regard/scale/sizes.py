@@ -61,7 +61,9 @@ def settings_of(kind: str, width: int) -> Tables:
     if "hidden" in fields:
         return {"width": width, "hidden": 2 * width}
     presets = ",".join(name for name, kinds in PRESETS.items() if kind in kinds)
-    raise UsageError(f"how a {kind} grows with its width is not known", Advice("name presets: ", Option("sizes", presets)))
+    raise UsageError(
+        f"how a {kind} grows with its width is not known", Advice("name presets: ", Option("sizes", presets))
+    )
 
 
 def _heads(width: int) -> int:

@@ -1,12 +1,12 @@
 """Built-in sequences for learning in context: examples of a mapping that is new in each, so that only the examples tell it.
 
     k>p d>x k>p u>a d>x                 letters: a table of four letters, drawn for this sequence
-    3>7 9>3 0>4 5>9 1>5                 sums: a number added, the last digit kept
-    lamp>pmal tide>edit song>gnos       words: an order of the four letters, and small or CAPITAL ones
+    1>0 2>1 0>2 2>1 1>0                 sums: a number added, modulo 3
+    lap>PAL tis>SIT nog>GON             words: an order of their three letters, small ones or CAPITALS
 
 (Brown et al. 2020, section 3.9.2, asks GPT-3 for such things.) No table of a test was in training, for its sequences belong
-to the split (`split_of`). Of words, one rule stands only in tests, though both of its parts were learned with others; sums
-have ten rules, and all are learned: only their sequences are new.
+to the split (`split_of`). Of words, two of the twelve rules stand only in tests, though their parts were learned with others;
+sums have three rules, and all are learned: only their sequences are new.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from itertools import permutations
 from string import ascii_lowercase as LETTERS
 
 from regard.data.builtin.algorithms import Pair, below, split_of
-from regard.data.held_out import hash_of
 from regard.errors import UsageError, nearest
 
 SPLITS = ("train", "valid", "test")
 EXAMPLES = 9  # of a sequence: the last has eight before it
-KEYS, DIGITS = 4, 5  # letters of a table; digits of sums
-WORD_RULES = tuple((order, capital) for order in permutations(range(4)) for capital in (False, True))
-UNSEEN = tuple(rule for rule in WORD_RULES if hash_of(f"regard mappings {rule}") % 8 == 0)  # stand only in tests
+KEYS, DIGITS = 4, 3  # letters of a table; digits of sums
+Rule = tuple[tuple[int, ...], bool]  # which letter of a word stands at each place; whether they are capitals
+WORD_RULES: tuple[Rule, ...] = tuple((order, capital) for order in permutations(range(3)) for capital in (False, True))
+UNSEEN: tuple[Rule, ...] = (((2, 1, 0), True), ((1, 2, 0), False))  # stand only in tests
 MAP, BETWEEN = ">", " "
 
 Examples = list[Pair]  # what is mapped, and what to
@@ -38,26 +38,26 @@ def letter_examples(draw: random.Random, count: int) -> Examples:
 
 
 def sum_examples(draw: random.Random, count: int) -> Examples:
-    """Digits, and the last digit of each with the same number added."""
+    """Digits, and each with the same number added, modulo 3."""
     more = below(DIGITS, draw)
     digits = [below(DIGITS, draw) for _ in range(count)]
     return [(str(digit), str((digit + more) % DIGITS)) for digit in digits]
 
 
 def word_examples(draw: random.Random, count: int) -> Examples:
-    """Words of four different letters, in another order, in small letters or capitals; not by the rule of the tests."""
+    """Words of three different letters, in another order, in small letters or capitals; not by the rules of the tests."""
     rules = [rule for rule in WORD_RULES if rule not in UNSEEN]
     return _by_rule(rules[below(len(rules), draw)], draw, count)
 
 
 def unseen_word_examples(draw: random.Random, count: int) -> Examples:
-    """Words by the rule that stands only in tests."""
+    """Words by a rule that stands only in tests."""
     return _by_rule(UNSEEN[below(len(UNSEEN), draw)], draw, count)
 
 
-def _by_rule(rule: tuple[tuple[int, ...], bool], draw: random.Random, count: int) -> Examples:
+def _by_rule(rule: Rule, draw: random.Random, count: int) -> Examples:
     order, capital = rule
-    words = ["".join(_different(LETTERS, 4, draw)) for _ in range(count)]
+    words = ["".join(_different(LETTERS, 3, draw)) for _ in range(count)]
     mapped = ["".join(word[place] for place in order) for word in words]
     return [(word, found.upper() if capital else found) for word, found in zip(words, mapped, strict=True)]
 
@@ -78,7 +78,7 @@ LEARNED = ("letters", "sums", "words")  # those that training has
 
 
 def mapping_examples(mapping: str, split: str, count: int, examples: int = EXAMPLES, seed: int = 1) -> list[Examples]:
-    """`count` sequences of one mapping and one split; the rule that stands only in tests has no others."""
+    """`count` sequences of one mapping and one split; those that stand only in tests have no others."""
     if mapping not in MAPPINGS:
         raise UsageError(f"there is no mapping {mapping!r}", nearest(mapping, MAPPINGS))
     if mapping not in LEARNED and split != "test":

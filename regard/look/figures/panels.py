@@ -359,8 +359,10 @@ def _curves(panel: Curves, pens: Pens) -> Placed:
         for name, curve in panel.points.items():
             chart.plot(curve.across, curve.up, label=name, linestyle="none", markersize=4.5, **looks[name])
         for name, curve in panel.laws.items():
-            own = {} if name in panel.points else {"label": name}
-            chart.plot(curve.across, curve.up, linestyle="--", linewidth=1.1, color=looks[name]["color"], zorder=1, **own)
+            label = "_" if name in panel.points else name  # named once
+            chart.plot(
+                curve.across, curve.up, label=label, linestyle="--", linewidth=1.1, color=looks[name]["color"], zorder=1
+            )
         tidy(chart)
         chart.set_xscale("log")
         chart.set_yscale("log")
