@@ -1,13 +1,13 @@
-"""Learning in context: built-in mappings by their rules, what must not stand in training, and answers as a model writes them."""
+"""Learning in context: built-in mappings by their rules, what must not stand in training, answers as a model writes them."""
 
 from __future__ import annotations
 
 import random
 from itertools import islice, product
-from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from regard.cli.main import run
 from regard.data.builtin.algorithms import split_of
@@ -27,8 +27,7 @@ from regard.data.builtin.mappings import (
 from regard.data.documents import read_documents
 from regard.errors import UsageError
 from regard.experiments.in_context import answers, right_by_examples
-from regard.tasks.configure import run_config
-from regard.tasks.run import start_run
+from regard.tasks.generate.predictor import Generator
 
 
 def pairs_of(text: str) -> list[tuple[str, str]]:
@@ -37,12 +36,12 @@ def pairs_of(text: str) -> list[tuple[str, str]]:
 
 def word_rules(pairs: list[tuple[str, str]]) -> set[tuple[tuple[int, ...], bool]]:
     """The rules by which all pairs of words hold, tried one by one."""
-    return {
-        (order, capital)
-        for order, capital in WORD_RULES
-        if all((mapped := "".join(source[i] for i in order)) == target.lower() and (mapped.upper() if capital else mapped) == target
-               for source, target in pairs)
-    }  # fmt: skip
+
+    def mapped(source: str, order: tuple[int, ...], capital: bool) -> str:
+        found = "".join(source[place] for place in order)
+        return found.upper() if capital else found
+
+    return {rule for rule in WORD_RULES if all(mapped(source, *rule) == target for source, target in pairs)}
 
 
 def kind_of(text: str) -> str:
@@ -64,8 +63,8 @@ def test_each_sequence_has_one_rule_of_its_own(split: str) -> None:
             case "sums":
                 assert len({(int(target) - int(source)) % 3 for source, target in pairs}) == 1
             case _:
-                assert len(found := word_rules(pairs)) == 1  # and no other
-                rules |= found
+                assert len(word_rules(pairs)) == 1  # and no other
+                rules |= word_rules(pairs)
     learned = set(WORD_RULES) - set(UNSEEN)
     assert rules == (learned if split == "train" else set(WORD_RULES))
     kinds = [kind_of(text) for text in texts]
@@ -108,42 +107,70 @@ def test_an_answer_is_right_if_all_its_letters_are() -> None:
     examples = [("ab", "ba"), ("c", "x"), ("de", "ed")]  # "ab>ba c>x de>ed": answers at 3-4, 8, 13-14
     right = np.ones(15, dtype=bool)
     assert answers(right, examples) == [True, True, True]
-    for place, wanted in ((4, [False, True, True]), (8, [True, False, True]), (13, [True, True, False]), (5, [True] * 3)):
+    for place, wanted in (
+        (4, [False, True, True]),
+        (8, [True, False, True]),
+        (13, [True, True, False]),
+        (5, [True] * 3),
+    ):
         missed = right.copy()
         missed[place] = False
         assert answers(missed, examples) == wanted
 
 
-def test_right_answers_are_those_that_greedy_decoding_writes(tmp_path: Path) -> None:
-    """After some updates on sums, so that some answers are right: each prompt by itself, against one pass over all."""
-    (tmp_path / "sums.txt").write_text(" ".join(written(each) for each in mapping_examples("sums", "train", 90)))
-    config = run_config(
-        "generate",
-        {
-            "data": {"train": str(tmp_path / "sums.txt"), "context": 32},
-            "tokens": {"kind": "character"},
-            "model": {"layers": 1, "width": 16, "heads": 2, "feed_forward": 24},
-            "train": {"steps": 100, "batch_tokens": 128, "warmup": 5, "validate_every": 500},
-            "samples": 0,
-            "probes": 0,
-        },
-    )
-    model = start_run(config, folder=tmp_path / "run").load()
-    sequences = mapping_examples("sums", "test", 7, examples=4)
-    found = right_by_examples(model, sequences)
-    assert found.shape == (7, 4) and 0 < found.mean() < 1
-    for row, sequence in enumerate(sequences):
-        for k, (source, target) in enumerate(sequence):
-            prompt = BETWEEN.join([*([written(sequence[:k])] if k else []), f"{source}>"])
-            text = model.generate(prompt, beam=1, sample=False, max_length=len(target)).text
-            assert (text.removeprefix(prompt) == target) == found[row, k], (prompt, text, target)
-
-
-def test_a_model_can_be_trained_on_them_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(scope="module")
+def writer(tmp_path_factory: pytest.TempPathFactory) -> Generator:
+    """A model that was trained on mappings by their name for two updates; then its weights are drawn anew, and large."""
+    place = tmp_path_factory.mktemp("mappings")
     words = ["train", "generate", "--data", "builtin/mappings", "--steps", "2", "--set", "data.builtin_size=2000"]
-    small = ["--set", "model.width=8", "--set", "model.layers=1", "--set", "model.heads=2", "--set", "model.feed_forward=8"]
-    assert run([*words, *small, "--set", "tokens.kind=character", "--set", "samples=0", "-o", "run"]) == 0
+    small = [
+        "--set",
+        "model.width=8",
+        "--set",
+        "model.layers=1",
+        "--set",
+        "model.heads=2",
+        "--set",
+        "model.feed_forward=8",
+    ]
+    rest = [
+        "--set",
+        "tokens.kind=character",
+        "--set",
+        "samples=0",
+        "--set",
+        "data.context=16",
+        "-o",
+        str(place / "run"),
+    ]
+    assert run([*words, *small, *rest]) == 0
+    model = Generator.load(place / "run")
+    draw = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for weight in model.model.parameters():
+            weight.copy_(torch.randn(weight.shape, generator=draw))
+        model.model.output.weight[sorted(model.tokenizer.specials.all)] = (
+            0.0  # decoding never writes what stands for no text
+        )
+    return model
+
+
+def test_right_answers_are_those_that_greedy_decoding_writes(writer: Generator) -> None:
+    """Each answer is what the model writes behind its prompt, or, at every third, something else."""
+    sequences, wanted = [], []
+    for start in range(7):
+        examples: list[tuple[str, str]] = []
+        right = []
+        for k in range(4):
+            source = "abcdefgh"[start : start + 1 + k % 2]
+            prompt = BETWEEN.join([*([written(examples)] if k else []), f"{source}>"])
+            text = writer.generate(prompt, beam=1, sample=False, max_length=2).text.removeprefix(prompt)
+            right.append(len(text) == 2 and (start + k) % 3 != 0)
+            examples.append((source, text if right[-1] else "zq"))
+        sequences.append(examples)
+        wanted.append(right)
+    assert 5 < np.sum(wanted) < 23
+    assert right_by_examples(writer, sequences).tolist() == wanted
 
 
 def test_draws_are_the_same_in_every_python() -> None:
