@@ -40,6 +40,7 @@ ORDER = [
     {"compare"},
     {"bench"},
     {"verify"},
+    {"scale"},
     {"experiments"},
     {"course"},
     {"doctor", "world_doctor"},

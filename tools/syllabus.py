@@ -61,6 +61,7 @@ sys.exit(run())
 """
 LEFT_OUT = {  # in the tiny mode, and why
     "regard compare": "its models share a time, and not a number of updates",
+    "regard scale": "its runs share a time, and not a number of updates",
     "regard bench attention": "it measures memory in processes of their own",
 }
 

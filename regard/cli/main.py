@@ -75,6 +75,7 @@ GROUPS = {
         "bench": "bench:bench",
         "cost": "cost:cost",
         "plan": "plan:plan",
+        "scale": "scale:scale",
         "experiment": "experiment:experiment",
     },
     "Exchange and check": {

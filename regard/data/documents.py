@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regard.config import find_file
+from regard.data.builtin.mappings import mapping_documents
 from regard.data.builtin.python_source import python_documents
 from regard.data.builtin.sentences import tree_documents
 from regard.data.lines import lines_of, opened, suffix_of
@@ -19,6 +20,7 @@ from regard.errors import Option, RegardError, UsageError
 
 BUILTIN = "builtin/python"
 SENTENCES = "builtin/sentences"
+MAPPINGS = "builtin/mappings"
 BLOCK = 1 << 20  # bytes read at once
 _NAMED = 3  # of the files left out, as many are named
 
@@ -71,13 +73,13 @@ def stream_documents(
         if name == BUILTIN:
             yield from ((text,) for text in python_documents(builtin_size))
         elif name == SENTENCES or name.startswith(SENTENCES + "/"):
-            split = name.removeprefix(SENTENCES).strip("/") or "train"
-            size = builtin_size if split == "train" else builtin_size // 20
-            yield from ((text,) for text in tree_documents(split, size))
+            yield from ((text,) for text in tree_documents(*_split_and_size(name, SENTENCES, builtin_size)))
+        elif name == MAPPINGS or name.startswith(MAPPINGS + "/"):
+            yield from ((text,) for text in mapping_documents(*_split_and_size(name, MAPPINGS, builtin_size)))
         elif name.startswith("builtin/") and (notation := notation_of(name)) is not None:
             yield from ((text,) for text in notation.documents(name, builtin_size, rate))
         elif name.startswith("builtin/"):
-            known = ", ".join((BUILTIN, SENTENCES, *WRITTEN))
+            known = ", ".join((BUILTIN, SENTENCES, MAPPINGS, *WRITTEN))
             raise UsageError(f"there is no text {name}", f"the built-in texts are {known}")
         elif (notation := notation_of_path(path := find_file(name, data_root))) is not None:
             yield from _written(path, notation, rate, notes, left_out)
@@ -85,6 +87,12 @@ def stream_documents(
             yield from _folder(path, field, notes, left_out)
         else:
             yield from _file(path, field)
+
+
+def _split_and_size(name: str, base: str, size: int) -> tuple[str, int]:
+    """The split of a built-in set, as builtin/sentences/test, and its characters: a twentieth where none is learned from."""
+    split = name.removeprefix(base).strip("/") or "train"
+    return split, size if split == "train" else size // 20
 
 
 def blank_note(kept: int, total: int, names: Sequence[str], notes: Sequence[str]) -> list[str]:

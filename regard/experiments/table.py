@@ -138,6 +138,15 @@ _ALL = (
         0.3,
         "lookup:SOFT_TABLE",
     ),
+    Experiment(
+        "in-context",
+        "Does a language model learn a mapping from examples in its prompt, and does a larger one do it better?",
+        "With weights that stay as they are, each example in the prompt makes answers better, and the more so the larger "
+        "the model.",
+        "Brown et al. 2020, sections 1 and 3.9",
+        9.5,
+        "in_context:IN_CONTEXT",
+    ),
 )
 
 EXPERIMENTS: Mapping[str, Experiment] = {each.name: each for each in _ALL}

@@ -17,6 +17,7 @@ from regard.look.colors import scale_top
 from regard.look.labels import visible, visible_title
 from regard.look.shown import Shown
 
+UNITS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 Box = tuple[float, float, float, float]  # left, top, right, bottom, in pixels
 
 
@@ -112,6 +113,30 @@ class Chart:
 
 
 @dataclass(frozen=True, eq=False)
+class Curve:
+    """Points, in the order of their places across."""
+
+    across: np.ndarray  # (X,)
+    up: np.ndarray  # (X,)
+
+
+@dataclass(frozen=True, eq=False)
+class Curves:
+    """Points, each curve at places of its own, and the laws that they follow, on logarithmic axes.
+
+    A law of the name of a curve has its colour.
+    """
+
+    title: str
+    points: Mapping[str, Curve]
+    laws: Mapping[str, Curve]
+    x_label: str = ""
+    y_label: str = ""
+    note: str = ""
+    begins_line: bool = False  # in a figure, nothing stands to its left
+
+
+@dataclass(frozen=True, eq=False)
 class Photo:
     """A picture with boxes on it."""
 
@@ -131,7 +156,7 @@ class Facts:
     note: str = ""
 
 
-OnePanel = HeatMap | Gallery | Chart | Photo | Facts
+OnePanel = HeatMap | Gallery | Chart | Curves | Photo | Facts
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,6 +192,12 @@ def numbers(values: np.ndarray, digits: int = 6) -> list[JSON]:
     """An array for JSON, with so many significant digits."""
     found: list[JSON] = np.vectorize(lambda each: float(f"{each:.{digits}g}"), otypes=[float])(values).tolist()
     return found
+
+
+def short(number: float) -> str:
+    """A number with three digits: 0.2, 14.9k, 4.92M, 1.3T."""
+    size, unit = next(((size, unit) for size, unit in UNITS if abs(number) >= size), (1.0, ""))
+    return f"{number / size:.3g}{unit}"
 
 
 def liveliest(values: np.ndarray, most: int) -> np.ndarray:

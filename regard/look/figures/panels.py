@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from regard.look.colors import DIVERGING, INK, hexadecimal, ink_on, shades
 from regard.look.figures.sheet import (
@@ -32,7 +34,7 @@ from regard.look.figures.sheet import (
     write_heading,
 )
 from regard.look.labels import visible_title
-from regard.look.panels import Chart, Contours, Facts, Gallery, HeatMap, OnePanel, Panels, Photo
+from regard.look.panels import Chart, Contours, Curves, Facts, Gallery, HeatMap, OnePanel, Panels, Photo, short
 
 ROOM = 10.6  # inches across
 GAP, BELOW = 0.42, 0.22  # inches between panels
@@ -123,6 +125,8 @@ def _texts(panel: OnePanel) -> Iterator[str]:
         yield from (each.title for each in panel.maps)
     elif isinstance(panel, Chart):
         yield from (*panel.lines, panel.x_label, panel.y_label, *map(visible_title, panel.ticks))
+    elif isinstance(panel, Curves):
+        yield from (*panel.points, *panel.laws, panel.x_label, panel.y_label)
     elif isinstance(panel, Facts):
         yield from (*panel.columns, *(each for line in panel.lines for each in line))
     else:
@@ -139,6 +143,8 @@ def _placed(panel: OnePanel, pens: Pens) -> Iterator[Placed]:
         yield _gallery(panel, pens)
     elif isinstance(panel, Chart):
         yield replace(_chart(panel, pens), begins_line=panel.begins_line)
+    elif isinstance(panel, Curves):
+        yield replace(_curves(panel, pens), begins_line=panel.begins_line)
     elif isinstance(panel, Photo):
         yield _photo(panel, pens)
     else:
@@ -296,7 +302,7 @@ def _contours(panel: Contours, pens: Pens) -> Placed:
 
 def _chart(panel: Chart, pens: Pens) -> Placed:
     left, below = 0.62, 0.5 + (0.45 if _turned(panel) else 0.0)
-    legend = 0.22 * -(-len(panel.lines) // _across(panel)) if len(panel.lines) > 1 else 0.0
+    legend = 0.22 * -(-len(panel.lines) // _across(panel.lines)) if len(panel.lines) > 1 else 0.0
     width, height = CHART
 
     def draw(figure: Figure, axes: Axes, x: float, y: float) -> None:
@@ -331,14 +337,57 @@ def _draw_lines(chart: Axes, panel: Chart, pens: Pens) -> None:
         chart.set_xticks(panel.across, names, rotation=90 if _turned(panel) else 0, family=pens.label.families,
                          fontsize=7.5 if len(names) <= 32 else 6, parse_math=False)  # fmt: skip
     if len(panel.lines) > 1:
-        chart.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=_across(panel), frameon=False, fontsize=8,
-                     borderaxespad=0.2, handlelength=1.6, columnspacing=1.2,
-                     prop={"family": pens.label.families, "size": 8})  # fmt: skip
+        _name_lines(chart, panel.lines, pens)
 
 
-def _across(panel: Chart) -> int:
+def _name_lines(chart: Axes, names: Iterable[str], pens: Pens) -> None:
+    chart.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=_across(names), frameon=False, fontsize=8,
+                 borderaxespad=0.2, handlelength=1.6, columnspacing=1.2,
+                 prop={"family": pens.label.families, "size": 8})  # fmt: skip
+
+
+def _curves(panel: Curves, pens: Pens) -> Placed:
+    left, below, (width, height) = 0.62, 0.5, CHART
+    names = dict.fromkeys((*panel.points, *panel.laws))
+    legend = 0.22 * -(-len(names) // _across(names))
+
+    def draw(figure: Figure, axes: Axes, x: float, y: float) -> None:
+        page = figure.get_size_inches()
+        corner = (MARGIN + x + left) / page[0], 1 - (MARGIN + y + legend + height) / page[1]
+        chart = figure.add_axes((*corner, width / page[0], height / page[1]))
+        looks = {name: style(number) for number, name in enumerate(names)}
+        for name, curve in panel.points.items():
+            chart.plot(curve.across, curve.up, label=name, linestyle="none", markersize=4.5, **looks[name])
+        for name, curve in panel.laws.items():
+            label = "_" if name in panel.points else name  # named once
+            chart.plot(
+                curve.across, curve.up, label=label, linestyle="--", linewidth=1.1, color=looks[name]["color"], zorder=1
+            )
+        tidy(chart)
+        chart.set_xscale("log")
+        chart.set_yscale("log")
+        _logarithmic(chart.xaxis, *chart.get_xlim())
+        _logarithmic(chart.yaxis, *chart.get_ylim())
+        chart.set_xlabel(panel.x_label, family=pens.label.families)
+        chart.set_ylabel(panel.y_label, family=pens.label.families)
+        _name_lines(chart, names, pens)
+
+    return _headed(panel, pens, left + width + 0.1, legend + height + below, draw)
+
+
+def _logarithmic(axis: Axis, low: float, high: float) -> None:
+    """Short numbers along a logarithmic axis: a few within a power of ten, else 1, 2 and 5 or the powers alone."""
+    if high < 10 * low:
+        axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+    else:
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 300 * low else (1.0,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+    axis.set_minor_locator(NullLocator())
+
+
+def _across(names: Iterable[str]) -> int:
     """Names of lines that stand beside each other above a chart."""
-    return max(1, min(4, 60 // (4 + max(map(len, panel.lines)))))
+    return max(1, min(4, 60 // (4 + max(map(len, names)))))
 
 
 def _turned(panel: Chart) -> bool:

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from regard.look.colors import DIVERGING, GLOW, color, hexadecimal, ink_on
 from regard.look.labels import visible, visible_title
-from regard.look.panels import Chart, Facts, Gallery, HeatMap, OnePanel, Panels, Photo
+from regard.look.panels import Chart, Curves, Facts, Gallery, HeatMap, OnePanel, Panels, Photo
 from regard.look.terminal.map import SHADES, grid_lines, told
 
 SIGNED = "=-·+#"  # far below zero, below, about zero, above, far above
@@ -47,6 +47,8 @@ def _panel(panel: OnePanel, width: int, colored: bool) -> list[RenderableType]:
         return [*head, *_side_by_side(panel, width, colored)]
     if isinstance(panel, Chart):
         return [*head, *_bars(panel, width)]
+    if isinstance(panel, Curves):
+        return [*head, _points(panel)]
     if isinstance(panel, Photo):
         return [*head, *_photo(panel, width, colored)]
     return [*head, _table(panel)]
@@ -172,6 +174,17 @@ def _bars(panel: Chart, width: int) -> Iterator[RenderableType]:
     if len(chosen) < len(panel.across):
         yield Text(f"{len(chosen)} of {len(panel.across)} points", style="dim")
     yield Text(f"{panel.y_label}{' (bars: logarithm)' if panel.logarithmic else ''}", style="dim")
+
+
+def _points(panel: Curves) -> Table:
+    """A line for each point of each curve; what the laws say lies between them."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("", panel.x_label, panel.y_label):
+        table.add_column(name, justify="right" if name else "left", no_wrap=True)
+    for name, curve in panel.points.items():
+        for number, (x, y) in enumerate(zip(curve.across, curve.up, strict=True)):
+            table.add_row(Text("" if number else name), f"{x:.3g}", f"{y:.4g}")
+    return table
 
 
 def _heights(panel: Chart, values: np.ndarray) -> np.ndarray:
