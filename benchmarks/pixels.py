@@ -7,8 +7,8 @@
     REGARD_DATA=... python benchmarks/pixels.py pace
     python benchmarks/pixels.py table --out docs/results/pixels.json
 
-Every run is what `regard train generate --data DATA --budget TIME` does, but for its clock: that is the processor's own time, so
-that other programs cost nothing. `mnist` has no labels, and each pixel is black or white; `mnist-4` has labels and four grey
+Every run is what `regard train generate --data DATA --budget TIME` does, but for its clock: that is the processor's own time,
+so that other programs cost nothing. `mnist` has no labels, and each pixel is black or white; `mnist-4` has labels and four grey
 levels; 1,000 training pictures of MNIST are held out. Figures are of the 10,000 test pictures.
 `pace` times updates of the recipe beside a plain loop over the same pictures, in turns.
 """

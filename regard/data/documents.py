@@ -124,7 +124,7 @@ def _folder(folder: Path, field: str, notes: list[str], every: list[tuple[str, s
 def _written(
     path: Path, notation: Notation, form: Form, notes: list[str], every: list[tuple[str, str]]
 ) -> Iterator[Iterable[str]]:
-    """The documents of files of music, sound or pictures: one, or all below a folder; others there are left out, and broken ones."""
+    """The documents of files of music, sound or pictures: one, or all below a folder, without others and broken ones."""
     if not path.is_dir():
         yield (notation.read(path, "", form),)
         return

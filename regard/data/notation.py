@@ -37,6 +37,7 @@ class Notation:
     reader: str  # (file, its label or "", form) -> its text
     maker: str  # (built-in set, split, characters, form) -> texts
     example: str  # what to type to use the model in {model}
+    test: str = "folder"  # data to score it on, of a person's own
     unpacker: str = ""  # (files of a set, form) -> its texts; empty: there are no such sets
 
     def read(self, path: Path, label: str = "", form: Form = PLAIN) -> str:
@@ -90,7 +91,7 @@ NOTATIONS = {
         "regard.data.pixel_texts:pixel_text",
         "regard.data.pixel_texts:figure_texts",
         "regard generate -m {model} --samples 64 -o sheet.png",
-        "regard.data.pixel_texts:set_texts",
+        unpacker="regard.data.pixel_texts:set_texts",
     ),
 }
 BUILTIN = tuple(name for notation in NOTATIONS.values() for name in notation.builtin)

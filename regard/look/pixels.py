@@ -1,4 +1,4 @@
-"""Pictures that a model wrote pixel by pixel: a sheet of them, and a film of how one was written and where each pixel looked."""
+"""Pictures that a model wrote pixel by pixel: a sheet of them, and a film of how one was written and what was looked at."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ RENDERERS = {
     "PictureSheet": Renderers(
         picture="regard.look.figures.pixels:draw_sheet",
         page="regard.look.pages.pixels:sheet_page",
-        fragment="regard.look.pages.map:picture_of",
+        fragment="regard.look.pages.pixels:sheet_fragment",
         terminal="regard.look.terminal.pixels:draw_sheet",
     ),
     "WritingFilm": Renderers(

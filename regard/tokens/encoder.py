@@ -1,8 +1,8 @@
 """Many texts -> ids, as `TextTokenizer.encode_all` gives them, at the cost of looking up each word.
 
 Where a tokenizer cuts at every single space, the ids of a text are those of its words, one after the other. A word that came
-before is looked up, and only a new one goes to the library: in running text, one of some hundreds. Where each letter is a token,
-as of sound and of pictures, all are looked up at once.
+before is looked up, and only a new one goes to the library: in running text, one of some hundreds. Where each letter is a
+token, as of sound and of pictures, all are looked up at once.
 """
 
 from __future__ import annotations

@@ -66,7 +66,8 @@ def _frames(shown: WritingFilm) -> Iterator[Image.Image]:
         places = {(pixel // width, pixel % width): NOW}
         yield _framed(shown, _marked(left, places), right, scale, wide, high, f"pixel {pixel + 1} of {height * width}")
     whole = _coloured(shown.picture.levels, shown.count)
-    yield _framed(shown, whole, whole, scale, wide, high, f"all {height * width} pixels")
+    told = f"{int((shown.picture.levels >= 0).sum())} pixels"
+    yield _framed(shown, whole, whole, scale, wide, high, told)
 
 
 def _framed(

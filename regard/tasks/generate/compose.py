@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from regard.config import find_file
-from regard.data.midi import write_midi
 from regard.data.form import form_of
+from regard.data.midi import write_midi
 from regard.data.notation import NOTATIONS, Notation
 from regard.data.sound.waves import Sound, read_sound, write_wav
 from regard.errors import UsageError, nearest

@@ -14,8 +14,8 @@ import torch
 
 from regard.data.batch import MaskedBatch, TextBatch
 from regard.data.documents import read_documents
-from regard.data.masking import masked_batches
 from regard.data.form import form_of
+from regard.data.masking import masked_batches
 from regard.data.notation import NOTATIONS
 from regard.data.stream import evaluation_batches
 from regard.errors import UsageError
@@ -112,11 +112,23 @@ def evaluate_text(
     seconds = time.perf_counter() - started
     rule = rule_of(names) if isinstance(model, Generator) and tokens is not None and tokens.kind == "notes" else None
     by_rule = compose_by_rule(model, rule, cancel=cancel) if rule is not None and isinstance(model, Generator) else None
-    left = documents.notes, documents.left_out
-    pictures = None
+    pictures, notes = None, documents.notes
     if tokens is not None and tokens.kind == "pixels" and tokens.side is not None:
         pictures = PictureScore(len(texts), tokens.side**2, loss * tokens.side**2)
-    return TextEvaluation(loss, math.exp(min(50.0, loss)), bits, int(count), seconds, *left, by_rule, pictures)
+        notes = (*notes, *_label_notes(model, texts))
+    told = notes, documents.left_out, by_rule, pictures
+    return TextEvaluation(loss, math.exp(min(50.0, loss)), bits, int(count), seconds, *told)
+
+
+def _label_notes(model: Generator | Filler, texts: Sequence[str]) -> tuple[str, ...]:
+    """A warning where pictures have no label that a model which was told labels in training knows."""
+    tokens = model.config.tokens
+    if tokens is None or tokens.labels_from is None:
+        return ()
+    known = set(model.tokenizer.vocabulary(model.tokenizer.size)[tokens.labels_from + 1 :])
+    count = sum(text[: text.find(">") + 1] not in known for text in texts)
+    told = f"{count:,} of {len(texts):,} pictures have no label, which the model was told in training"
+    return (f"{told}: name the file of their labels, too",) if known and count else ()
 
 
 def _windows(model: Generator, texts: list[str], context: int | None, overlap: int) -> Iterable[TextBatch]:

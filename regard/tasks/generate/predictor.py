@@ -47,10 +47,9 @@ from regard.models.language import LanguageModel
 from regard.predictor import Cancel, Reading, SearchStart, check_cancel, read_one
 from regard.tasks.generate.pieces import NEAR, Pieces, TextPiece, added, before_stop, check_stop
 from regard.tasks.generate.results import Generated, TextScore
-from regard.tasks.generate.streams import are_pictures, as_written
+from regard.tasks.generate.streams import are_pictures, as_written, encode_texts
 from regard.tokens import TextTokenizer
 from regard.tokens.config import SPECIALS
-from regard.tokens.pixels import with_label
 
 if TYPE_CHECKING:
     from regard.interop.ctranslate2_engine import GenerationEngine
@@ -300,7 +299,7 @@ class Generator(LanguagePredictor, Serves):
 
     def encoded(self, text: str) -> list[int]:
         """The ids of a text, without begin; a picture has a label before its pixels, be it none."""
-        return self.tokenizer.encode(with_label(text) if self.writes_pictures else text)
+        return encode_texts(self.tokenizer, [text], self.config.tokens)[0]
 
     @property
     def writes_pictures(self) -> bool:

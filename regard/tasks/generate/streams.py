@@ -11,7 +11,7 @@ from regard.data.stream import TokenStream
 from regard.models.configs.pixels import BEFORE
 from regard.tokens import TextTokenizer
 from regard.tokens.config import TokensConfig
-from regard.tokens.pixels import with_label
+from regard.tokens.pixels import NO_LABEL, with_label
 
 
 def are_pictures(tokens: TokensConfig | None) -> bool:
@@ -33,12 +33,19 @@ def as_written(stream: TokenStream, tokens: TokensConfig | None) -> TokenStream:
     return stream
 
 
+def encode_texts(tokenizer: TextTokenizer, texts: Sequence[str], tokens: TokensConfig | None) -> list[list[int]]:
+    """The ids of texts; a picture has a label before its pixels: none, if it has none or one that the model does not know."""
+    if not are_pictures(tokens):
+        return tokenizer.encode_all(texts)
+    nothing = tokenizer.encode(NO_LABEL)
+    found = tokenizer.encode_all([with_label(text) for text in texts])
+    return [nothing + ids[1:] if ids[0] == tokenizer.specials.unknown else ids for ids in found]
+
+
 def stream_of(
     tokenizer: TextTokenizer, texts: Sequence[str], tokens: TokensConfig | None, vocabulary: int
 ) -> TokenStream:
     """Texts one after the other, as in training."""
     before, behind = around(tokenizer, tokens)
-    if are_pictures(tokens):
-        texts = [with_label(text) for text in texts]
-    ids = [np.array([*before, *each, *behind]) for each in tokenizer.encode_all(texts)]
+    ids = [np.array([*before, *each, *behind]) for each in encode_texts(tokenizer, texts, tokens)]
     return as_written(TokenStream(np.concatenate(ids), vocabulary), tokens)
