@@ -208,9 +208,8 @@ def _paint(
     seconds, pixels = time.perf_counter() - began, sum(len(each.tokens) for each in found)
     for path in out:
         say(f"wrote {paint.save_written(generator, begins, found, path)}")
-    say(
-        f"{len(found):,} {'pictures' if len(found) > 1 else 'picture'} in {seconds:.1f} s, {pixels / max(seconds, 1e-9):,.0f} pixels a second"
-    )
+    count = f"{len(found):,} picture{'s' if len(found) > 1 else ''}"
+    say(f"{count} in {seconds:.1f} s, {pixels / max(seconds, 1e-9):,.0f} pixels a second")
     if as_json:
         for each in found:
             print(json_line(each.data()))

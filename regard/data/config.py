@@ -152,7 +152,7 @@ class TextConfig(CorporaConfig):
     train: Names = Field(
         ("builtin/python",),
         min_length=1,
-        description="Training text: files, folders, builtin/python, sentences, canon, scales, cadences, tones, chords, figures.",
+        description="Files, folders, or builtin/python, sentences; canon, scales, cadences; tones, chords; figures.",
     )
     valid: Names = Field((), description="Validation text; without it some of the training text is held out.")
     field: str = Field("text", description="Key of the text in JSONL.")
