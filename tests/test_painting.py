@@ -26,6 +26,8 @@ from regard.inspect.pixels import gradients_of, looks_of
 from regard.look.pixels import PictureSheet, WritingFilm, as_picture
 from regard.models.configs.pixels import PixelCNNConfig
 from regard.models.pixelcnn import PixelCNN
+from regard.studio import describe
+from regard.studio.catalog import Entry
 from regard.tasks.choose import chosen
 from regard.tasks.configure import run_config
 from regard.tasks.generate.paint import Beginning, beginnings, film_of, likeliest_label, sheet_of, written
@@ -347,6 +349,32 @@ def test_a_film_shows_what_was_there(labelled: Path) -> None:
     assert film.frames[0] == 4 and len(film.frames) == 9 and "gradient" in film.how and film.picture.label == "1"
     assert film.so_far(9).reshape(-1)[:9].tolist() == film.picture.levels.reshape(-1)[:9].tolist()
     assert (film.so_far(9).reshape(-1)[9:] == -1).all() and film.looks.shape == (9, 49)
+
+
+def test_a_picture_that_is_there_is_looked_at(
+    plain: Path, labelled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grey = np.random.default_rng(4).integers(256, size=(7, 7)).astype(np.uint8)
+    Image.fromarray(grey).save(tmp_path / "a.png")
+    words = ("look", tmp_path / "a.png", "-m", plain, "--as", "pixels")
+    out = ("-o", tmp_path / "where.json")
+    assert typed(*words, "--layer", 0, "--head", 1, "--word", 30, *out) == 0
+    found = json.loads((tmp_path / "where.json").read_text())
+    assert found["picture"] == draw_levels(grey, 4).tolist() and [each["pixel"] for each in found["frames"]] == [30]
+    assert sum(found["frames"][0]["looks"]) == pytest.approx(1, abs=1e-5)  # a memory of eleven: neither begin nor label
+    assert typed(*words, "-o", tmp_path / "strip.png") == 0 and Image.open(tmp_path / "strip.png").size[1] > 500
+    assert typed(*words, "--word", 49) == 2 and "from 0 to 48" in capsys.readouterr().err
+    assert typed("look", tmp_path / "a.png", "-m", labelled, "--as", "pixels", "--head", 1) == 2
+    assert "has no attention" in capsys.readouterr().err
+    assert typed("look", tmp_path / "a.png", "-m", labelled, "--as", "pixels") == 0
+    assert "the gradient" in capsys.readouterr().out
+
+
+def test_the_studio_says_that_it_writes_pictures(labelled: Path) -> None:
+    folder = labelled / "best"
+    entry = Entry("painter", folder, labelled, False, json.loads((folder / "config.json").read_text()), 0.0)
+    listed = describe.listed(entry, False)
+    assert listed["abilities"] == [] and "writes pictures" in str(listed["title"]) and listed["examples"] == []
 
 
 def test_sheets_and_films_show_themselves(tmp_path: Path) -> None:

@@ -19,7 +19,13 @@ from regard.inspect.texts import LanguagePredictor
 from regard.look.recorded import sentence_of
 from regard.models.configs.pixels import BEFORE
 from regard.models.language import LanguageModel
-from regard.predictor import Reading
+from regard.predictor import Predictor, Reading
+
+
+def has_pixels(predictor: Predictor) -> bool:
+    """Whether a model writes pictures pixel by pixel."""
+    tokens = predictor.config.tokens
+    return tokens is not None and tokens.kind == "pixels"
 
 
 def looks_of(

@@ -13,7 +13,8 @@ from regard.files import write_bytes
 from regard.look.shown import Written
 
 ACROSS = 8  # pictures beside each other, where nothing else is told
-SHEETS, FILMS = (".png", ".html", ".json"), (".gif", ".html", ".json")
+SHEETS, FILMS = (".png", ".html", ".json"), (".gif", ".html", ".json")  # by `regard generate`
+STRIP = 6  # frames of a film that stand in one picture
 
 
 @dataclass(frozen=True, eq=False)  # arrays have no single answer to ==
@@ -119,11 +120,20 @@ class WritingFilm(Written):
         return np.where(places < max(pixel, self.picture.given), levels, -1)
 
     def save(self, path: str | Path) -> Path:
-        """By suffix: a film (.gif, .html), or all numbers (.json)."""
+        """By suffix: a film (.gif, .html), some of its frames (.png), or all numbers (.json)."""
         path = Path(path)
         if path.suffix.lower() == ".gif":
             return write_bytes(path, self._draw("film"))
-        return self._save(path, self._texts(), (".gif",))
+        if path.suffix.lower() == ".png":
+            return write_bytes(path, self._draw("picture"))
+        return self._save(path, self._texts(), (".gif", ".png"))
+
+    def strip(self) -> list[int]:
+        """Numbers of the frames that stand in one picture: evenly spread, none of the very beginning if there are many."""
+        count = len(self.frames)
+        if count <= STRIP:
+            return list(range(count))
+        return [(number + 1) * count // (STRIP + 1) for number in range(STRIP)]
 
     def html(self) -> str:
         """A whole page with the film; nothing is loaded from elsewhere."""

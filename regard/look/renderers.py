@@ -13,7 +13,7 @@ class Renderers:
     """The functions that draw one class, each as "module:function"; empty where it has no such form."""
 
     figure: str = ""  # (data, **options) -> a matplotlib figure
-    picture: str = ""  # (data, whether it is alone) -> the bytes of a PNG, where no figure of matplotlib is drawn
+    picture: str = ""  # data -> the bytes of a PNG, where no figure of matplotlib is drawn
     film: str = ""  # data -> the bytes of a GIF
     page: str = ""  # data -> a whole HTML page
     fragment: str = ""  # data -> one HTML element, for notebooks
@@ -120,6 +120,7 @@ RENDERERS = {
         terminal="regard.look.terminal.pixels:draw_sheet",
     ),
     "WritingFilm": Renderers(
+        picture="regard.look.figures.pixels:draw_strip",
         film="regard.look.figures.pixels:film",
         page="regard.look.pages.pixels:film_page",
         fragment="regard.look.pages.pixels:film_fragment",

@@ -55,6 +55,18 @@ def film(shown: WritingFilm) -> bytes:
     return file.getvalue()
 
 
+def draw_strip(shown: WritingFilm) -> bytes:
+    """The PNG of some frames, two beside each other."""
+    frames = list(_frames(shown))
+    chosen = [frames[number].convert("RGB") for number in shown.strip()]
+    across = min(2, len(chosen))
+    wide, high = chosen[0].size
+    out = Image.new("RGB", (across * wide, -(-len(chosen) // across) * high), PAPER)
+    for number, frame in enumerate(chosen):
+        out.paste(frame, (number % across * wide, number // across * high))
+    return _png(out)
+
+
 def _frames(shown: WritingFilm) -> Iterator[Image.Image]:
     """For each pixel that is shown what was written before it, and the same with where it looked; at last the whole."""
     height, width = shown.picture.levels.shape

@@ -186,15 +186,16 @@ def film_of(
     layer: int | None = None,
     head: int | None = None,
     frames: int = FRAMES,
+    pixel: int | None = None,
 ) -> WritingFilm:
-    """How one picture was written, and where the model looked; of many pixels, evenly spread ones are shown."""
+    """How one picture was written, and where the model looked: evenly spread pixels, or a single one."""
     text, side = with_label(str(found)), side_of(generator)
     levels, label = read_digits(text)
     given = len(read_digits(begin.text)[0])
     if len(levels) <= given:
         raise UsageError("nothing was written of this picture", "keep less of it, or write more pixels")
     places = tuple(given + number * (len(levels) - given) // frames for number in range(frames))
-    shown = tuple(sorted(set(places)))
+    shown = tuple(sorted(set(places))) if pixel is None else (pixel,)
     ids = generator.encoded(text)
     looks, how = looks_of(
         generator, generator.read_ids(ids), [generator.tokenizer.specials.begin, *ids], shown, layer, head
@@ -204,6 +205,20 @@ def film_of(
     picture = as_picture(levels, side, label, given)
     title = f"{generator.config.model.kind}{f', {label}' if label else ''}: one pixel after the other, in the order of reading"
     return WritingFilm(picture, form_of(generator.config.tokens).levels, shown, whole, how, title)
+
+
+def looked_at(
+    generator: Generator, file: str, layer: int | None = None, head: int | None = None, word: str | None = None
+) -> WritingFilm:
+    """Where a model looks as it reads a picture in a file, pixel by pixel; `word` is the number of a single one, from 0."""
+    begin, side = continued(generator, file, keep=0.0)[0], side_of(generator)
+    if word is not None and not (word.isdecimal() and int(word) < side**2):
+        raise UsageError(f"no pixel {word}", f"give a number from 0 to {side**2 - 1}")
+    assert begin.true is not None
+    pixels = write_digits(begin.true, read_digits(begin.text)[1])[len(begin.text) :]
+    read = Generated(begin.text, pixels, 0.0, 0.0, (), (), True)
+    pixel = None if word is None else int(word)
+    return film_of(generator, begin, read, layer=layer, head=head, pixel=pixel)
 
 
 def save_written(generator: Generator, begins: Sequence[Beginning], found: Sequence[Generated], path: Path) -> Path:
