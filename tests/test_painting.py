@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -368,6 +370,16 @@ def test_a_picture_that_is_there_is_looked_at(
     assert "has no attention" in capsys.readouterr().err
     assert typed("look", tmp_path / "a.png", "-m", labelled, "--as", "pixels") == 0
     assert "the gradient" in capsys.readouterr().out
+
+
+def test_the_python_of_the_page_runs(labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a small run in the place of the reader's, its label and one of its pixels."""
+    page = (Path(__file__).resolve().parent.parent / "docs" / "pixels.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    shutil.copytree(labelled, tmp_path / "runs" / "generate" / "1")
+    monkeypatch.chdir(tmp_path)
+    exec(block.replace('label="7"', 'label="1"').replace('"300"', '"30"'), {})
+    assert {"sheet.png", "film.gif", "seven.png", "where.png"} <= {path.name for path in tmp_path.iterdir()}
 
 
 def test_the_studio_says_that_it_writes_pictures(labelled: Path) -> None:

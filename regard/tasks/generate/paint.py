@@ -207,7 +207,7 @@ def film_of(
     return WritingFilm(picture, form_of(generator.config.tokens).levels, shown, whole, how, title)
 
 
-def looked_at(
+def pixels_of(
     generator: Generator, file: str, layer: int | None = None, head: int | None = None, word: str | None = None
 ) -> WritingFilm:
     """Where a model looks as it reads a picture in a file, pixel by pixel; `word` is the number of a single one, from 0."""
