@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from regard.models.attention import add_kernel
     from regard.models.table import add_kind
     from regard.tasks.calls import train, tune
+    from regard.tasks.generate.paint import pixels_of
     from regard.tasks.recipe import add_task
     from regard.tasks.see import features_of
     from regard.tasks.task import Task
@@ -56,6 +57,7 @@ __all__ = [
     "landscape_of",
     "load",
     "outputs_of",
+    "pixels_of",
     "positions_of",
     "record",
     "roll_of",
@@ -88,6 +90,7 @@ _HOME = {
     "beam_of": "regard.inspect.writing",
     "outputs_of": "regard.inspect.writing",
     "features_of": "regard.tasks.see",
+    "pixels_of": "regard.tasks.generate.paint",
     "walk": "regard.inspect.walk",
     "intervene": "regard.attention",
     "Remove": "regard.attention",

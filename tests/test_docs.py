@@ -36,7 +36,11 @@ PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 OWN = [page for page in PAGES if "course" not in page.parts]  # the course's blocks are run by its own test
 SHELL, PYTHON = ("sh", "bash", "shell", "console"), ("python", "py")
 MARKS = ("long", "illustration")
-RUN_ELSEWHERE = {"README.md": "test_readme.py", "docs/syllabus.md": "test_syllabus.py"}
+RUN_ELSEWHERE = {
+    "README.md": "test_readme.py",
+    "docs/syllabus.md": "test_syllabus.py",
+    "docs/pixels.md": "test_painting.py",
+}
 RUN_HERE = ("docs/engine.md", "docs/plugins.md")
 
 
@@ -234,7 +238,7 @@ NOT_HERE = {  # what a command holds, and why it is not run
     r"--layer 3|pictures/|memory\.tmx|\.parquet|reviews\.csv|\.de\b|book\.txt|runs/classify": "a model or file of the reader's",
     r"^(look|classify) (photo|scene)\.": "no classifier of pictures comes with Regard",
     r"^(look|classify) .*--second|^(translate|generate)$": "reads standard input, or a pair",
-    r"--as (states|routing|features) |--exact": "a kind of model that does not come with Regard",
+    r"--as (states|routing|features|pixels) |--exact": "a kind of model that does not come with Regard",
 }
 
 

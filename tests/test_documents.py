@@ -82,8 +82,8 @@ def test_named_directly_what_is_not_text_is_an_error(tmp_path: Path) -> None:
 
 
 def test_no_text_at_all_is_an_error(tmp_path: Path) -> None:
-    write(tmp_path / "a/b.png", b"\0")
-    with pytest.raises(RegardError, match=r"there is no text in .*left out 1 that is not UTF-8 text \(b\.png\)"):
+    write(tmp_path / "a/b.dat", b"\0")
+    with pytest.raises(RegardError, match=r"there is no text in .*left out 1 that is not UTF-8 text \(b\.dat\)"):
         read_documents([str(tmp_path / "a")])
     with pytest.raises(RegardError, match="there is no text in"):
         read_documents([write(tmp_path / "empty.txt", "")])

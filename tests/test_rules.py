@@ -33,7 +33,7 @@ from regard.training.show import Activity
 OURS = [name for name, task in TASKS.items() if task.rules]
 FACTS = (
     *("examples", "characters", "words", "labels", "length", "size", "channels", "seconds", "characters a second"),
-    "updates an epoch",
+    *("updates an epoch", "side", "picture"),
 )
 
 

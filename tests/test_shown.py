@@ -25,7 +25,7 @@ from regard.look.words import RowTexts
 
 MODULES = (
     *("map", "sentence", "recorded", "lines", "words", "pictures", "heads", "formation", "layers", "walk.steps"),
-    *("panels", "written", "graph", "hearing", "spectrograms", "roll"),
+    *("panels", "written", "graph", "hearing", "spectrograms", "roll", "pixels"),
 )
 DATA = (
     *("map", "sentence", "lines", "words", "pictures", "layers", "walk.steps"),

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.data.builtin import tones
+from regard.data.form import Form
 from regard.data.notation import NOTATIONS, notation_of_path, tokens_for
 from regard.data.sound.waves import write_wav
 from regard.data.stream import TokenStream, Windows, evaluation_batches
@@ -292,17 +293,17 @@ def test_a_folder_of_sounds_is_read_with_the_label_of_each_folder(tmp_path: Path
         (tmp_path / label).mkdir()
         write_wav(tmp_path / label / "a.wav", 0.5 * np.sin(2 * np.pi * hertz * np.arange(4001) / 16_000), 16_000)
     assert tokens_for([str(tmp_path)]) == "samples" and notation_of_path(tmp_path) is NOTATIONS["samples"]
-    text = sound_text(tmp_path / "la" / "a.wav", "la", 8000)
+    text = sound_text(tmp_path / "la" / "a.wav", "la", Form(8000))
     samples, label = read_letters(text)
     heard = np.abs(np.fft.rfft(samples)).argmax() * 8000 / len(samples)
     assert label == "la" and heard == pytest.approx(440, rel=0.02)
     write_wav(tmp_path / "silent.wav", np.zeros(99), 8000)
     with pytest.raises(RegardError, match="is silent"):
-        sound_text(tmp_path / "silent.wav", "", 8000)
+        sound_text(tmp_path / "silent.wav", "", Form(8000))
 
 
 def test_built_in_sounds_are_those_of_the_classifiers() -> None:
-    text = next(iter(NOTATIONS["samples"].documents("builtin/tones/test", 20, 8000)))
+    text = next(iter(NOTATIONS["samples"].documents("builtin/tones/test", 20, Form(8000))))
     samples, label = tones.tone(3, 0)
     assert read_letters(text)[1] == label and len(text) == len(samples) + len(f"<{label}>")
     assert np.abs(read_letters(text)[0] - samples).max() < 0.03

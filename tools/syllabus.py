@@ -50,6 +50,7 @@ BY_DATA = {  # where the data, and not the verb, tell what is trained
     "builtin/communities": "--preset demo",
     "builtin/canon": "--preset demo --set data.builtin_size=60",
     "builtin/tones": "--preset demo --set data.builtin_size=60",
+    "builtin/figures": "--preset demo --set data.builtin_size=2560 --set data.side=8",
 }
 FEW = "".join(f"{'die Stadt' if n % 2 else 'la ville'} {n}\t{'de' if n % 2 else 'fr'}\n" for n in range(80))  # few.tsv
 BY_PROCESSOR = """

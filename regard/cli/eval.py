@@ -252,6 +252,11 @@ def _texts(model: Generator | Filler, run: str, on: list[str], options: Tables, 
 
 def print_text_scores(run: str, on: list[str], found: TextEvaluation) -> None:
     rows = [("loss", f"{found.loss:.4f}", "nats a token"), ("perplexity", f"{found.perplexity:.2f}", "")]
+    if (pictures := found.pictures) is not None:
+        rows = [
+            ("nats", f"{pictures.nats:.2f}", "a picture"),
+            ("bits per dimension", f"{pictures.bits_per_dimension:.4f}", f"of {pictures.dimensions} pixels"),
+        ]
     if found.bits_per_byte is not None:
         rows.append(("bits per byte", f"{found.bits_per_byte:.3f}", ""))
     if (rule := found.rule) is not None:
@@ -262,7 +267,9 @@ def print_text_scores(run: str, on: list[str], found: TextEvaluation) -> None:
         )
     print_table((f"{run}", "score", " "), rows, right=("score",))
     speed = found.tokens / max(1e-9, found.seconds)
-    results().print(f"{found.tokens:,} tokens of {' '.join(on)}, {speed:,.0f} a second", markup=False)
+    what = f"{found.tokens:,} tokens" if pictures is None else f"{pictures.count:,} pictures"
+    rate = speed if pictures is None else speed / pictures.dimensions
+    results().print(f"{what} of {' '.join(on)}, {rate:,.{0 if rate >= 10 else 1}f} a second", markup=False)
 
 
 def _labels(

@@ -1,4 +1,4 @@
-"""`regard generate`: how a text begins in, how it goes on out."""
+"""`regard generate`: how a text begins in, how it goes on out; music, sound and pictures into files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import typer
 from regard.cli.inputs import Answered, AsText, InputReader, Item, answers, arguments, output_to, texts_or_lines
 from regard.cli.model import check_engine_for, check_model, load_model, newest_run, stopping_of
 from regard.cli.options import Device, EngineName, Model, Removals, Stopping, given, removing
-from regard.cli.output import json_line, say
+from regard.cli.output import json_line, progress, results, say
 from regard.cli.shards import batch_of, check_alone, write_in_shards
 from regard.config import Tables
 from regard.data.lines import decode_lines
@@ -62,10 +62,15 @@ def generate(
     stopping: Stopping = None,
     min_length: Annotated[int | None, typer.Option(metavar="N", help="Fewest tokens.")] = None,
     start: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Of music or sound: go on with this file (.mid, .wav).")
+        str | None,
+        typer.Option(metavar="FILE", help="Of music, sound or pictures: go on with this file (.mid, .wav, .png)."),
+    ] = None,
+    keep: Annotated[
+        float | None,
+        typer.Option(metavar="SHARE", help="With --start of a picture: how much of it stays.", show_default="0.5"),
     ] = None,
     label: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of sound: what it shall be, such as a word.")
+        str | None, typer.Option(metavar="NAME", help="Of sound and pictures: what it shall be, such as a word.")
     ] = None,
     out: Annotated[
         list[Path] | None,
@@ -73,7 +78,7 @@ def generate(
             "-o",
             "--out",
             metavar="FILE",
-            help="Write the texts there; of music or sound: write it (.mid, .wav), or draw it (.png .svg).",
+            help="Write texts there; of music, sound, pictures: write (.mid .wav .png), draw (.svg), film (.gif).",
         ),
     ] = None,
     beside: Annotated[
@@ -95,10 +100,17 @@ def generate(
     check_model(run, device, "generate", decode=decode)
     generator: Generator = load_model(run, device, "generate")
     generator.check(stop or [], **decode)  # what is wrong is told before anything is written
+    asking = {**decode, "engine": engine, "stop": stop or []}
+    if generator.writes_pictures:
+        check_alone("a sheet of pictures", "write it with one")
+        with removing(generator, remove or ()):
+            _paint(generator, prompts, start, label, keep, samples or 1, asking, out or [], as_json)
+        return
+    if keep is not None:
+        raise UsageError("--keep is for models that write pictures; leave it out")
     file = _text_file(generator, out)
     begins = _begins(generator, prompts, start, label, None if file else out, beside)
     asked = _asked(begins, as_text)
-    asking = {**decode, "engine": engine, "stop": stop or []}
     if engine != "regard":
         generator.generate([], **asking)  # so is what the engine cannot do
 
@@ -185,6 +197,46 @@ def _write(
     if as_json:
         for each in every:
             print(json_line(each.data()))
+
+
+def _paint(
+    generator: Generator,
+    prompts: list[str] | None,
+    start: str | None,
+    label: str | None,
+    keep: float | None,
+    samples: int,
+    asking: Tables,
+    out: list[Path],
+    as_json: bool,
+) -> None:
+    """Write pictures, or go on with some: into files, else as characters."""
+    from regard.look.pixels import check_picture_file
+    from regard.tasks.generate import paint
+
+    if prompts:
+        raise UsageError("this model writes pictures; say how they begin with --label or --start, or say nothing")
+    if keep is not None and start is None:
+        raise UsageError("--keep says how much of a picture stays; name it: --start picture.png")
+    for path in out:
+        check_picture_file(path)
+    if start is None:
+        begins = paint.beginnings(generator, samples, label)
+    else:
+        begins = paint.continued(generator, start, samples, label, paint.KEEP if keep is None else keep)
+    began = time.perf_counter()
+    with progress("writing pixels") as advance:
+        found = paint.written(generator, begins, progress=advance, **asking)
+    seconds, pixels = time.perf_counter() - began, sum(len(each.tokens) for each in found)
+    for path in out:
+        say(f"wrote {paint.save_written(generator, begins, found, path)}")
+    count = f"{len(found):,} picture{'s' if len(found) > 1 else ''}"
+    say(f"{count} in {seconds:.1f} s, {pixels / max(seconds, 1e-9):,.0f} pixels a second")
+    if as_json:
+        for each in found:
+            print(json_line(each.data()))
+    elif not out:
+        results().print(paint.sheet_of(generator, begins, found))
 
 
 def _asked(prompts: list[str], as_text: bool) -> InputReader:

@@ -50,7 +50,7 @@ def look(
         str | None,
         typer.Option("--as", metavar="FORM", show_default="map; words for a classifier",
                      help="map, grid (all heads), lines, graph, words (colours in the text), rollout; or what is not "
-                     "attention: states, features, positions, routing, beam, outputs; roll (of music)."),
+                     "attention: states, features, positions, routing, beam, outputs; roll (of music), pixels."),
     ] = None,
     role: Annotated[
         str | None,
@@ -62,7 +62,7 @@ def look(
     ] = None,
     word: Annotated[
         str | None,
-        typer.Option(metavar="WORD", help="With --as words or roll: whose look, by its text or its number from 0.",
+        typer.Option(metavar="WORD", help="With --as words, roll or pixels: whose look, by its text or its number from 0.",
                      show_default="each in turn; in a file the mean"),
     ] = None,
     pieces: Annotated[bool, typer.Option("--pieces", help="Keep the pieces of words apart.")] = False,
@@ -190,12 +190,17 @@ def _view(
     """A view of what is not attention; `others` are options that are about attention."""
     _refuse(others, f"is about attention, and --as {form} shows something else; leave it out")
     check_view(form, asked)
-    check_out(out, SUFFIXES)
+    check_out(out, (*SUFFIXES, ".gif") if form == "pixels" else SUFFIXES)
     if form == "positions" and text in POSITIONS:
         return regard.positions_of(text)
     check_files(asked["material"] or ())
-    run = model or newest_of_any("make one with: regard demo, or name a model with -m", tasks=_tasks(text, None))
-    _check_picture(text, run, check_model(run, device).task)
+    run = model or newest_of_any(
+        "make one with: regard demo, or name a model with -m",
+        tasks=("generate",) if form == "pixels" else _tasks(text, None),
+    )
+    task = check_model(run, device).task
+    if form != "pixels":
+        _check_picture(text, run, task)
     predictor = load_model(run, device)
     if form == "states":
         asked |= {"material": _material(predictor, run, asked["material"])}

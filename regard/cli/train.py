@@ -386,7 +386,9 @@ def _test_set(result: RunResult) -> str:
     config: Any = read_run(result.folder)["config"]
     name = str(config["data"]["train"][0])
     built_in = name.startswith("builtin/") and not name.startswith(NO_TEST)
-    return f"{name.removesuffix('/train')}/test" if built_in else TASKS[result.task].test
+    notation = NOTATIONS.get((config.get("tokens") or {}).get("kind", ""))
+    own = TASKS[result.task].test if notation is None else notation.test
+    return f"{name.removesuffix('/train')}/test" if built_in else own
 
 
 def data_tables(data: list[str] | None, valid: list[str] | None, languages: str | None) -> dict[str, object]:

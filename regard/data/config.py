@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, field_validator
 
 from regard.config import StrictConfig, Tables, check
+from regard.data.form import RATE, Form
 from regard.errors import UsageError
 
 _GENERATED = re.compile(r"builtin/([a-z-]+)(?:/([1-9]\d{0,4}))?(?:/(train|valid|test)(?:/([1-9]\d{0,4}))?)?")
@@ -145,13 +146,13 @@ class PairsConfig(CorporaConfig):
 class TextConfig(CorporaConfig):
     """Documents of text: files, folders of them, .jsonl with a text a row (each may be gzipped), or built-in ones.
 
-    Files of music (.mid) and sound (.wav), and folders of them, are read as texts of notes and of samples.
+    Files of music (.mid), sound (.wav) and pictures, and folders of them, are read as texts of notes, samples and pixels.
     """
 
     train: Names = Field(
         ("builtin/python",),
         min_length=1,
-        description="Training text: files, folders, or builtin/python, sentences; canon, scales, cadences; tones, chords.",
+        description="Files, folders, or builtin/python, sentences; canon, scales, cadences; tones, chords; figures.",
     )
     valid: Names = Field((), description="Validation text; without it some of the training text is held out.")
     field: str = Field("text", description="Key of the text in JSONL.")
@@ -159,10 +160,24 @@ class TextConfig(CorporaConfig):
         0.1, gt=0, lt=1, description="Share of the characters held out for validation when there is no valid text."
     )
     builtin_size: int = Field(4_000_000, ge=1, description="Most characters taken of built-in texts.")
-    rate: int = Field(8000, ge=100, le=192_000, description="Samples a second at which sounds are read.")
+    rate: int = Field(RATE, ge=100, le=192_000, description="Samples a second at which sounds are read.")
+    side: int | None = Field(
+        None,
+        ge=4,
+        le=96,
+        description="Pixels of height and width of pictures; without, those of the data if they are small.",
+    )
+    levels: int = Field(
+        2, ge=2, le=16, description="Grey levels of a pixel; 2: each is drawn once, white with probability grey / 255."
+    )
     context: int = Field(256, ge=1, description="Tokens that are predicted in a window of training text.")
     old: OldData = Field((), description=OLD)
     mix: float = Field(0.5, ge=0, lt=1, description=MIX)
+
+    @property
+    def form(self) -> Form:
+        """How finely files that are no text are read."""
+        return Form(self.rate, self.side, self.levels)
 
 
 class LabelledConfig(CorporaConfig):

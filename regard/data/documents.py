@@ -12,9 +12,10 @@ from regard.config import find_file
 from regard.data.builtin.mappings import mapping_documents
 from regard.data.builtin.python_source import python_documents
 from regard.data.builtin.sentences import tree_documents
+from regard.data.form import Form, in_sets
 from regard.data.lines import lines_of, opened, suffix_of
 from regard.data.notation import BUILTIN as WRITTEN
-from regard.data.notation import RATE, Notation, notation_of, notation_of_path
+from regard.data.notation import PLAIN, Notation, is_packed, notation_of, notation_of_path
 from regard.data.rows import Wanted, as_text, no_column, place_of, read_table
 from regard.errors import Option, RegardError, UsageError
 
@@ -43,13 +44,13 @@ def read_documents(
     data_root: Path | None = None,
     field: str = "text",
     builtin_size: int = 4_000_000,
-    rate: int = RATE,
+    form: Form = PLAIN,
 ) -> Documents:
     """Every document of what is named: a file is one, a row of JSONL is one, a folder has those of its files."""
     notes: list[str] = []
     left_out: list[tuple[str, str]] = []
     texts = [
-        "".join(blocks) for blocks in stream_documents(names, data_root, field, builtin_size, rate, notes, left_out)
+        "".join(blocks) for blocks in stream_documents(names, data_root, field, builtin_size, form, notes, left_out)
     ]
     kept = [text for text in texts if text.strip()]
     notes += blank_note(len(kept), len(texts), names, notes)
@@ -61,15 +62,15 @@ def stream_documents(
     data_root: Path | None,
     field: str,
     builtin_size: int,
-    rate: int,
+    form: Form,
     notes: list[str],
     left_out: list[tuple[str, str]],
 ) -> Iterator[Iterable[str]]:
     """The documents one after the other, each in blocks; `notes` and `left_out` get what was not read.
 
-    Music and sound are read as texts (`notation.py`), sound at `rate` samples a second.
+    Music, sound and pictures are read as texts (`notation.py`), as finely as `form` says.
     """
-    for name in names:
+    for name, *others in in_sets(names):
         if name == BUILTIN:
             yield from ((text,) for text in python_documents(builtin_size))
         elif name == SENTENCES or name.startswith(SENTENCES + "/"):
@@ -77,12 +78,16 @@ def stream_documents(
         elif name == MAPPINGS or name.startswith(MAPPINGS + "/"):
             yield from ((text,) for text in mapping_documents(*_split_and_size(name, MAPPINGS, builtin_size)))
         elif name.startswith("builtin/") and (notation := notation_of(name)) is not None:
-            yield from ((text,) for text in notation.documents(name, builtin_size, rate))
+            yield from ((text,) for text in notation.documents(name, builtin_size, form))
         elif name.startswith("builtin/"):
             known = ", ".join((BUILTIN, SENTENCES, MAPPINGS, *WRITTEN))
             raise UsageError(f"there is no text {name}", f"the built-in texts are {known}")
         elif (notation := notation_of_path(path := find_file(name, data_root))) is not None:
-            yield from _written(path, notation, rate, notes, left_out)
+            if is_packed(path):
+                paths = [path, *(find_file(other, data_root) for other in others)]
+                yield from ((text,) for text in notation.unpack(paths, form))
+            else:
+                yield from _written(path, notation, form, notes, left_out)
         elif path.is_dir():
             yield from _folder(path, field, notes, left_out)
         else:
@@ -125,21 +130,21 @@ def _folder(folder: Path, field: str, notes: list[str], every: list[tuple[str, s
 
 
 def _written(
-    path: Path, notation: Notation, rate: int, notes: list[str], every: list[tuple[str, str]]
+    path: Path, notation: Notation, form: Form, notes: list[str], every: list[tuple[str, str]]
 ) -> Iterator[Iterable[str]]:
-    """The documents of files of music or sound: one, or all below a folder; others there are left out, and broken ones."""
+    """The documents of files of music, sound or pictures: one, or all below a folder, without others and broken ones."""
     if not path.is_dir():
-        yield (notation.read(path, "", rate),)
+        yield (notation.read(path, "", form),)
         return
     hidden: list[Path] = []
     others: list[Path] = []
     broken: list[Path] = []
     for file in _walk(path, hidden):
-        if file.suffix.lower() not in notation.suffixes:
+        if not notation.fits(file):
             others.append(file)
             continue
         try:
-            text = notation.read(file, "" if file.parent == path else file.parent.name, rate)
+            text = notation.read(file, "" if file.parent == path else file.parent.name, form)
         except RegardError as error:
             broken.append(file)
             notes += [f"left out: {error}"] if len(broken) <= _NAMED else []

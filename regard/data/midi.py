@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from regard.data.form import Form
 from regard.errors import RegardError
 from regard.files import write_bytes
 from regard.tokens.notes import LOUDNESSES, METRES, STEPS, VOICES, Note, Piece, piece_of, write_words
@@ -45,8 +46,8 @@ def read_midi(path: str | Path) -> Piece:
     return piece_of(notes, metres)
 
 
-def midi_text(path: Path, label: str, rate: int) -> str:
-    """The piece in a MIDI file in words; labels and samples have no meaning for it."""
+def midi_text(path: Path, label: str, form: Form) -> str:
+    """The piece in a MIDI file in words; a label and a form have no meaning for it."""
     return write_words(read_midi(path))
 
 

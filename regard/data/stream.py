@@ -39,9 +39,16 @@ class TokenStream:
     labels_from: int | None = (
         None  # ids from here on are labels, which stand before what they are of; None: there are none
     )
+    whole: int | None = None  # tokens of each document, where windows are whole documents; None: they are cut anywhere
+    given: int = 0  # predictions that do not count at the beginning of a whole document
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def counted(self) -> int:
+        """How many of its tokens are predicted, and count."""
+        return len(self) - 1 if self.whole is None else len(self) // self.whole * (self.whole - 1 - self.given)
 
     def window(self, start: int, size: int) -> np.ndarray:
         """So many tokens from `start` on. Where there are labels, the first gives way to that of what it belongs to."""
@@ -90,7 +97,7 @@ class Windows:
         if len(stream) < 2:
             raise RegardError(f"a text of {len(stream)} tokens leaves nothing to predict", "give more text")
         self.stream, self.ids, self.rows, self.seed = stream, stream.ids, rows, seed
-        self.context = min(context, len(stream) - 1)  # a short stream is one window
+        self.context = _window(stream, min(context, len(stream) - 1))  # a short stream is one window
         self._starts = lru_cache(maxsize=2)(self._make_starts)
 
     def count(self, epoch: int) -> int:
@@ -100,7 +107,7 @@ class Windows:
         if not 0 <= index < self.count(epoch):
             raise IndexError(f"batch {index} of {self.count(epoch)}")
         starts = self._starts(epoch)[index * self.rows : (index + 1) * self.rows]
-        return text_batch([self.stream.window(start, self.context + 1) for start in starts.tolist()])
+        return _batch_at(self.stream, starts.tolist(), self.context)
 
     def padding_share(self) -> float:
         return 0.0
@@ -108,6 +115,8 @@ class Windows:
     def _make_starts(self, epoch: int) -> np.ndarray:
         """Where the windows of an epoch start, in random order."""
         random = generator(self.seed, epoch)
+        if self.stream.whole is not None:
+            return random.permutation(np.arange(0, len(self.ids), self.stream.whole))
         last = len(self.ids) - 1 - self.context  # the last place where a window can start
         offset = int(random.integers(min(self.context, last + 1)))
         return random.permutation(np.arange(offset, last + 1, self.context))
@@ -119,6 +128,9 @@ def evaluation_batches(stream: TokenStream, context: int, rows: int, overlap: in
     With `overlap`, each window but the first begins with as many predictions that only give context: what is counted
     then has at least `overlap` + 1 tokens before it. No batch is padded: a shorter last window is a batch of its own.
     """
+    if stream.whole is not None:
+        yield from _in_groups(stream, range(0, len(stream), stream.whole), stream.whole - 1, rows)
+        return
     if not 0 <= overlap < context:
         raise RegardError(
             f"an overlap of {overlap} leaves nothing of a context of {context}", f"take 0 to {context - 1}"
@@ -141,10 +153,11 @@ def sampled_starts(stream: TokenStream, context: int, most: int) -> list[int] | 
 
     None if the stream has no more than that, and can be read whole.
     """
-    windows, taken = (len(stream) - 1) // context, max(1, most // context)
+    step = context if stream.whole is None else stream.whole
+    windows, taken = (len(stream) - (stream.whole is None)) // step, max(1, most // step)
     if len(stream) - 1 <= most or windows <= taken:
         return None
-    return [number * windows // taken * context for number in range(taken)]
+    return [number * windows // taken * step for number in range(taken)]
 
 
 def sampled_batches(stream: TokenStream, context: int, rows: int, most: int) -> Iterator[TextBatch]:
@@ -152,8 +165,20 @@ def sampled_batches(stream: TokenStream, context: int, rows: int, most: int) -> 
     starts = sampled_starts(stream, context, most)
     if starts is None:
         return evaluation_batches(stream, context, rows)
-    groups = (starts[at : at + rows] for at in range(0, len(starts), rows))
-    return (text_batch([stream.window(start, context + 1) for start in group]) for group in groups)
+    return _in_groups(stream, starts, _window(stream, context), rows)
+
+
+def _in_groups(stream: TokenStream, starts: Sequence[int], context: int, rows: int) -> Iterator[TextBatch]:
+    return (_batch_at(stream, starts[at : at + rows], context) for at in range(0, len(starts), rows))
+
+
+def _batch_at(stream: TokenStream, starts: Sequence[int], context: int) -> TextBatch:
+    return text_batch([stream.window(start, context + 1) for start in starts], skip=stream.given)
+
+
+def _window(stream: TokenStream, context: int) -> int:
+    """How many tokens are predicted in a window: as asked, or those of a whole document."""
+    return context if stream.whole is None else stream.whole - 1
 
 
 def _write(file: IO[bytes], sequences: Iterable[Sequence[int] | np.ndarray], vocabulary: int, origin: str) -> None:

@@ -191,8 +191,12 @@ def _key(config: TextConfig, data_root: Path | None, apart: Unseen | None) -> st
     split = len(config.train), None if config.valid else config.share
     without = None if apart is None else digest_of_hashes(np.concatenate(apart))
     names = (*config.train, *config.valid)
-    if tokens_for(names, data_root) == "samples":
+    kind = tokens_for(names, data_root)
+    if kind == "samples":
         return data_key(names, data_root, "texts", split, config.rate, config.builtin_size, without)
+    if kind == "pixels":
+        form = "pixels", config.side, config.levels
+        return data_key(names, data_root, "texts", split, form, config.builtin_size, without)
     return data_key(names, data_root, "texts", split, config.field, config.builtin_size, without)
 
 
@@ -234,7 +238,7 @@ def _gather(
 def _stream(
     config: TextConfig, data_root: Path | None, notes: list[str], names: Sequence[str]
 ) -> Iterator[Iterable[str]]:
-    return stream_documents(names, data_root, config.field, config.builtin_size, config.rate, notes, left_out=[])
+    return stream_documents(names, data_root, config.field, config.builtin_size, config.form, notes, left_out=[])
 
 
 def _write_split(build: Build, rows: np.ndarray, other: np.ndarray, lines: np.ndarray) -> list[str]:

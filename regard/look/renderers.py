@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Medium = Literal["figure", "film", "page", "fragment", "terminal"]
+Medium = Literal["figure", "picture", "film", "page", "fragment", "terminal"]
 
 
 @dataclass(frozen=True)
@@ -13,6 +13,7 @@ class Renderers:
     """The functions that draw one class, each as "module:function"; empty where it has no such form."""
 
     figure: str = ""  # (data, **options) -> a matplotlib figure
+    picture: str = ""  # data -> the bytes of a PNG, where no figure of matplotlib is drawn
     film: str = ""  # data -> the bytes of a GIF
     page: str = ""  # data -> a whole HTML page
     fragment: str = ""  # data -> one HTML element, for notebooks
@@ -111,6 +112,19 @@ RENDERERS = {
         page="regard.look.pages.map:picture_page",
         fragment="regard.look.pages.map:picture_of",
         terminal="regard.look.terminal.spectrograms:draw_spectrograms",
+    ),
+    "PictureSheet": Renderers(
+        picture="regard.look.figures.pixels:draw_sheet",
+        page="regard.look.pages.pixels:sheet_page",
+        fragment="regard.look.pages.pixels:sheet_fragment",
+        terminal="regard.look.terminal.pixels:draw_sheet",
+    ),
+    "WritingFilm": Renderers(
+        picture="regard.look.figures.pixels:draw_strip",
+        film="regard.look.figures.pixels:film",
+        page="regard.look.pages.pixels:film_page",
+        fragment="regard.look.pages.pixels:film_fragment",
+        terminal="regard.look.terminal.pixels:draw_film",
     ),
     "HeardView": Renderers(
         figure="regard.look.figures.hearing:draw_heard",

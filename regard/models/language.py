@@ -68,6 +68,8 @@ class LanguageModel(nn.Module):
         wanted = batch.ids[:, 1:]
         if batch.tokens == wanted.numel():
             return hidden.flatten(0, 1), wanted.flatten()
+        if batch.tokens == wanted[:, batch.skip :].numel():
+            return hidden[:, batch.skip :].flatten(0, 1), wanted[:, batch.skip :].flatten()
         places = torch.arange(hidden.size(1), device=hidden.device)
         real = (places >= batch.skip) & (places < batch.lengths[:, None])  # (B, T)
         return hidden[real], wanted[real]

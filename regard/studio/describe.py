@@ -93,7 +93,8 @@ def title(entry: Entry) -> str:
     count = parameters(entry)
     languages = " → ".join(entry.languages) if entry.languages and entry.languages != ("source", "target") else ""
     size = f"{in_short(count)} parameters" if count is not None else ""
-    return ", ".join(part for part in (entry.kind, languages, size) if part)
+    pictures = "writes pictures (regard generate)" if writes_pictures(entry) else ""
+    return ", ".join(part for part in (entry.kind, languages, pictures, size) if part)
 
 
 def parameters(entry: Entry) -> int | None:
@@ -110,11 +111,17 @@ def _parameters(folder: str, changed: float) -> int | None:
 
 
 def abilities(entry: Entry) -> tuple[str, ...]:
-    known = ABILITIES.get(entry.task, ())
+    known = () if writes_pictures(entry) else ABILITIES.get(entry.task, ())
     if entry.kind in WITHOUT_ATTENTION:
         return tuple(each for each in known if each not in LOOKED_AT)
     heads = entry.kind not in WITHOUT_HEADS and (entry.run is not None or entry.shipped)
     return known if heads else tuple(each for each in known if each != "heads")
+
+
+def writes_pictures(entry: Entry) -> bool:
+    """Whether a model writes pictures pixel by pixel, which the studio does not show."""
+    tokens = entry.config.get("tokens")
+    return isinstance(tokens, dict) and tokens.get("kind") == "pixels"
 
 
 def texts_of(entry: Entry) -> str | None:
@@ -129,6 +136,8 @@ def examples(entry: Entry) -> list[JSON]:
     builtin = any(str(name).startswith("builtin/") for name in _data(entry).get("train", ())) or entry.shipped
     if builtin and entry.task == "translate":
         return [*_dates()]
+    if writes_pictures(entry):
+        return []
     if builtin and entry.task in SENTENCES:
         return [*SENTENCES[entry.task]]
     return [*_probed(entry)]

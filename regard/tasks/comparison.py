@@ -177,6 +177,8 @@ class CompareLanguage(Comparison):
         found = evaluate_text(model, names, field=test.field, progress=progress)
         bits = {"bits per byte": found.bits_per_byte} if found.bits_per_byte is not None else {}
         rule = {} if found.rule is None else {f"{found.rule.rule} kept (%)": 100 * found.rule.share}
+        if (pictures := found.pictures) is not None:
+            bits = {"nats a picture": pictures.nats, "bits per dimension": pictures.bits_per_dimension}
         scores = {**bits, "perplexity": found.perplexity, "loss": found.loss, **rule}
         return Scored(scores, found.tokens, found.seconds, notes=found.notes)
 

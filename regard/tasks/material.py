@@ -11,16 +11,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+from regard.bundle import read_config
 from regard.config import StrictConfig
 from regard.data.config import LabelledConfig, PairsConfig, TextConfig
 from regard.data.documents import read_documents
+from regard.data.form import form_of
 from regard.data.labelled import load_labelled
 from regard.data.pairs import load_pairs
 from regard.data.text_sets import load_texts
 from regard.errors import Advice, Option, RegardError, UsageError
 from regard.inspect.texts import Material, text_predictor
 from regard.predictor import Predictor
-from regard.runs import CONFIG, data_root_of, read_run
+from regard.runs import CONFIG, bundle_folder, data_root_of, read_run
 from regard.tasks.classify.evaluate import read_labelled_test
 from regard.tasks.config import RunConfig
 from regard.tasks.configure import check_run
@@ -113,7 +115,7 @@ def _data(config: RunConfig, kind: type[Data]) -> Data:
 
 
 def _documents(names: Sequence[str], run: str | Path) -> Sequence[object]:
-    return read_documents(names).texts
+    return read_documents(names, form=form_of(read_config(bundle_folder(run)).tokens)).texts
 
 
 _RUNNING = Advice(Option("on", "book.txt"), " (or builtin/python)")

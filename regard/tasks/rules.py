@@ -17,7 +17,7 @@ Value = str | int | float | bool | None
 Facts = Mapping[
     str, float
 ]  # examples, characters, words, labels; size and channels of pictures; length of texts; seconds; characters a second;
-# updates an epoch
+# updates an epoch; side of pictures that are written, and picture, the tokens of one
 COUNTED = (
     "examples", "characters", "words", "labels", "seconds", "channels", "characters a second", "updates an epoch"
 )  # fmt: skip
@@ -39,6 +39,16 @@ class By:
         return f"{found:,.0f} {self.fact}" if self.fact in COUNTED else f"{self.fact} {found:,.0f}"
 
 
+@dataclass(frozen=True)
+class Same:
+    """A value that is a fact itself, a whole number."""
+
+    fact: str
+
+    def value(self, facts: Facts) -> Value:
+        return int(facts[self.fact])
+
+
 def by(fact: str, *rows: tuple[float, Value]) -> By:
     return By(fact, rows)
 
@@ -48,7 +58,7 @@ class Rule:
     """One setting, the value it gets, and why."""
 
     setting: str  # as a person sets it: train.lr
-    to: Value | By
+    to: Value | By | Same
     why: str
     kinds: tuple[str, ...] = ()  # of models for which it holds; none: all
     tokens: tuple[str, ...] = ()  # kinds of tokens for which it holds; none: all
@@ -58,7 +68,7 @@ class Rule:
         return (not self.kinds or kind in self.kinds) and (not self.tokens or tokens in self.tokens)
 
     def value(self, facts: Facts) -> Value:
-        return self.to.value(facts) if isinstance(self.to, By) else self.to
+        return self.to.value(facts) if isinstance(self.to, By | Same) else self.to
 
     def reason(self, facts: Facts) -> str:
         return f"{self.to.told(facts)}: {self.why}" if isinstance(self.to, By) else self.why
@@ -148,7 +158,20 @@ GENERATE = (
     Rule("data.context", 320, "a whole piece of eight bars in two voices", tokens=("notes",)),
     Rule("data.context", 2_048, "a quarter of a second of sound at 8,000 samples a second", tokens=("samples",)),
     Rule("train.batch_tokens", 8_192, "samples say little, each by itself", tokens=("samples",)),
-    Rule("train.embedding_rate", 1.0, "there are few tokens, and all are met often", tokens=("notes", "samples")),
+    Rule(
+        "train.embedding_rate",
+        1.0,
+        "there are few tokens, and all are met often",
+        tokens=("notes", "samples", "pixels"),
+    ),
+    Rule(
+        "train.batch_tokens",
+        by("side", (20, 4_112), (MORE, 12_560)),
+        "sixteen pictures of 16 x 16, or of 28 x 28",
+        tokens=("pixels",),
+    ),
+    Rule("train.lr", 8e-3, "as in the recorded experiments", tokens=("pixels",)),
+    Rule("data.context", Same("picture"), "a whole picture", tokens=("pixels",)),
 )
 
 FILL = (
@@ -279,6 +302,13 @@ SIZES: dict[str, dict[str, Sizes]] = {  # task -> kind -> sizes
         ),
     },
     "generate": {
+        "pixelcnn": Sizes(
+            (
+                Size(0, {"layers": 5, "channels": 16, "kernel": 3}),
+                Size(1_000, {"layers": 7, "channels": 24, "kernel": 5}),
+            ),
+            "a larger one learns more from each update, and has fewer of them",
+        ),
         "llama": Sizes(
             (
                 Size(0, {"layers": 3, "width": 96, "heads": 3, "feed_forward": 256}),
@@ -287,7 +317,7 @@ SIZES: dict[str, dict[str, Sizes]] = {  # task -> kind -> sizes
                 Size(8_000, {"layers": 6, "width": 256, "heads": 8, "feed_forward": 688}),
             ),
             "in 20 minutes of a core on PTB 2,994 updates of width 128 gave perplexity 101.8, 1,459 of width 192 106.4",
-        )
+        ),
     },
     "fill": {
         "bert": Sizes(

@@ -35,6 +35,9 @@ VIEWS = {
     "routing": View("regard.inspect.routing:routing_of", "regard.inspect.routing:has_experts", ("second",)),
     "beam": View("regard.inspect.writing:beam_of", "regard.inspect.writing:searches", ("beam",)),
     "roll": View("regard.inspect.roll:roll_of", "regard.inspect.roll:has_notes", ("layer", "head", "word")),
+    "pixels": View(
+        "regard.tasks.generate.paint:pixels_of", "regard.inspect.pixels:has_pixels", ("layer", "head", "word")
+    ),
     "outputs": View("regard.inspect.writing:outputs_of", "regard.inspect.writing:searches", ("second",)),
 }
 

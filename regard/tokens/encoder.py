@@ -1,7 +1,8 @@
 """Many texts -> ids, as `TextTokenizer.encode_all` gives them, at the cost of looking up each word.
 
 Where a tokenizer cuts at every single space, the ids of a text are those of its words, one after the other. A word that came
-before is looked up, and only a new one goes to the library: in running text, one of some hundreds.
+before is looked up, and only a new one goes to the library: in running text, one of some hundreds. Where each letter is a
+token, as of sound and of pictures, all are looked up at once.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class Encoder:
     def __init__(self, tokenizer: TextTokenizer) -> None:
         self.tokenizer = tokenizer
         self._words = _cutter(tokenizer.spaces)
+        self._labels: dict[str, np.ndarray] = {}
         self._known: dict[str, int] = {}  # the number of each word
         self._ids = np.empty(0, dtype=np.uint32)  # of all known words
         self._lengths = self._starts = np.empty(0, dtype=np.int64)  # of each word among them
@@ -34,12 +36,31 @@ class Encoder:
     def __call__(self, texts: Sequence[str]) -> tuple[Ids, np.ndarray]:
         if not texts:
             return np.empty(0, dtype=np.uint32), np.empty(0, dtype=np.int64)
+        if self.tokenizer.letters is not None:
+            return self._by_letters(texts, self.tokenizer.letters)
         return self._by_texts(texts) if self._words is None else self._by_words([self._words(text) for text in texts])
 
     def _by_texts(self, texts: Sequence[str]) -> tuple[Ids, np.ndarray]:
         found = self.tokenizer.encode_all(texts)
         lengths = np.fromiter(map(len, found), dtype=np.int64, count=len(found))
         return np.fromiter(chain.from_iterable(found), dtype=np.uint32, count=int(lengths.sum())), lengths
+
+    def _by_letters(self, texts: Sequence[str], table: np.ndarray) -> tuple[Ids, np.ndarray]:
+        """Of each text a label, if it begins with one, and its letters; a text with others goes to the library."""
+        found = list[np.ndarray]()
+        for text in texts:
+            label, letters = _label_and_letters(text)
+            codes = np.frombuffer(letters.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+            if "<" in letters or (len(codes) and codes.max() >= len(table)):
+                found.append(np.array(self.tokenizer.encode(text), dtype=np.uint32))
+                continue
+            found.append(np.concatenate([self._label(label), table[codes]]) if label else table[codes])
+        return np.concatenate(found), np.fromiter(map(len, found), dtype=np.int64, count=len(found))
+
+    def _label(self, label: str) -> np.ndarray:
+        if label not in self._labels:
+            self._labels[label] = np.array(self.tokenizer.encode(label), dtype=np.uint32)
+        return self._labels[label]
 
     def _by_words(self, texts: Sequence[Sequence[str]]) -> tuple[Ids, np.ndarray]:
         words = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
@@ -83,6 +104,12 @@ class Encoder:
         left, right = text[max(0, end - NEAR) : end], text[start : start + NEAR]
         whole, first, second = self.tokenizer.encode_all([left + text[end:start] + right, left, right])
         return whole == first + second
+
+
+def _label_and_letters(text: str) -> tuple[str, str]:
+    """The label in brackets that a text begins with, or "", and the rest."""
+    end = text.find(">") + 1 if text.startswith("<") else 0
+    return text[:end], text[end:]
 
 
 def _cutter(spaces: str | None) -> Callable[[str], list[str]] | None:

@@ -22,11 +22,13 @@ from regard.errors import Advice, RegardError, UsageError, Verb
 from regard.files import read_json, write_json, write_text
 from regard.tokens.config import TokensConfig
 from regard.tokens.notes import WORDS
+from regard.tokens.pixels import words_of_pixels
 from regard.tokens.samples import LETTERS, SPLIT, labels_in
 
 PAD, BEGIN, END, UNKNOWN = 0, 1, 2, 3
 SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")
 MASK = "[MASK]"
+CODES = 0x200  # letters that `TextTokenizer.letters` knows
 
 _BETWEEN = r"\n|[^\s]+"  # what stands between white space, and line ends
 _SPLIT = {
@@ -130,6 +132,19 @@ class TextTokenizer:
             return "go" if others == puts and normal[-1:] == puts else None if others else "stay"
         by_words = cutter.get("type") in ("Whitespace", "WhitespaceSplit", "BertPreTokenizer") or cutter == _SPLIT
         return "go" if by_words and not others else None
+
+    @cached_property
+    def letters(self) -> np.ndarray | None:
+        """The id of each letter by its code, where each letter of a text is a token, but for labels in brackets; else None."""
+        about = json.loads(self._tokenizer.to_str())
+        splits = {"type": "Split", "pattern": {"Regex": SPLIT}, "behavior": "Isolated", "invert": False}
+        if about["pre_tokenizer"] != splits or about["normalizer"] or about["model"].get("type") != "WordLevel":
+            return None
+        found = np.full(CODES, self.specials.unknown, dtype=np.uint32)
+        for letter, index in about["model"]["vocab"].items():
+            if len(letter) == 1 and ord(letter) < CODES:
+                found[ord(letter)] = index
+        return found
 
     def encode_gaps(self, text: str) -> list[int]:
         """As `encode`, but a gap that a person marked, "Paris is the [MASK] of France", is the mask's id."""
@@ -298,7 +313,9 @@ def train_tokenizer(texts: Iterable[str], config: TokensConfig, *, mask: bool = 
         "notes": _notes,
     }
     if config.kind == "samples":
-        return TextTokenizer(_samples(labels_in(texts)))
+        return TextTokenizer(_letters_of([*LETTERS, *labels_in(texts)]))
+    if config.kind == "pixels":
+        return TextTokenizer(_letters_of(words_of_pixels(config.levels or 2, texts)))
     if config.kind not in makers:
         raise UsageError(
             f"tokens.kind {config.kind} cannot be trained", Advice("it comes with a model: ", Verb("import"))
@@ -438,9 +455,9 @@ def _notes(config: TokensConfig) -> tuple[Tokenizer, None]:
     return tokenizer, None
 
 
-def _samples(labels: Sequence[str]) -> Tokenizer:
-    """The letters of `samples.py`, and behind them the labels of the training sounds."""
-    tokenizer = _of_words([*SPECIAL, *LETTERS, *labels])
+def _letters_of(words: Sequence[str]) -> Tokenizer:
+    """The letters of `samples.py` or `pixels.py`, each a token, and behind them labels in brackets."""
+    tokenizer = _of_words([*SPECIAL, *words])
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(SPLIT), behavior="isolated")
     tokenizer.decoder = decoders.Fuse()
     return tokenizer

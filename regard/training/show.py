@@ -372,7 +372,7 @@ def metrics_line(metrics: Mapping[str, float]) -> str:
 
 def number(name: str, value: float) -> str:
     """Three digits where small differences matter, one for scores out of 100."""
-    if name in ("loss", "bits_per_byte"):
+    if name in ("loss", "bits_per_byte", "bits_per_dimension"):
         return f"{value:.3f}"
     return f"{value:.2f}" if name == "perplexity" and value < 10 else f"{value:,.1f}"
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-LOWER_IS_BETTER = ("loss", "perplexity", "bits_per_byte", "ter")
+LOWER_IS_BETTER = ("loss", "perplexity", "bits_per_byte", "nats", "bits_per_dimension", "ter")
 FLOORS = {"bleu": 5.0, "bleu4": 5.0}  # scores below these do not tell two models apart
 
 

@@ -36,9 +36,12 @@ SCORES = {  # out of 100, so that they share a panel: the name of each, whether 
     "latest": ("always the answer named last", True, "#909090"),
     "wer": ("WER", False, "#8a8a00"),
 }
-MEASURES = {"bits_per_byte": ("bits per byte", False)}  # on a scale of their own, a panel each
+MEASURES = {
+    "bits_per_byte": ("bits per byte", False),
+    "nats": ("nats a picture", False),
+}  # on a scale of their own, a panel each
 OTHER = "#3d6f8e"
-ELSEWHERE = ("step", "loss", "perplexity", *SCORES)  # perplexity is exp(loss): the same line on another scale
+ELSEWHERE = ("step", "loss", "perplexity", "bits_per_dimension", *SCORES)  # the loss on another scale, too
 
 
 def training_curves(log: Sequence[Row], path: str | Path) -> Path:

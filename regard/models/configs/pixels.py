@@ -25,7 +25,7 @@ class PixelsConfig(StrictConfig):
     dropout: float = Field(0.0, ge=0, lt=1, description="Dropout before the output.")
 
     @property
-    def longest(self) -> int | None:
+    def longest(self) -> int:
         """Most tokens of a picture, begin and label included."""
         return BEFORE + self.rows * self.columns
 

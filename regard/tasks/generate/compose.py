@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from regard.config import find_file
+from regard.data.form import form_of
 from regard.data.midi import write_midi
-from regard.data.notation import NOTATIONS, RATE, Notation
+from regard.data.notation import NOTATIONS, Notation
 from regard.data.sound.waves import Sound, read_sound, write_wav
 from regard.errors import UsageError, nearest
 from regard.evaluate.music import RULES, RuleScore, score_rule
@@ -35,8 +36,7 @@ def notation_of_model(generator: Generator) -> Notation | None:
 
 def rate_of(generator: Generator) -> int:
     """Samples a second of what a model writes."""
-    tokens = generator.config.tokens
-    return RATE if tokens is None or tokens.rate is None else tokens.rate
+    return form_of(generator.config.tokens).rate
 
 
 # --- What it begins with
@@ -47,7 +47,7 @@ def beginning(generator: Generator, start: str | None, label: str | None) -> str
     notation = notation_of_model(generator)
     if notation is None:
         raise UsageError(
-            "this is a model of text", "type how the text begins; --start and --label are for music and sound"
+            "this is a model of text", "type how the text begins; --start and --label are for music, sound and pictures"
         )
     said = "" if label is None else _checked_label(generator, label)
     if start is None:
@@ -58,7 +58,7 @@ def beginning(generator: Generator, start: str | None, label: str | None) -> str
             f"{start} is none of the {notation.called} that this model goes on with",
             f"name a {notation.suffixes[0]} file",
         )
-    return said + notation.read(path, "", rate_of(generator))
+    return said + notation.read(path, "", form_of(generator.config.tokens))
 
 
 def labels_of(generator: Generator) -> list[str]:
@@ -94,7 +94,7 @@ def check_saving(generator: Generator, path: Path) -> None:
     """Refuse a file that what the model writes cannot be saved in, before it is written."""
     notation = notation_of_model(generator)
     if notation is None:
-        raise UsageError("-o is for models of music and sound", "a text is printed: redirect it with > FILE")
+        raise UsageError("-o is for models of music, sound and pictures", "a text is printed: redirect it with > FILE")
     fits = (notation.suffixes[0], *VIEWS)
     if path.suffix.lower() not in fits:
         raise UsageError(f"cannot tell how to write {path.name}", f"this model writes {', '.join(fits)}")

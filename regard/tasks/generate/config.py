@@ -8,15 +8,20 @@ from pydantic import Field
 
 from regard.config import Tables, merge
 from regard.data.config import TextConfig
-from regard.data.notation import RATE, tokens_for
+from regard.data.form import RATE
+from regard.data.notation import side_of, tokens_for
 from regard.decode.config import DecodeConfig
 from regard.models.config import (
     LlamaConfig,
     ModelConfig,
 )
+from regard.models.configs.pixels import BEFORE
+from regard.models.kinds import PIXELS
 from regard.tasks.config import TextRunConfig, TextValidateConfig
-from regard.tokens.config import LABELS_FROM, TokensConfig
+from regard.tokens.config import LABELS_FROM, SPECIALS, TokensConfig
 from regard.training.config import TrainConfig
+
+USUAL_SIDE = 28  # of pictures that are not there yet
 
 
 class GenerateConfig(TextRunConfig):
@@ -61,31 +66,63 @@ class GenerateConfig(TextRunConfig):
             "samples": 0,
             "decode": {"temperature": 1.0, "top_p": 1.0, "max_length": 8000},
         },
+        "pixels": {
+            "tokens": {"kind": "pixels"},
+            "train": {"lr": 8e-3, "warmup": 100, "weight_decay": 0.0, "batch_tokens": 12_560},
+            "samples": 0,
+            "probes": 0,
+            "decode": {"temperature": 1.0, "top_p": 1.0, "max_length": None},  # a picture is written whole
+        },
     }
 
     @classmethod
     def defaults_for(cls, values: Tables) -> Tables:
-        """The defaults for texts, or for what files of music and of sound are written in."""
+        """The defaults for texts, or for what files of music, of sound and of pictures are written in."""
         kind = _tokens_of(values)
         return merge(cls.defaults, {} if kind is None else cls.written[kind])
 
     @classmethod
     def kind_for(cls, values: Tables) -> str:
-        """Samples are too many for attention."""
-        return "wavenet" if _tokens_of(values) == "samples" else super().kind_for(values)
+        """Samples and pixels are too many for attention."""
+        kinds = {"samples": "wavenet", "pixels": "pixelcnn"}
+        return kinds.get(_tokens_of(values) or "") or super().kind_for(values)
 
     @classmethod
     def completed(cls, values: Tables) -> Tables:
-        """With what samples say of themselves: how many a second there are, and from which id on they are labels."""
-        if values.get("tokens", {}).get("kind") != "samples":
+        """With what samples and pixels say of themselves: how many there are, and from which id on they are labels."""
+        kind, model = values.get("tokens", {}).get("kind"), values.get("model", {}).get("kind")
+        if kind == "pixels":
+            return _with_pixels(values)
+        if kind != "samples":
             return values
         rate = values.get("data", {}).get("rate", RATE)
-        labels = {"labels_from": LABELS_FROM} if values["model"].get("kind") == "wavenet" else {}
+        labels = {"labels_from": LABELS_FROM} if model == "wavenet" else {}
         return merge({"model": labels, "tokens": {"rate": rate}}, values)
 
 
-def _tokens_of(values: Tables) -> str | None:
-    """The kind of tokens of music or sound in the training data; None for text."""
+def _with_pixels(values: Tables) -> Tables:
+    """The values with the side of the pictures, and what follows from it and from the levels."""
+    data, tokens, model = (values.get(name, {}) for name in ("data", "tokens", "model"))
+    side = data.get("side") or tokens.get("side") or side_of(_named(values)) or USUAL_SIDE
+    levels = data.get("levels") or tokens.get("levels") or 2
+    if not isinstance(side, int) or not isinstance(levels, int):  # whoever checks the configuration says so
+        return values
+    form, count = {"side": side, "levels": levels}, BEFORE + side**2
+    about: Tables = {"data": {"context": count - 1, **form}, "tokens": form}
+    if model.get("kind") in PIXELS:
+        about["model"] = {"rows": side, "columns": side, "labels_from": SPECIALS + levels}
+    elif model.get("kind") in ("gpt1", "gpt2", "gpt3", "llama"):
+        about["model"] = {"max_length": count}
+    return merge(about, {**values, "data": {key: value for key, value in data.items() if value is not None}})
+
+
+def _named(values: Tables) -> tuple[str, ...]:
+    """The names of the training data."""
     data = values.get("data", {})
     names = data.get("train", ()) if isinstance(data, dict) else ()
-    return tokens_for((names,) if isinstance(names, str) else names)
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _tokens_of(values: Tables) -> str | None:
+    """The kind of tokens of music, sound or pictures in the training data; None for text."""
+    return tokens_for(_named(values))

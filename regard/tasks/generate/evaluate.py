@@ -14,9 +14,10 @@ import torch
 
 from regard.data.batch import MaskedBatch, TextBatch
 from regard.data.documents import read_documents
+from regard.data.form import form_of
 from regard.data.masking import masked_batches
-from regard.data.notation import NOTATIONS, RATE
-from regard.data.stream import TokenStream, evaluation_batches
+from regard.data.notation import NOTATIONS
+from regard.data.stream import evaluation_batches
 from regard.errors import UsageError
 from regard.evaluate.music import RuleScore
 from regard.files import JSON
@@ -25,9 +26,25 @@ from regard.runs import CONFIG, read_run
 from regard.tasks.fill.predictor import Filler
 from regard.tasks.generate.compose import compose_by_rule, rule_of
 from regard.tasks.generate.predictor import Generator
-from regard.tokens.config import LABELS_FROM
+from regard.tasks.generate.streams import are_pictures, stream_of
 
 ROWS = 16  # windows scored together
+
+
+@dataclass(frozen=True)
+class PictureScore:
+    """The negative log-likelihood of pictures, exact where it is a product over pixels."""
+
+    count: int
+    dimensions: int  # pixels of a picture
+    nats: float  # a picture
+
+    @property
+    def bits_per_dimension(self) -> float:
+        return self.nats / self.dimensions / math.log(2)
+
+    def data(self) -> dict[str, JSON]:
+        return {**asdict(self), "bits_per_dimension": self.bits_per_dimension}
 
 
 @dataclass(frozen=True)
@@ -42,12 +59,14 @@ class TextEvaluation(Result):
     notes: tuple[str, ...] = ()
     left_out: tuple[tuple[str, str], ...] = ()  # each file that is no text, and why
     rule: RuleScore | None = None  # of pieces that the model wrote itself, where the built-in music has a rule
+    pictures: PictureScore | None = None  # where tokens are pixels
 
     def data(self) -> dict[str, JSON]:
         named = [{"name": name, "why": why} for name, why in self.left_out]
         rule = {} if self.rule is None else {"rule": self.rule.data()}
-        told = {name: value for name, value in asdict(self).items() if name != "rule"}
-        return {**told, "notes": list(self.notes), "left_out": named, **rule}
+        pictures = {} if self.pictures is None else {"pictures": self.pictures.data()}
+        told = {name: value for name, value in asdict(self).items() if name not in ("rule", "pictures")}
+        return {**told, "notes": list(self.notes), "left_out": named, **rule, **pictures}
 
 
 def field_of(run: str | Path) -> str:
@@ -74,10 +93,10 @@ def evaluate_text(
     A language model reads windows of `context` tokens; with `overlap`, each begins with so many that only give context.
     """
     tokens = model.config.tokens
-    rate = RATE if tokens is None or tokens.rate is None else tokens.rate
-    documents = read_documents(names, None, field, rate=rate)
+    documents = read_documents(names, None, field, form=form_of(tokens))
     texts = documents.texts
     batches = _masked(model, texts) if isinstance(model, Filler) else _windows(model, texts, context, overlap)
+    is_pictures = are_pictures(tokens)
     total = count = done = 0.0
     started = time.perf_counter()
     for batch in batches:
@@ -85,7 +104,7 @@ def evaluate_text(
         part = model.model(batch.to(model.device)).parts["nll"]
         total, count, done = total + float(part.sum), count + part.count, done + 1
         if progress is not None:
-            progress(int(done), 0)
+            progress(int(done), len(texts) // ROWS if is_pictures else 0)
     size = sum(len(text.encode()) for text in texts)
     counts_bytes = isinstance(model, Generator) and (tokens is None or tokens.kind not in NOTATIONS)
     bits = total / math.log(2) / size if counts_bytes else None
@@ -93,19 +112,30 @@ def evaluate_text(
     seconds = time.perf_counter() - started
     rule = rule_of(names) if isinstance(model, Generator) and tokens is not None and tokens.kind == "notes" else None
     by_rule = compose_by_rule(model, rule, cancel=cancel) if rule is not None and isinstance(model, Generator) else None
-    left = documents.notes, documents.left_out
-    return TextEvaluation(loss, math.exp(min(50.0, loss)), bits, int(count), seconds, *left, by_rule)
+    pictures, notes = None, documents.notes
+    if tokens is not None and tokens.kind == "pixels" and tokens.side is not None:
+        pictures = PictureScore(len(texts), tokens.side**2, loss * tokens.side**2)
+        notes = (*notes, *_label_notes(model, texts))
+    told = notes, documents.left_out, by_rule, pictures
+    return TextEvaluation(loss, math.exp(min(50.0, loss)), bits, int(count), seconds, *told)
+
+
+def _label_notes(model: Generator | Filler, texts: Sequence[str]) -> tuple[str, ...]:
+    """A warning where pictures have no label that a model which was told labels in training knows."""
+    tokens = model.config.tokens
+    if tokens is None or tokens.labels_from is None:
+        return ()
+    known = set(model.tokenizer.vocabulary(model.tokenizer.size)[tokens.labels_from + 1 :])
+    count = sum(text[: text.find(">") + 1] not in known for text in texts)
+    told = f"{count:,} of {len(texts):,} pictures have no label, which the model was told in training"
+    return (f"{told}: name the file of their labels, too",) if known and count else ()
 
 
 def _windows(model: Generator, texts: list[str], context: int | None, overlap: int) -> Iterable[TextBatch]:
-    special = model.tokenizer.specials
-    ids = [np.array([special.begin, *each, special.end]) for each in model.tokenizer.encode_all(texts)]
     longest = model.config.model.longest
     if context is not None and longest is not None and context > longest:
         raise UsageError(f"a context of {context} tokens is more than the {longest} positions of the model")
-    tokens = model.config.tokens
-    labels = LABELS_FROM if tokens is not None and tokens.kind == "samples" else None
-    stream = TokenStream(np.concatenate(ids), model.config.vocabulary[0], labels_from=labels)
+    stream = stream_of(model.tokenizer, texts, model.config.tokens, model.config.vocabulary[0])
     return evaluation_batches(stream, context or model.context, ROWS, overlap)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Generator as Writing
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any, Unpack, cast, overload
 
 import numpy as np
@@ -38,6 +39,7 @@ from regard.inspect.texts import (
 )
 from regard.look import SentenceAttention, sentence_of
 from regard.models.config import GPTLineConfig, WaveNetConfig
+from regard.models.configs.pixels import BEFORE, PixelsConfig
 from regard.models.fast.language import FastLanguage
 from regard.models.fast.stepper import LaidOut
 from regard.models.fast.wavenet import FastWaveNet
@@ -45,7 +47,9 @@ from regard.models.language import LanguageModel
 from regard.predictor import Cancel, Reading, SearchStart, check_cancel, read_one
 from regard.tasks.generate.pieces import NEAR, Pieces, TextPiece, added, before_stop, check_stop
 from regard.tasks.generate.results import Generated, TextScore
+from regard.tasks.generate.streams import are_pictures, as_written, encode_texts
 from regard.tokens import TextTokenizer
+from regard.tokens.config import SPECIALS
 
 if TYPE_CHECKING:
     from regard.interop.ctranslate2_engine import GenerationEngine
@@ -64,6 +68,7 @@ class GenerateOptions(DecodeOptions, total=False):
     stream: Callable[[str], None] | None
     attention: bool
     places: Sequence[int] | None
+    progress: Callable[[int, int], None] | None
     cancel: Cancel | None
 
 
@@ -93,6 +98,7 @@ class Generator(LanguagePredictor, Serves):
         stream: Callable[[str], None] | None = None,
         attention: bool = False,
         places: Sequence[int] | None = None,
+        progress: Callable[[int, int], None] | None = None,
         cancel: Cancel | None = None,
         **options: Unpack[DecodeOptions],
     ) -> Generated | list[Generated]:
@@ -103,6 +109,7 @@ class Generator(LanguagePredictor, Serves):
         stream     is called with each piece of the new text as soon as it is certain (one prompt, one sequence)
         attention  where each token looked: one pass over the prompt and the new text, equal to the steps that wrote it
         places     of the prompts in a longer input that comes in parts: samples depend on the place
+        progress   is told after each step how many tokens were written, and how many there may be
         cancel     is asked after each step whether to stop, which raises `Cancelled`
         """
         check_engine(engine)
@@ -115,7 +122,7 @@ class Generator(LanguagePredictor, Serves):
             events = self._streamed(prompts, options, stop=stop, attention=attention, place=place, cancel=cancel)
             out = [_told(events, stream)]
         else:
-            out = self._generate(prompts, self.options(options), stop, numbers, attention, cancel, engine)
+            out = self._generate(prompts, self.options(options), stop, numbers, attention, cancel, engine, progress)
         return out[0] if isinstance(prompt, str) else out
 
     def search_one(
@@ -162,11 +169,12 @@ class Generator(LanguagePredictor, Serves):
         attention: bool,
         cancel: Cancel | None,
         engine: Engine,
+        progress: Callable[[int, int], None] | None = None,
     ) -> list[Generated]:
         check_stop(stop)
         ids = [self._begun(each) for each in prompts]
         if engine == "regard":
-            results = self._search(ids, places, decode, stop, cancel)
+            results = self._search(ids, places, decode, stop, cancel, progress)
         else:
             results = self._search_elsewhere(self._ctranslate2(decode, stop), ids, places, decode, stop, cancel)
         found: list[Generated] = []
@@ -182,6 +190,7 @@ class Generator(LanguagePredictor, Serves):
         decode: DecodeConfig,
         stop: Sequence[str],
         cancel: Cancel | None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> list[list[Hypothesis]]:
         """How prompts go on, those together that can be read together."""
         if self.service is not None:
@@ -192,11 +201,14 @@ class Generator(LanguagePredictor, Serves):
         together = (
             groups([len(each) for each in ids], decode) if joins else _of_equal_length(ids, decode.batch_sentences)
         )
+        limits, done = [self._limit(each, decode) * decode.n_best for each in ids], 0
         for group in together:
             check_cancel(cancel)
+            told = None if progress is None else _counted(progress, done, decode.n_best * len(group), sum(limits))
+            done += sum(limits[i] for i in group)
             with channel.reading(group, spell=self.tokenizer.labels):
                 search = self._steps([ids[i] for i in group], [places[i] for i in group], decode, stop)
-                results = _last(search, cancel)
+                results = _last(search, cancel, told)
             for place, hypotheses in zip(group, results, strict=True):
                 found[place] = hypotheses
         return found
@@ -259,8 +271,8 @@ class Generator(LanguagePredictor, Serves):
             yield live.ids[0, 0].tolist(), live.log_probs[0, 0].tolist()
 
     def search_start(self, text: str, over: Mapping[str, object]) -> SearchStart:
-        prompt, special, options = self.tokenizer.encode(text), self.tokenizer.specials, self.options(over)
-        limit = LENGTH if options.max_length is None else options.max_length
+        prompt, special, options = self.encoded(text), self.tokenizer.specials, self.options(over)
+        limit = self._limit([special.begin, *prompt], options)
         if len(prompt) + 1 + limit > self.context:
             room = max(0, self.context - len(prompt) - 1)
             raise UsageError(
@@ -283,7 +295,23 @@ class Generator(LanguagePredictor, Serves):
         )
 
     def _begun(self, prompt: str) -> list[int]:
-        return [self.tokenizer.specials.begin, *self.tokenizer.encode(prompt)]
+        return [self.tokenizer.specials.begin, *self.encoded(prompt)]
+
+    def encoded(self, text: str) -> list[int]:
+        """The ids of a text, without begin; a picture has a label before its pixels, be it none."""
+        return encode_texts(self.tokenizer, [text], self.config.tokens)[0]
+
+    @property
+    def writes_pictures(self) -> bool:
+        return are_pictures(self.config.tokens)
+
+    def _limit(self, ids: Sequence[int], options: DecodeConfig) -> int:
+        """Most tokens that are written behind these; a picture ends with its last pixel."""
+        most, tokens = options.max_length, self.config.tokens
+        if tokens is None or tokens.kind != "pixels" or tokens.side is None:
+            return LENGTH if most is None else most
+        left = max(0, BEFORE + tokens.side**2 - len(ids))
+        return left if most is None else min(most, left)
 
     def options(self, over: Mapping[str, object]) -> DecodeConfig:
         """The bundle's own decoding options, laid over by the given ones."""
@@ -312,19 +340,19 @@ class Generator(LanguagePredictor, Serves):
 
     def _request(self, ids: list[int], place: int, options: DecodeConfig, stop: Sequence[str]) -> Request:
         """A prompt as a request to the engine that all callers share."""
-        limit = LENGTH if options.max_length is None else options.max_length
-        return Request(ids, options, limit, stream=place, stops=self._stops(ids, stop) if stop else None)
+        return Request(
+            ids, options, self._limit(ids, options), stream=place, stops=self._stops(ids, stop) if stop else None
+        )
 
     def _steps(self, ids: list[list[int]], places: Sequence[int], options: DecodeConfig, stop: Sequence[str]) -> Steps:
         """The search for how prompts go on, step by step; of equal length, or for a stepper that joins."""
         special = self.tokenizer.specials
-        limit = LENGTH if options.max_length is None else options.max_length
         return search_steps(
             self.stepper(),
             *self.collated(ids),
             end=special.end,
             also_end=special.also_end,
-            limits=[limit] * len(ids),
+            limits=[self._limit(each, options) for each in ids],
             options=options,
             forbidden=self._forbidden(),
             streams=places,
@@ -339,7 +367,10 @@ class Generator(LanguagePredictor, Serves):
 
     def _forbidden(self) -> list[int]:
         """Ids that are never written: special ones that end no text, and rows of the table that are no tokens."""
-        special, unused = self.tokenizer.specials, range(self.tokenizer.size, self.config.vocabulary[0])
+        special, tokens = self.tokenizer.specials, self.config.tokens
+        if tokens is not None and tokens.kind == "pixels" and tokens.labels_from is not None:
+            return [*range(SPECIALS), *range(tokens.labels_from, self.config.vocabulary[0])]
+        unused = range(self.tokenizer.size, self.config.vocabulary[0])
         return sorted((special.all - special.ends) | set(unused))
 
     def _ctranslate2(self, options: DecodeConfig, stop: Sequence[str]) -> GenerationEngine:
@@ -413,10 +444,10 @@ class Generator(LanguagePredictor, Serves):
         return [self._score(text, overlap, place, cancel) for place, text in enumerate(texts)]
 
     def _score(self, text: str, overlap: int | None, place: int, cancel: Cancel | None) -> TextScore:
-        ids = np.array([self.tokenizer.specials.begin, *self.tokenizer.encode(text)])
+        ids = np.array(self._begun(text))
         total, count, windows = 0.0, 0.0, 0
         shared = self.context // 2 if overlap is None else overlap
-        stream = TokenStream(ids, self.tokenizer.size)
+        stream = as_written(TokenStream(ids, self.tokenizer.size), self.config.tokens)
         for batch in evaluation_batches(stream, self.context, BATCH, shared) if len(ids) > 1 else ():
             check_cancel(cancel)
             starts = [(windows + row) * (self.context - shared) for row in range(len(batch.ids))]
@@ -435,10 +466,12 @@ class Generator(LanguagePredictor, Serves):
         model = self.config.model
         if isinstance(model, WaveNetConfig):
             return max(ANY_LENGTH, 2 * model.receptive_field)  # at least half of them from all that it could see
+        if isinstance(model, PixelsConfig):
+            return model.longest
         return model.max_length if isinstance(model, GPTLineConfig) else ANY_LENGTH
 
     def read(self, text: str, second: str | None = None) -> Reading:
-        return self.read_ids(self.tokenizer.encode(text))
+        return self.read_ids(self.encoded(text))
 
     def read_ids(self, source: Sequence[int], target: Sequence[int] = ()) -> Reading:
         """Read as many ids of one text, behind the begin token, as the model reads at once."""
@@ -467,7 +500,7 @@ class Generator(LanguagePredictor, Serves):
         """The ids of as many documents as `count` windows need, each with its begin and end."""
         special, ids = self.tokenizer.specials, list[int]()
         for text in texts:
-            ids += [special.begin, *self.tokenizer.encode(text), special.end]
+            ids += [special.begin, *self.encoded(text), special.end]
             if len(ids) > (count + 1) * WINDOW:
                 break
         return np.array(ids)
@@ -481,7 +514,7 @@ class Generator(LanguagePredictor, Serves):
 
     def attention(self, text: str) -> SentenceAttention:
         """Where each token of a text looked, in every layer and head."""
-        return self._attention(self.tokenizer.encode(text))
+        return self._attention(self.encoded(text))
 
     def _attention(self, ids: Sequence[int]) -> SentenceAttention:
         """One pass over as many ids as the model reads at once; what follows was written from a later window."""
@@ -509,15 +542,23 @@ def _told(events: Iterable[TextPiece | Generated], stream: Callable[[str], None]
     return found
 
 
-def _last(steps: Steps, cancel: Cancel | None) -> list[list[Hypothesis]]:
-    """Run a search to its end."""
-    while True:
+def _last(steps: Steps, cancel: Cancel | None, told: Callable[[int], None] | None = None) -> list[list[Hypothesis]]:
+    """Run a search to its end; `told` hears how many steps were made."""
+    for number in count(1):
         try:
             next(steps)
         except StopIteration as done:
             found: list[list[Hypothesis]] = done.value
             return found
         check_cancel(cancel)
+        if told is not None:
+            told(number)
+    raise AssertionError  # a search ends
+
+
+def _counted(progress: Callable[[int, int], None], before: int, together: int, total: int) -> Callable[[int], None]:
+    """Tell in tokens, of all prompts, how far a search over some of them is."""
+    return lambda steps: progress(before + steps * together, total)
 
 
 def _of_equal_length(ids: list[list[int]], most: int) -> list[list[int]]:

@@ -30,10 +30,12 @@ from regard.decode.config import DecodeOptions
 from regard.errors import UsageError
 from regard.files import read_json
 from regard.inspect.probes import FROM, first_lines, prober
+from regard.models.configs.pixels import BEFORE
 from regard.tasks.config import RunConfig
 from regard.tasks.finetune import fine_tuning, mixed, mixing_note, old_data
 from regard.tasks.generate.config import GenerateConfig
 from regard.tasks.generate.predictor import Generator
+from regard.tasks.generate.streams import are_pictures, around, as_written
 from regard.tasks.recipe import DATA, PreparedRun, Setup, corpora_note, loss_metrics, mean_loss, sampled_note
 from regard.tasks.subject import (
     TEXT_LENGTHS,
@@ -41,7 +43,6 @@ from regard.tasks.subject import (
     real_behind,
 )
 from regard.tokens import TextTokenizer, TokenizerPair
-from regard.tokens.config import LABELS_FROM
 from regard.training.events import Working
 from regard.training.finetune import NEW, OLD, Side
 from regard.training.state import Fingerprint
@@ -60,15 +61,16 @@ def prepare_generate(config: RunConfig, setup: Setup) -> PreparedRun:
     corpora = [texts, *further_texts(config.data, setup.data_root, texts, setup.keep_corpus, setup.progress)]
     before = old_data(config, config.data)
     old = None if before is None else load_texts(before, setup.data_root, setup.keep("old"), setup.progress)
-    config = setup.choose(config, **text_facts(corpora))
+    config = setup.choose(config, **text_facts(corpora), **_picture_facts(config))
     assert isinstance(config, GenerateConfig)
-    config = setup.choose_context(config, config.data.context)
+    if not are_pictures(config.tokens):  # a picture is read whole
+        config = setup.choose_context(config, config.data.context)
     assert isinstance(config, GenerateConfig)
     setup.note(config)
     tokenizer = setup.tokenizer(config, partial(sample_of, corpora), joint_key([each.key for each in corpora]))
-    streams = _labelled(config, _streams(setup, texts, tokenizer))
-    learned = [streams[0], *_labelled(config, _further_streams(setup, corpora[1:], tokenizer))]
-    known = [] if old is None else _labelled(config, _streams(setup, old, tokenizer, "old"))
+    streams = _streams(setup, config, texts, tokenizer)
+    learned = [streams[0], *_further_streams(setup, config, corpora[1:], tokenizer)]
+    known = [] if old is None else _streams(setup, config, old, tokenizer, "old")
     config = _sized(config, setup, tokenizer, learned)
     setup.note(config)
     setup.emit(Working("building the model"))
@@ -141,6 +143,12 @@ def text_facts(corpora: Sequence[TextSets]) -> dict[str, float]:
     }
 
 
+def _picture_facts(config: GenerateConfig) -> dict[str, float]:
+    """How large the pictures are, and how many tokens of each are predicted, its label included."""
+    side = config.tokens.side or 0
+    return {"side": side, "picture": BEFORE - 1 + side**2}
+
+
 def text_notes(config: RunConfig, corpora: Sequence[TextSets]) -> tuple[str, ...]:
     """Notes on the texts, and how much of them the tokenizer learns from."""
     notes, characters = [note for each in corpora for note in each.notes], sum(each.characters for each in corpora)
@@ -156,39 +164,38 @@ def fitting_context(config: GenerateConfig) -> int:
     return config.data.context
 
 
-def _streams(setup: Setup, texts: TextSets, tokenizer: TextTokenizer, part: str = "") -> list[TokenStream]:
+def _streams(
+    setup: Setup, config: GenerateConfig, texts: TextSets, tokenizer: TextTokenizer, part: str = ""
+) -> list[TokenStream]:
     """The training and the validation documents one after the other, each between its begin and end tokens.
 
     Those of large texts are mapped from the cache, which all runs share; others are kept in the run's folder.
     """
-    special = tokenizer.specials
-    around = [special.begin], [special.end]
-    *both, found = encode_documents(texts, tokenizer, around, setup.keep(part), setup.progress)
+    ends = around(tokenizer, config.tokens)
+    *both, found = encode_documents(texts, tokenizer, ends, setup.keep(part), setup.progress)
     names = OLD_STREAMS if part else STREAMS
     if found.digests is not None:
-        return [
+        streams = [
             TokenStream(rows.flat, tokenizer.size, found.digests[name]) for name, rows in zip(PARTS, both, strict=True)
         ]
-    return [
-        _own_stream(setup.folder / name, rows.flat, tokenizer.size, setup.resume)
-        for name, rows in zip(names, both, strict=True)
-    ]
+    else:
+        streams = [
+            _own_stream(setup.folder / name, rows.flat, tokenizer.size, setup.resume)
+            for name, rows in zip(names, both, strict=True)
+        ]
+    return [as_written(stream, config.tokens) for stream in streams]
 
 
-def _further_streams(setup: Setup, corpora: Sequence[TextSets], tokenizer: TextTokenizer) -> list[TokenStream]:
+def _further_streams(
+    setup: Setup, config: GenerateConfig, corpora: Sequence[TextSets], tokenizer: TextTokenizer
+) -> list[TokenStream]:
     """The training documents of further corpora."""
-    around, found = ([tokenizer.specials.begin], [tokenizer.specials.end]), []
+    ends, found = around(tokenizer, config.tokens), []
     for number, texts in enumerate(corpora, start=1):
-        rows, _, kept = encode_documents(texts, tokenizer, around, setup.keep_corpus(number), setup.progress)
+        rows, _, kept = encode_documents(texts, tokenizer, ends, setup.keep_corpus(number), setup.progress)
         digest = kept.digests[PARTS[0]] if kept.digests else hashlib.sha256(rows.flat.tobytes()).hexdigest()
-        found.append(TokenStream(rows.flat, tokenizer.size, digest))
+        found.append(as_written(TokenStream(rows.flat, tokenizer.size, digest), config.tokens))
     return found
-
-
-def _labelled(config: GenerateConfig, streams: Sequence[TokenStream]) -> list[TokenStream]:
-    """The streams, which know where labels stand if there are any."""
-    first = LABELS_FROM if config.tokens.kind == "samples" else None
-    return [replace(stream, labels_from=first) for stream in streams]
 
 
 def _own_stream(path: Path, ids: np.ndarray, vocabulary: int, resume: bool) -> TokenStream:
@@ -217,7 +224,10 @@ def _validation(
     def validate(model: nn.Module) -> Validation:
         total, count = mean_loss(model, sampled_batches(stream, context, together, most))
         metrics = loss_metrics(total, count)
-        if config.tokens.kind not in NOTATIONS:  # what music and sound are written in has bytes, but no text
+        if stream.whole is not None:
+            dimensions = stream.whole - 1 - stream.given
+            metrics |= {"nats": dimensions * total / count, "bits_per_dimension": total / count / math.log(2)}
+        elif config.tokens.kind not in NOTATIONS:  # what music and sound are written in has bytes, but no text
             metrics["bits_per_byte"] = total / math.log(2) / (size * (count / (len(stream) - 1)))
         if not config.samples or not np.isfinite(total):
             return Validation(metrics)
