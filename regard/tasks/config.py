@@ -7,7 +7,15 @@ from typing import ClassVar
 from pydantic import Field, field_validator, model_validator
 
 from regard.config import StrictConfig, Tables
-from regard.data.config import BitsConfig, LabelledConfig, PairsConfig, StoriesConfig, TablesConfig, TextConfig
+from regard.data.config import (
+    BitsConfig,
+    LabelledConfig,
+    PairsConfig,
+    PreferencesConfig,
+    StoriesConfig,
+    TablesConfig,
+    TextConfig,
+)
 from regard.data.graphs.config import GraphsConfig
 from regard.data.pictures.config import CaptionsConfig, PicturesConfig, QuestionsConfig
 from regard.data.sound.config import SoundsConfig, SpeechConfig
@@ -60,6 +68,7 @@ class RunConfig(StrictConfig):
         PairsConfig
         | TextConfig
         | LabelledConfig
+        | PreferencesConfig
         | StoriesConfig
         | BitsConfig
         | TablesConfig

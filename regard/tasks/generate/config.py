@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from regard.config import Tables, merge
+from regard.data.chats import are_chats
 from regard.data.config import TextConfig
 from regard.data.notation import RATE, tokens_for
 from regard.decode.config import DecodeConfig
@@ -74,14 +75,34 @@ class GenerateConfig(TextRunConfig):
         """Samples are too many for attention."""
         return "wavenet" if _tokens_of(values) == "samples" else super().kind_for(values)
 
+    @model_validator(mode="after")
+    def _chats_stand_alone(self) -> GenerateConfig:
+        if self.data.chat is not None and (self.data.old or self.data.also):
+            raise ValueError("data: chats are learned by themselves; leave out data.old and data.also")
+        return self
+
     @classmethod
     def completed(cls, values: Tables) -> Tables:
-        """With what samples say of themselves: how many a second there are, and from which id on they are labels."""
+        """With what the data say of themselves: that they are chats; of samples how many a second there are, and labels."""
+        if _are_chats(values):
+            return _with_chat(values)
         if values.get("tokens", {}).get("kind") != "samples":
             return values
         rate = values.get("data", {}).get("rate", RATE)
         labels = {"labels_from": LABELS_FROM} if values["model"].get("kind") == "wavenet" else {}
         return merge({"model": labels, "tokens": {"rate": rate}}, values)
+
+
+def _are_chats(values: Tables) -> bool:
+    data = values.get("data", {})
+    names = data.get("train", ()) if isinstance(data, dict) else ()
+    return are_chats((names,) if isinstance(names, str) else names)
+
+
+def _with_chat(values: Tables) -> Tables:
+    """The values of chats; the running text that a model brought along, with which they cannot be mixed, is left."""
+    data = {name: value for name, value in values["data"].items() if name != "old" or not isinstance(value, dict)}
+    return {**values, "data": {"chat": {}, **data}}
 
 
 def _tokens_of(values: Tables) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -13,6 +14,8 @@ import numpy as np
 import torch
 
 from regard.data.batch import MaskedBatch, TextBatch
+from regard.data.chats import ChatBatches, are_chats, encode_chats, fitting_chats, read_chats
+from regard.data.config import ChatFormat
 from regard.data.documents import read_documents
 from regard.data.masking import masked_batches
 from regard.data.notation import NOTATIONS, RATE
@@ -75,6 +78,8 @@ def evaluate_text(
     """
     tokens = model.config.tokens
     rate = RATE if tokens is None or tokens.rate is None else tokens.rate
+    if isinstance(model, Generator) and model.config.chat is not None and are_chats(names):
+        return _of_chats(model, model.config.chat, names, cancel)
     documents = read_documents(names, None, field, rate=rate)
     texts = documents.texts
     batches = _masked(model, texts) if isinstance(model, Filler) else _windows(model, texts, context, overlap)
@@ -95,6 +100,21 @@ def evaluate_text(
     by_rule = compose_by_rule(model, rule, cancel=cancel) if rule is not None and isinstance(model, Generator) else None
     left = documents.notes, documents.left_out
     return TextEvaluation(loss, math.exp(min(50.0, loss)), bits, int(count), seconds, *left, by_rule)
+
+
+def _of_chats(model: Generator, form: ChatFormat, names: Sequence[str], cancel: Cancel | None) -> TextEvaluation:
+    """The loss over answers; the model reads as many tokens of a chat as it has positions for."""
+    started = time.perf_counter()
+    encoded = encode_chats(read_chats(names), model.tokenizer, form)
+    chats, notes = fitting_chats(encoded, (model.config.model.longest or sys.maxsize) - 1)
+    batches = ChatBatches(chats, model.tokenizer.specials.pad, ROWS * model.context, seed=0)
+    total = count = 0.0
+    for number in range(batches.count(0)):
+        check_cancel(cancel)
+        part = model.model(batches.get(0, number).to(model.device)).parts["nll"]
+        total, count = total + float(part.sum), count + part.count
+    loss, seconds = total / count, time.perf_counter() - started
+    return TextEvaluation(loss, math.exp(min(50.0, loss)), None, int(count), seconds, notes)
 
 
 def _windows(model: Generator, texts: list[str], context: int | None, overlap: int) -> Iterable[TextBatch]:

@@ -16,6 +16,7 @@ from regard.attention import channel
 from regard.bundle import Bundle
 from regard.config import check
 from regard.data.batch import TextBatch, pad
+from regard.data.chats import prompt_ids
 from regard.data.stream import TokenStream, evaluation_batches
 from regard.decode.config import DecodeConfig, DecodeOptions, Engine, check_engine
 from regard.decode.engine import Model
@@ -220,7 +221,7 @@ class Generator(LanguagePredictor, Serves):
         ids = self._begun(prompt)
 
         def events() -> Iterator[TextPiece | Generated]:
-            pieces = Pieces(self.tokenizer, ids, stop)
+            pieces = Pieces(self.tokenizer, self._joined_to(ids), stop)
             writing = self._written(ids, place, decode, stop, cancel)
             try:
                 while True:
@@ -282,8 +283,19 @@ class Generator(LanguagePredictor, Serves):
             found=lambda: self._search([self._begun(text)], [0], options, (), None)[0],
         )
 
+    @property
+    def answers(self) -> bool:
+        """Whether it learned to answer prompts, and does not go on with them."""
+        return self.config.chat is not None
+
     def _begun(self, prompt: str) -> list[int]:
+        if self.config.chat is not None:
+            return prompt_ids(self.tokenizer, self.config.chat, prompt)
         return [self.tokenizer.specials.begin, *self.tokenizer.encode(prompt)]
+
+    def _joined_to(self, ids: list[int]) -> list[int]:
+        """The ids with which new ones are decoded: those of a prompt; an answer stands by itself."""
+        return [] if self.answers else ids
 
     def options(self, over: Mapping[str, object]) -> DecodeConfig:
         """The bundle's own decoding options, laid over by the given ones."""
@@ -396,13 +408,14 @@ class Generator(LanguagePredictor, Serves):
     def _one(self, prompt: str, ids: list[int], found: Hypothesis, stop: Sequence[str]) -> Generated:
         return Generated(
             prompt,
-            before_stop(added(self.tokenizer, ids, found.ids), stop),
+            before_stop(added(self.tokenizer, self._joined_to(ids), found.ids), stop),
             found.score,
             found.log_probability,
             tuple(self.tokenizer.labels(found.ids)),
             found.token_log_probabilities,
             found.finished,
             found.ids,
+            answers=self.answers,
         )
 
     @torch.inference_mode()
