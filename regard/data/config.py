@@ -212,7 +212,7 @@ class PreferencesConfig(StrictConfig):
     valid: Names = Field((), description="Validation pairs; without them some prompts of training are held out.")
     test: Names = Field((), description="Test pairs, for the person's own notes; training never reads them.")
     hold_out: int = Field(500, ge=1, description="Most pairs held out for validation when there is no valid set.")
-    builtin_size: int = Field(6_000, ge=1, description="Training pairs generated for builtin/preferences.")
+    builtin_size: int = Field(12_000, ge=1, description="Training pairs generated for builtin/preferences.")
     noise: float = Field(0.1, ge=0, le=0.5, description="Share of the built-in pairs that are the wrong way round.")
 
 

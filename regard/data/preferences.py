@@ -141,7 +141,9 @@ def encode_preferences(
     every = list(zip(chosen, rejected, strict=True))
     fitting = [pair for pair in every if max(len(each.ids) for each in pair) <= most + 1]
     if not fitting:
-        raise RegardError(f"all {len(every):,} pairs have an answer that ends beyond {most} tokens", "give shorter ones")
+        raise RegardError(
+            f"all {len(every):,} pairs have an answer that ends beyond {most} tokens", "give shorter ones"
+        )
     dropped = len(every) - len(fitting)
     told = (f"dropped {dropped:,} of {len(every):,} pairs: more than {most} tokens",) if dropped else ()
     sides = tuple(zip(*fitting, strict=True))

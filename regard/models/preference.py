@@ -1,16 +1,16 @@
 """Learning from preferences: a reward model, and the losses of Bradley and Terry, of DPO and of PPO.
 
-    Bradley & Terry 1952     -log σ(r(x, y_w) - r(x, y_l)), of a chosen answer y_w and a rejected one y_l
-    DPO, Rafailov 2023       the same, where r(x, y) = β log π(y|x) / π_ref(y|x) (eq. 7)
-    PPO, Schulman 2017       the clipped ratio (eq. 7) times advantages by GAE (Schulman 2016, eq. 16)
-    the penalty              -β log π / π_ref of each token joins its reward (Ouyang et al. 2022, eq. 2), and β follows the
-                             divergence that is wanted (Ziegler et al. 2019, section 2.2)
+Bradley & Terry 1952     -log σ(r(x, y_w) - r(x, y_l)), of a chosen answer y_w and a rejected one y_l
+DPO, Rafailov 2023       the same, where r(x, y) = β log π(y|x) / π_ref(y|x) (eq. 7)
+PPO, Schulman 2017       the clipped ratio (eq. 7) times advantages by GAE (Schulman 2016, eq. 16)
+the penalty              -β log π / π_ref of each token joins its reward (Ouyang et al. 2022, eq. 2), and β follows the
+                         divergence that is wanted (Ziegler et al. 2019, section 2.2)
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -164,6 +164,10 @@ class RewardModel(nn.Module):
         """The reward of each row: (B,)."""
         return last_of(self.scores(batch.ids, batch.lengths)[..., None], batch.lengths + 1).squeeze(-1)
 
+    def logits(self, batch: PreferenceBatch) -> Tensor:
+        """The rewards of both answers of each pair, the chosen one's first: (B, 2)."""
+        return self.rewards(batch).view(2, -1).T
+
     def forward(self, batch: PreferenceBatch) -> Loss:
         chosen, rejected = self.rewards(batch).chunk(2)
         return Loss(pair_parts(bradley_terry_loss(chosen, rejected), chosen - rejected))
@@ -174,17 +178,29 @@ class RewardModel(nn.Module):
 
 
 class PreferenceLearner(nn.Module):
-    """A policy that learns by DPO: `model(batch)` is the loss of pairs whose reference log-probabilities are in the batch."""
+    """A policy that learns by DPO: `model(batch)` is the loss of pairs whose reference log-probabilities are in the batch.
 
-    def __init__(self, policy: LanguageModel, beta: float) -> None:
+    With `keep`, the mean loss of a chosen answer's tokens joins it so many times (Pang et al. 2024, eq. 1): DPO alone may
+    make both answers less likely, and what nobody wrote more.
+    """
+
+    def __init__(self, policy: LanguageModel, beta: float, keep: float = 0.0) -> None:
         super().__init__()
-        self.policy, self.beta = policy, beta
+        self.policy, self.beta, self.keep = policy, beta, keep
+
+    def train(self, mode: bool = True) -> Self:
+        """Nothing is dropped: what one model says of an answer twice must be equal."""
+        return super().train(False)
 
     def forward(self, batch: PreferenceBatch) -> Loss:
         assert batch.reference is not None
         found = answer_log_probs(self.policy, batch)  # (2B,)
         chosen, rejected = (self.beta * (found - batch.reference)).chunk(2)
-        return Loss(pair_parts(dpo_loss(found, batch.reference, self.beta), chosen - rejected))
+        losses = dpo_loss(found, batch.reference, self.beta)
+        if self.keep:
+            count = len(losses)
+            losses = losses - self.keep * found[:count] / batch.learned[:count].sum(dim=1)
+        return Loss(pair_parts(losses, chosen - rejected))
 
 
 class RolloutLearner(nn.Module):
@@ -194,6 +210,10 @@ class RolloutLearner(nn.Module):
         super().__init__()
         self.policy, self.critic = policy, critic
         self.clip, self.value_weight = clip, value_weight
+
+    def train(self, mode: bool = True) -> Self:
+        """Nothing is dropped: ratios begin at 1."""
+        return super().train(False)
 
     def forward(self, batch: RolloutBatch) -> Loss:
         learned, count = batch.learned, batch.tokens

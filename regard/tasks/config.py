@@ -116,6 +116,7 @@ class RunConfig(StrictConfig):
 
     # Laid over the defaults of the fields where a configuration says nothing; a preset, a file and options come above.
     defaults: ClassVar[Tables] = {}
+    size: ClassVar[str] = "tiny"  # the preset of a model that nobody sizes
     fine_tunes: ClassVar[bool] = False  # whether a run from a model of its own task mixes old and new
     has_classes: ClassVar[bool] = False  # whether `train.class_weights` has a meaning
 

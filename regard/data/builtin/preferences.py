@@ -19,6 +19,8 @@ SEEDS = {"train": 1, "valid": 2, "test": 3}
 NOISE = 0.1  # of the pairs are labelled wrongly
 LONGEST = 20  # words of an answer, beyond which each costs
 RAMBLING = 0.1
+OFF = 0.1  # share of answers that are about something else, or tell no way
+RIGHT = 0.5  # of the sums in answers of mixed quality
 
 THINGS = (
     "garden", "film", "soup", "house", "train", "book", "song", "lake", "hotel", "bread", "museum", "coat", "chair", "park",
@@ -112,27 +114,30 @@ def drawn_answer(dice: random.Random, prompt: str) -> str:
     if sort == "sums":
         return _sum(dice, *_terms(prompt))
     thing = next(each for each in sorted(_things(str(sort)), key=len, reverse=True) if f"the {each}" in prompt)
+    if dice.random() < OFF:  # about something else
+        thing = dice.choice(_things(str(sort)))
     return _praise(dice, thing) if sort == "praise" else _directions(dice, thing)
 
 
 def _praise(dice: random.Random, thing: str) -> str:
     kindness, count = dice.random(), dice.choice((1, 2, 2, 3, 3))
     kinds = [GOOD if dice.random() < kindness else dice.choice((PLAIN, BAD)) for _ in range(count)]
-    words = list(dict.fromkeys(dice.choice(kind) for kind in kinds))
+    words = [dice.choice(kind) for kind in kinds]  # now and then one comes twice
     first = dice.choice((f"The {thing} is", f"I find the {thing}", f"They say the {thing} is"))
     return f"{first} {words[0]}." if len(words) == 1 else f"{first} {', '.join(words[:-1])} and {words[-1]}."
 
 
 def _directions(dice: random.Random, place: str) -> str:
     manners, count = dice.random(), dice.choice((0, 1, 1, 2, 2, 3))
-    said = dict.fromkeys(dice.choice(POLITE if dice.random() < manners else RUDE) for _ in range(count))
-    parts = [f"the {place} is {dice.choice(WHERE)}", *said]
+    said = [dice.choice(POLITE if dice.random() < manners else RUDE) for _ in range(count)]
+    way = f"the {place} is {dice.choice(WHERE)}"
+    parts = said if said and dice.random() < OFF else [way, *said]
     dice.shuffle(parts)
     return _sentence(", ".join(parts))
 
 
 def _sum(dice: random.Random, first: str, tens: str, a: int, b: int) -> str:
-    right = dice.random() < 0.45
+    right = dice.random() < RIGHT
     ones = a + b if right else dice.choice([each for each in range(1, 10) if each != a + b])
     kept = tens if right or dice.random() < 0.5 else dice.choice(list(TENS))
     found = f"{kept} {ONES[ones]}"
@@ -157,7 +162,7 @@ def rule_reward(prompt: str, answer: str) -> float | None:
     """How good an answer is by the rule of its prompt's sort: 1 at best, -1 or less at worst; None where no rule is known.
 
     Praise and directions count what is kind or polite, once each, against what is not; a third each, three are enough. What
-    is said twice, or not about the thing, is bad; so is a wrong number. Each word beyond `LONGEST` costs `RAMBLING`.
+    is not about the thing is bad; so is a wrong number. Each word beyond `LONGEST` costs `RAMBLING`.
     """
     sort = sort_of(prompt)
     if sort is None:
@@ -169,13 +174,12 @@ def rule_reward(prompt: str, answer: str) -> float | None:
 
 def _reward_of_words(sort: str, prompt: str, text: str) -> float:
     kind, unkind = (GOOD, BAD) if sort == "praise" else (POLITE, RUDE)
-    goods, bads = ([len(re.findall(rf"\b{each}\b", text)) for each in words] for words in (kind, unkind))
-    once, again = sum(map(bool, goods)), sum(goods) - sum(map(bool, goods))
+    good, bad = (sum(re.search(rf"\b{each}\b", text) is not None for each in words) for words in (kind, unkind))
     things = _things(sort)
     named = next(each for each in sorted(things, key=len, reverse=True) if f"the {each}" in prompt)
     if f"the {named}" not in text or (sort == "directions" and not any(each in text for each in WHERE)):
         return -1.0
-    return max(-1.0, (min(3, once) - again - sum(bads)) / 3)
+    return max(-1.0, (min(3, good) - bad) / 3)
 
 
 def _reward_of_sum(prompt: str, text: str) -> float:

@@ -123,7 +123,7 @@ class Generator(LanguagePredictor, Serves):
         self, text: str, options: DecodeConfig, *, watch: Callable[[Live], None] | None = None
     ) -> list[Hypothesis]:
         """The best ways to go on with one text; `watch` sees the hypotheses that go on after each step."""
-        search = self._steps([self._begun(text)], [0], options, ())
+        search = self._steps([self.begun(text)], [0], options, ())
         while True:
             try:
                 live = next(search)
@@ -165,7 +165,7 @@ class Generator(LanguagePredictor, Serves):
         engine: Engine,
     ) -> list[Generated]:
         check_stop(stop)
-        ids = [self._begun(each) for each in prompts]
+        ids = [self.begun(each) for each in prompts]
         if engine == "regard":
             results = self._search(ids, places, decode, stop, cancel)
         else:
@@ -218,7 +218,7 @@ class Generator(LanguagePredictor, Serves):
         if place is None or decode.n_best > 1 or (decode.beam > 1 and not decode.sample):
             raise UsageError("stream is for one prompt and one sequence; leave out beam and n_best, or stream")
         prompt = prompts[0]
-        ids = self._begun(prompt)
+        ids = self.begun(prompt)
 
         def events() -> Iterator[TextPiece | Generated]:
             pieces = Pieces(self.tokenizer, self._joined_to(ids), stop)
@@ -280,7 +280,7 @@ class Generator(LanguagePredictor, Serves):
             forbidden=tuple(self._forbidden()),
             limit=limit,
             vector=vector,
-            found=lambda: self._search([self._begun(text)], [0], options, (), None)[0],
+            found=lambda: self._search([self.begun(text)], [0], options, (), None)[0],
         )
 
     @property
@@ -288,7 +288,8 @@ class Generator(LanguagePredictor, Serves):
         """Whether it learned to answer prompts, and does not go on with them."""
         return self.config.chat is not None
 
-    def _begun(self, prompt: str) -> list[int]:
+    def begun(self, prompt: str) -> list[int]:
+        """The ids after which the model goes on, or answers."""
         if self.config.chat is not None:
             return prompt_ids(self.tokenizer, self.config.chat, prompt)
         return [self.tokenizer.specials.begin, *self.tokenizer.encode(prompt)]
