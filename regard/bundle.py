@@ -20,6 +20,7 @@ from regard import __version__
 from regard.blocks import Undrawn
 from regard.brief import brief, in_short
 from regard.config import StrictConfig, Tables, check
+from regard.data.config import ChatFormat
 from regard.data.graphs.config import GraphFormat
 from regard.data.pictures.config import PictureFormat
 from regard.data.sound.config import SoundFormat
@@ -104,6 +105,7 @@ class BundleConfig(StrictConfig):
     graphs: GraphFormat | None = None  # what a model of graphs is shown
     tokens: TokensConfig | None = None  # None: it neither reads nor writes text
     vocabulary: tuple[int, ...] = ()  # of source and target, or of the one tokenizer; numbers of a step, without one
+    chat: ChatFormat | None = None  # of a language model that answers prompts
     sequences: str = ""  # of bits that it remembers: builtin/copy-bits
     model: OneModelConfig
     decode: DecodeConfig = DecodeConfig()
@@ -162,10 +164,10 @@ def save_bundle(folder: str | Path, bundle: Bundle) -> Path:
 
 
 def _dumped(config: BundleConfig) -> Tables:
-    """The values that `config.json` holds; plugins only where there are any, so that a Regard that knows none can read it."""
+    """The values that `config.json` holds; plugins and chats only where there are any: a Regard that knows none can read it."""
     values = config.model_dump(mode="json")
-    needed = needed_by(values)
-    return {**values, "plugins": list(needed)} if needed else {k: v for k, v in values.items() if k != "plugins"}
+    values["plugins"] = list(needed_by(values))
+    return {name: value for name, value in values.items() if value or name not in ("plugins", "chat")}
 
 
 def load_bundle(folder: str | Path, device: str | torch.device = "cpu") -> Bundle:

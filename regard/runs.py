@@ -17,6 +17,7 @@ SHIPPED = Path(__file__).parent / "shipped"  # small bundles that come with the 
 EXAMPLES = {  # what to type to use the model in the folder {model}, by its task
     "translate": 'regard translate -m {model} "a sentence"',
     "generate": 'regard generate -m {model} "how a text begins"',
+    "align": "regard eval {model} --on preferences.jsonl",
     "fill": 'regard fill -m {model} "a text with a [MASK]"',
     "classify": 'regard classify -m {model} "a text"',
     "classify-pictures": "regard classify -m {model} photo.jpg",

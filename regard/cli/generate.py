@@ -299,7 +299,7 @@ def _stream(generator: Generator, prompt: str, stop: list[str], decode: Tables) 
     from regard.tasks.generate.pieces import TextPiece
 
     events = generator.stream(prompt, stop=stop, **decode)  # what is no text is told before anything is printed
-    print(for_terminal(prompt), end="", flush=True)
+    print("" if generator.answers else for_terminal(prompt), end="", flush=True)
     for event in events:
         if isinstance(event, TextPiece):
             print(for_terminal(event.text), end="", flush=True)

@@ -108,6 +108,9 @@ def train(
         str | None,
         typer.Option("--from", metavar="RUN", help="Fine-tune: go on from this model's weights and tokenizer."),
     ] = None,
+    method: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of align: dpo, ppo or reward.", show_default="dpo")
+    ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="A.B=C", help="Any key of the configuration, as train.lr=1e-3.")
     ] = None,
@@ -146,7 +149,7 @@ def train(
     changes = given(steps=steps, max_time=max_time)
     columns = given(text=text, label=label, pair=pair, source=source, target=target)
     fixed = given(WHAT=what, data=data, valid=valid, languages=languages, model=model, preset=preset)
-    fixed |= given(**{"from": origin}, seed=seed) | columns
+    fixed |= given(**{"from": origin}, method=method, seed=seed) | columns
     if dry_run and (repeat or resume) is not None:
         raise UsageError("a run that goes on or is repeated is chosen already: leave out --dry-run")
     if repeat is not None:
@@ -161,9 +164,10 @@ def train(
         tables = data_tables(data, valid, languages) | (column_settings(task_named(what), **columns) if columns else {})
         over = given(preset=preset, train=given(**changes, seed=seed), data=tables, start=origin)
         over |= given(model=None if model is None else {"kind": model})
+        over |= given(align=None if method is None else {"method": method})
         config, data_root = run_config(what, over, settings, say), data_folder(what) or Path.cwd()
         asked = asked_settings(what, over, settings)
-        span = time_of(asked, _budget(budget, steps, max_time))
+        span = time_of(asked, _budget(budget, steps, max_time), config.task)
         check_start(config, data_root, out, device)
         if dry_run:
             print_rehearsal(rehearse(config, data_root, device, span, asked), as_json)

@@ -52,6 +52,7 @@ class TextBatch:
     lengths: Tensor  # (B,): T of each row, the number of tokens to predict
     tokens: int  # predictions that count
     skip: int = 0  # the first predictions of each row are context only: they do not count
+    learned: Tensor | None = None  # (B, T), bool: of chats, the predictions that count: those of answers
 
     @property
     def counts(self) -> dict[str, int]:
@@ -67,6 +68,57 @@ class TextBatch:
         return int(self.lengths.sum())
 
     def to(self, device: torch.device | str) -> TextBatch:
+        return _moved(self, device)
+
+
+@dataclass(frozen=True)
+class PreferenceBatch:
+    """Two answers to each of B prompts: the first B rows are the chosen ones, the last B the rejected ones."""
+
+    ids: Tensor  # (2B, T + 1): begin, prompt, answer, end
+    lengths: Tensor  # (2B,): T of each row
+    learned: Tensor  # (2B, T), bool: the predictions of answers
+    reference: Tensor | None = None  # (2B,): log-probability of each answer by the model that is gone on from
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Over how many items each part of the loss is summed."""
+        return dict.fromkeys(("loss", "nll", "correct", "margin"), len(self.ids) // 2)
+
+    @property
+    def padded_tokens(self) -> int:
+        return self.ids.numel() - len(self.ids)
+
+    @property
+    def real_tokens(self) -> int:
+        return int(self.lengths.sum())
+
+    def to(self, device: torch.device | str) -> PreferenceBatch:
+        return _moved(self, device)
+
+
+@dataclass(frozen=True)
+class RolloutBatch:
+    """Answers that a policy wrote itself, and how they were judged: what PPO learns from."""
+
+    ids: Tensor  # (B, T + 1): begin, prompt, answer, end
+    lengths: Tensor  # (B,): T of each row
+    learned: Tensor  # (B, T), bool: the predictions of answers
+    tokens: int  # of all answers
+    log_probs: Tensor  # (B, T): of each token, by the policy that wrote it
+    values: Tensor  # (B, T): of each place, by the critic of that time
+    advantages: Tensor  # (B, T), whitened
+    returns: Tensor  # (B, T): what the critic should have said
+    rewards: Tensor  # (B,): of the reward model, without the penalty
+    penalties: Tensor  # (B,): log π / π_ref of each answer
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Over how many items each part of the loss is summed."""
+        each = dict.fromkeys(("loss", "value", "clipped", "moved"), self.tokens)
+        return each | dict.fromkeys(("reward", "penalty"), len(self.ids))
+
+    def to(self, device: torch.device | str) -> RolloutBatch:
         return _moved(self, device)
 
 
@@ -397,6 +449,8 @@ AnyBatch = TypeVar(
     "AnyBatch",
     PairBatch,
     TextBatch,
+    PreferenceBatch,
+    RolloutBatch,
     MaskedBatch,
     LabelBatch,
     PictureBatch,

@@ -102,6 +102,13 @@ class CorporaConfig(StrictConfig):
         return (self.weight, *(each.weight for each in self.further))
 
 
+class ChatFormat(StrictConfig):
+    """How a prompt and its answer become one text; both are encoded apart, so that an answer's tokens are its own."""
+
+    before: str = Field("", description="Text before a prompt.")
+    after: str = Field("\n", description="Text between a prompt and its answer.")
+
+
 class PairsConfig(CorporaConfig):
     """Pairs of texts. A set is one file of pairs (.tsv, .csv, .jsonl, .tmx, .parquet), two parallel files, or a folder or
     .zip with one of these; each may be gzipped.
@@ -171,6 +178,9 @@ class TextConfig(CorporaConfig):
         2, ge=2, le=16, description="Grey levels of a pixel; 2: each is drawn once, white with probability grey / 255."
     )
     context: int = Field(256, ge=1, description="Tokens that are predicted in a window of training text.")
+    chat: ChatFormat | None = Field(
+        None, description="Of chats: what stands around prompts; only answers are learned. Found by the data."
+    )
     old: OldData = Field((), description=OLD)
     mix: float = Field(0.5, ge=0, lt=1, description=MIX)
 
@@ -206,6 +216,19 @@ class LabelledConfig(CorporaConfig):
     hold_out: int = Field(1000, ge=1, description="Most texts held out for validation when there is no valid set.")
     max_length: int = Field(256, ge=2, description="Longest text, in tokens; of longer ones the first tokens are kept.")
     builtin_size: int = Field(20_000, ge=1, description="Training texts generated for builtin/listops.")
+
+
+class PreferencesConfig(StrictConfig):
+    """Prompts with two answers each, of which people, or a rule, chose one."""
+
+    train: Names = Field(
+        ("builtin/preferences",), min_length=1, description="Training pairs: .jsonl files, or builtin/preferences."
+    )
+    valid: Names = Field((), description="Validation pairs; without them some prompts of training are held out.")
+    test: Names = Field((), description="Test pairs, for the person's own notes; training never reads them.")
+    hold_out: int = Field(500, ge=1, description="Most pairs held out for validation when there is no valid set.")
+    builtin_size: int = Field(12_000, ge=1, description="Training pairs generated for builtin/preferences.")
+    noise: float = Field(0.1, ge=0, le=0.5, description="Share of the built-in pairs that are the wrong way round.")
 
 
 class StoriesConfig(StrictConfig):

@@ -18,6 +18,7 @@ PIXELS = ("pixelcnn", "pixelrnn", "image-transformer")  # kinds that write pictu
 KINDS_OF: dict[str, tuple[str, ...]] = {
     "translate": ("transformer", "seq2seq", "bahdanau", "luong", "bytenet", "decoder-only"),
     "generate": ("llama", "gpt1", "gpt2", "gpt3", "lstm", "wavenet", *PIXELS),
+    "align": ("llama", "gpt1", "gpt2", "gpt3", "lstm"),
     "fill": ("bert",),
     "classify": (
         "self-attention",

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from regard.blocks import Recurrent, balance_terms
 from regard.blocks.norm import reading_rows
 from regard.blocks.recurrent import LayerStates
-from regard.data.batch import TextBatch
+from regard.data.batch import PreferenceBatch, RolloutBatch, TextBatch
 from regard.embed import TokenEmbedding, embedding_table, positions
 from regard.models.config import GPTLineConfig, LSTMConfig, PixelConfig, WaveNetConfig
 from regard.models.encoder_decoder import rows_of_parents, rows_of_sources
@@ -54,7 +54,7 @@ class LanguageModel(nn.Module):
             parts["loss"] = Part(smooth + self.config.balance * count * sum(balance) / len(balance), count)
         return Loss(parts)
 
-    def hidden(self, batch: TextBatch) -> Tensor:
+    def hidden(self, batch: TextBatch | PreferenceBatch | RolloutBatch) -> Tensor:
         """The vectors that predict each token of the batch but the first: (B, T, D)."""
         with reading_rows(batch.lengths):
             return self.read(batch.ids[:, :-1])
@@ -72,6 +72,8 @@ class LanguageModel(nn.Module):
             return hidden[:, batch.skip :].flatten(0, 1), wanted[:, batch.skip :].flatten()
         places = torch.arange(hidden.size(1), device=hidden.device)
         real = (places >= batch.skip) & (places < batch.lengths[:, None])  # (B, T)
+        if batch.learned is not None:
+            real = real & batch.learned
         return hidden[real], wanted[real]
 
 

@@ -51,6 +51,7 @@ MODELS: dict[str, NamedParts[Any]] = {
             "image-transformer": "regard.models.image_transformer:ImageTransformer",
         }
     ),
+    "align": NamedParts(dict.fromkeys(KINDS_OF["align"], "regard.models.preference:RewardModel")),
     "fill": NamedParts({"bert": "regard.models.bert:Bert"}),
     "classify": NamedParts(
         {

@@ -66,7 +66,7 @@ def train(
     _check_names(train, tables)
     over = _over(tables, preset, {"steps": steps, "max_time": max_time}, table)
     config, asked = run_config(what, over), asked_settings(what, over)
-    span = time_of(asked, None if budget is None else _seconds(budget))
+    span = time_of(asked, None if budget is None else _seconds(budget), config.task)
     examples = {part: rows_of(config.task, value) for part, value in given.items()}
     place, data_root = make_place(config.task, folder), data_folder(what)
     if examples:

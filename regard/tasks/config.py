@@ -7,7 +7,15 @@ from typing import ClassVar
 from pydantic import Field, field_validator, model_validator
 
 from regard.config import StrictConfig, Tables
-from regard.data.config import BitsConfig, LabelledConfig, PairsConfig, StoriesConfig, TablesConfig, TextConfig
+from regard.data.config import (
+    BitsConfig,
+    LabelledConfig,
+    PairsConfig,
+    PreferencesConfig,
+    StoriesConfig,
+    TablesConfig,
+    TextConfig,
+)
 from regard.data.graphs.config import GraphsConfig
 from regard.data.pictures.config import CaptionsConfig, PicturesConfig, QuestionsConfig
 from regard.data.sound.config import SoundsConfig, SpeechConfig
@@ -60,6 +68,7 @@ class RunConfig(StrictConfig):
         PairsConfig
         | TextConfig
         | LabelledConfig
+        | PreferencesConfig
         | StoriesConfig
         | BitsConfig
         | TablesConfig
@@ -107,6 +116,7 @@ class RunConfig(StrictConfig):
 
     # Laid over the defaults of the fields where a configuration says nothing; a preset, a file and options come above.
     defaults: ClassVar[Tables] = {}
+    size: ClassVar[str] = "tiny"  # the preset of a model that nobody sizes
     fine_tunes: ClassVar[bool] = False  # whether a run from a model of its own task mixes old and new
     has_classes: ClassVar[bool] = False  # whether `train.class_weights` has a meaning
 

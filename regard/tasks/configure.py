@@ -50,8 +50,10 @@ def _flat(values: Tables, before: str = "") -> Iterator[str]:
             yield from _flat(value, f"{before}{name}.")
 
 
-def time_of(asked: frozenset[str], budget: float | None) -> float | None:
+def time_of(asked: frozenset[str], budget: float | None, task: str = "translate") -> float | None:
     """Seconds that a run has by the clock: those asked for, or the usual ones unless something else says how long it is."""
+    if not TASKS[task].timed:
+        return budget
     bounded = asked & {"train.steps", "train.max_time", "train.schedule"}
     return DEFAULT_TIME if budget is None and not bounded else budget
 
@@ -95,7 +97,7 @@ def _filled(values: Tables, origin: str) -> Tables:
     _check_tables(values, origin)
     values = {"task": "translate", **values}
     kind_of_run = _kind_of_run(values, origin)
-    defaults = kind_of_run.defaults
+    defaults = kind_of_run.defaults_for(values)
     size, model = values.pop("preset", None), values.get("model", {})
     if values.get("start") is not None:
         if size is not None:
@@ -107,7 +109,7 @@ def _filled(values: Tables, origin: str) -> Tables:
             merge(merge(defaults, _lower_rate(defaults, values["task"])), merge(brought, values))
         )
     kind = model.get("kind") or kind_of_run.kind_for(values)
-    values = merge(merge(kind_of_run.defaults_for(values), {"model": preset(size or "tiny", kind)}), values)
+    values = merge(merge(defaults, {"model": preset(size or kind_of_run.size, kind)}), values)
     return kind_of_run.completed(values)
 
 

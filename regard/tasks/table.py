@@ -59,6 +59,18 @@ _TASKS = (
         reads_text=True,
     ),
     Task(
+        "align",
+        "regard.tasks.align.config:AlignConfig",
+        recipe="regard.tasks.align.recipe:prepare_align",
+        predictor="regard.tasks.align.predictor:Rewarder",
+        subject="regard.tasks.align.recipe:AlignSubject",
+        try_it='regard generate -m {model} "a prompt"',
+        data="preferences.jsonl",
+        test="test.jsonl",
+        starts_from=("generate",),
+        timed=False,
+    ),
+    Task(
         "fill",
         "regard.tasks.fill.config:FillConfig",
         recipe="regard.tasks.fill.recipe:prepare_fill",

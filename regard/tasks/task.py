@@ -48,6 +48,7 @@ class Task:
     has_labels: bool = False  # whether its models are built for a number of labels
     rules: tuple[Rule, ...] = ()  # what a timed run chooses where the person says nothing
     sizes: Mapping[str, Sizes] = field(default_factory=dict)  # of its kinds of models, to choose from
+    timed: bool = True  # whether a run goes by the clock where nobody says how long it shall be
     like: str = ""  # the task of ours that it resembles: it has its kinds of models, and what else it does not say
     meant: str | Callable[[Tables], str] | None = None  # which task a configuration of this one really means
 

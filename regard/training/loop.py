@@ -13,6 +13,7 @@ from typing import Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import increment_version
 
 from regard.bundle import WEIGHTS
 from regard.errors import RegardError
@@ -46,6 +47,7 @@ from regard.training.outlook import SCHEDULES, look_ahead, outlook_row
 from regard.training.state import (
     Fingerprint,
     Learner,
+    MadeWhileLearning,
     MovingAverage,
     TrainingProgress,
     load_checkpoint,
@@ -69,7 +71,10 @@ class Batch(Protocol):
 
 
 class Source(Protocol):
-    """Where batches come from: `get(epoch, index)` is a pure function."""
+    """Where batches come from: `get(epoch, index)` is a pure function.
+
+    Where it depends on the weights of the moment, too, what it made of them is part of a checkpoint (`MadeWhileLearning`).
+    """
 
     def count(self, epoch: int) -> int: ...
     def get(self, epoch: int, index: int) -> Batch: ...
@@ -113,7 +118,8 @@ class Trainer:
         self.model = job.model.to(job.device)
         self.parameters = list(self.model.parameters())
         ema = MovingAverage(self.model, job.config.ema) if job.config.ema else None
-        self.learner = Learner(self.model, make_optimiser(self.model, job.config), ema, TrainingProgress())
+        made = job.batches if isinstance(job.batches, MadeWhileLearning) else None
+        self.learner = Learner(self.model, make_optimiser(self.model, job.config), ema, TrainingProgress(), made)
         self.log = RunLog(job.folder)
         self.checkpoints, self.snapshots = job.folder / "checkpoints", job.folder / "snapshots"
         epoch = max(1, job.batches.count(0) // job.config.accumulate)  # updates
@@ -243,6 +249,7 @@ class Trainer:
         rate = self.rate(progress.step + 1) * progress.rate_factor
         set_rate(optimiser, rate)
         optimiser.step()
+        increment_version(self.parameters)  # fused steps do not count themselves, and what is laid out would grow stale
         optimiser.zero_grad(set_to_none=True)
         progress.step += 1
         progress.tokens += totals["loss"]

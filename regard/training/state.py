@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import torch
 from pydantic import ValidationError
@@ -99,6 +99,17 @@ class TrainingProgress:
     finished: str = ""  # why the run ended
 
 
+@runtime_checkable
+class MadeWhileLearning(Protocol):
+    """A source of batches that depend on the weights of the moment they were made: these batches belong to a checkpoint."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that it needs to go on from here."""
+
+    def restore(self, tensors: dict[str, Tensor], /) -> None:
+        """Put back what `tensors` gave."""
+
+
 @dataclass
 class Learner:
     """The parts of a run that change while it learns."""
@@ -107,6 +118,7 @@ class Learner:
     optimiser: torch.optim.Optimizer
     ema: MovingAverage | None
     progress: TrainingProgress
+    batches: MadeWhileLearning | None = None
 
 
 # What must not change between a stop and a resume, by the words that a person calls it: digests, counts, configurations.
@@ -121,6 +133,8 @@ def save_checkpoint(folder: Path, learner: Learner, fingerprint: Fingerprint) ->
         write_tensors(inside / "optimiser.safetensors", optimiser_tensors(learner.optimiser, learner.model))
         if learner.ema is not None:
             write_tensors(inside / "ema.safetensors", learner.ema.tensors)
+        if learner.batches is not None:
+            write_tensors(inside / "batches.safetensors", learner.batches.tensors())
         state = {"format": FORMAT, "progress": asdict(learner.progress), "fingerprint": _as_json(fingerprint)}
         write_json(inside / STATE, state)
     write_json(folder / LATEST, {"checkpoint": name})
@@ -158,6 +172,8 @@ def load_checkpoint(folder: Path, learner: Learner, fingerprint: Fingerprint) ->
     if learner.ema is not None:
         ema: dict[str, Tensor] = read_tensors(inside / "ema.safetensors")
         learner.ema.tensors = {name: ema[name].to(old.device) for name, old in learner.ema.tensors.items()}
+    if learner.batches is not None:
+        learner.batches.restore(read_tensors(inside / "batches.safetensors"))
     learner.progress = TrainingProgress(**state["progress"])
     _drop_others(folder, inside.name)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from regard.config import Tables, merge
+from regard.data.chats import are_chats
 from regard.data.config import TextConfig
 from regard.data.form import RATE
 from regard.data.notation import side_of, tokens_for
@@ -87,9 +88,17 @@ class GenerateConfig(TextRunConfig):
         kinds = {"samples": "wavenet", "pixels": "pixelcnn"}
         return kinds.get(_tokens_of(values) or "") or super().kind_for(values)
 
+    @model_validator(mode="after")
+    def _chats_stand_alone(self) -> GenerateConfig:
+        if self.data.chat is not None and (self.data.old or self.data.also):
+            raise ValueError("data: chats are learned by themselves; leave out data.old and data.also")
+        return self
+
     @classmethod
     def completed(cls, values: Tables) -> Tables:
-        """With what samples and pixels say of themselves: how many there are, and from which id on they are labels."""
+        """With what the data say of themselves: that they are chats; of samples and pixels how many there are, and labels."""
+        if are_chats(_named(values)):
+            return _with_chat(values)
         kind, model = values.get("tokens", {}).get("kind"), values.get("model", {}).get("kind")
         if kind == "pixels":
             return _with_pixels(values)
@@ -114,6 +123,12 @@ def _with_pixels(values: Tables) -> Tables:
     elif model.get("kind") in ("gpt1", "gpt2", "gpt3", "llama"):
         about["model"] = {"max_length": count}
     return merge(about, {**values, "data": {key: value for key, value in data.items() if value is not None}})
+
+
+def _with_chat(values: Tables) -> Tables:
+    """The values of chats; the running text that a model brought along, with which they cannot be mixed, is left."""
+    data = {name: value for name, value in values["data"].items() if name != "old" or not isinstance(value, dict)}
+    return {**values, "data": {"chat": {}, **data}}
 
 
 def _named(values: Tables) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -13,6 +14,8 @@ import numpy as np
 import torch
 
 from regard.data.batch import MaskedBatch, TextBatch
+from regard.data.chats import ChatBatches, are_chats, encode_chats, fitting_chats, read_chats
+from regard.data.config import ChatFormat
 from regard.data.documents import read_documents
 from regard.data.form import form_of
 from regard.data.masking import masked_batches
@@ -93,6 +96,8 @@ def evaluate_text(
     A language model reads windows of `context` tokens; with `overlap`, each begins with so many that only give context.
     """
     tokens = model.config.tokens
+    if isinstance(model, Generator) and model.config.chat is not None and are_chats(names):
+        return _of_chats(model, model.config.chat, names, cancel)
     documents = read_documents(names, None, field, form=form_of(tokens))
     texts = documents.texts
     batches = _masked(model, texts) if isinstance(model, Filler) else _windows(model, texts, context, overlap)
@@ -129,6 +134,21 @@ def _label_notes(model: Generator | Filler, texts: Sequence[str]) -> tuple[str, 
     count = sum(text[: text.find(">") + 1] not in known for text in texts)
     told = f"{count:,} of {len(texts):,} pictures have no label, which the model was told in training"
     return (f"{told}: name the file of their labels, too",) if known and count else ()
+
+
+def _of_chats(model: Generator, form: ChatFormat, names: Sequence[str], cancel: Cancel | None) -> TextEvaluation:
+    """The loss over answers; the model reads as many tokens of a chat as it has positions for."""
+    started = time.perf_counter()
+    encoded = encode_chats(read_chats(names), model.tokenizer, form)
+    chats, notes = fitting_chats(encoded, (model.config.model.longest or sys.maxsize) - 1)
+    batches = ChatBatches(chats, model.tokenizer.specials.pad, ROWS * model.context, seed=0)
+    total = count = 0.0
+    for number in range(batches.count(0)):
+        check_cancel(cancel)
+        part = model.model(batches.get(0, number).to(model.device)).parts["nll"]
+        total, count = total + float(part.sum), count + part.count
+    loss, seconds = total / count, time.perf_counter() - started
+    return TextEvaluation(loss, math.exp(min(50.0, loss)), None, int(count), seconds, notes)
 
 
 def _windows(model: Generator, texts: list[str], context: int | None, overlap: int) -> Iterable[TextBatch]:

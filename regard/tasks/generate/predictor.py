@@ -17,6 +17,7 @@ from regard.attention import channel
 from regard.bundle import Bundle
 from regard.config import check
 from regard.data.batch import TextBatch, pad
+from regard.data.chats import prompt_ids
 from regard.data.stream import TokenStream, evaluation_batches
 from regard.decode.config import DecodeConfig, DecodeOptions, Engine, check_engine
 from regard.decode.engine import Model
@@ -129,7 +130,7 @@ class Generator(LanguagePredictor, Serves):
         self, text: str, options: DecodeConfig, *, watch: Callable[[Live], None] | None = None
     ) -> list[Hypothesis]:
         """The best ways to go on with one text; `watch` sees the hypotheses that go on after each step."""
-        search = self._steps([self._begun(text)], [0], options, ())
+        search = self._steps([self.begun(text)], [0], options, ())
         while True:
             try:
                 live = next(search)
@@ -172,7 +173,7 @@ class Generator(LanguagePredictor, Serves):
         progress: Callable[[int, int], None] | None = None,
     ) -> list[Generated]:
         check_stop(stop)
-        ids = [self._begun(each) for each in prompts]
+        ids = [self.begun(each) for each in prompts]
         if engine == "regard":
             results = self._search(ids, places, decode, stop, cancel, progress)
         else:
@@ -229,10 +230,10 @@ class Generator(LanguagePredictor, Serves):
         if place is None or decode.n_best > 1 or (decode.beam > 1 and not decode.sample):
             raise UsageError("stream is for one prompt and one sequence; leave out beam and n_best, or stream")
         prompt = prompts[0]
-        ids = self._begun(prompt)
+        ids = self.begun(prompt)
 
         def events() -> Iterator[TextPiece | Generated]:
-            pieces = Pieces(self.tokenizer, ids, stop)
+            pieces = Pieces(self.tokenizer, self._joined_to(ids), stop)
             writing = self._written(ids, place, decode, stop, cancel)
             try:
                 while True:
@@ -291,19 +292,27 @@ class Generator(LanguagePredictor, Serves):
             forbidden=tuple(self._forbidden()),
             limit=limit,
             vector=vector,
-            found=lambda: self._search([self._begun(text)], [0], options, (), None)[0],
+            found=lambda: self._search([self.begun(text)], [0], options, (), None)[0],
         )
 
-    def _begun(self, prompt: str) -> list[int]:
+    @property
+    def answers(self) -> bool:
+        """Whether it learned to answer prompts, and does not go on with them."""
+        return self.config.chat is not None
+
+    @property
+    def writes_pictures(self) -> bool:
+        return are_pictures(self.config.tokens)
+
+    def begun(self, prompt: str) -> list[int]:
+        """The ids after which the model goes on, or answers."""
+        if self.config.chat is not None:
+            return prompt_ids(self.tokenizer, self.config.chat, prompt)
         return [self.tokenizer.specials.begin, *self.encoded(prompt)]
 
     def encoded(self, text: str) -> list[int]:
         """The ids of a text, without begin; a picture has a label before its pixels, be it none."""
         return encode_texts(self.tokenizer, [text], self.config.tokens)[0]
-
-    @property
-    def writes_pictures(self) -> bool:
-        return are_pictures(self.config.tokens)
 
     def _limit(self, ids: Sequence[int], options: DecodeConfig) -> int:
         """Most tokens that are written behind these; a picture ends with its last pixel."""
@@ -312,6 +321,10 @@ class Generator(LanguagePredictor, Serves):
             return LENGTH if most is None else most
         left = max(0, BEFORE + tokens.side**2 - len(ids))
         return left if most is None else min(most, left)
+
+    def _joined_to(self, ids: list[int]) -> list[int]:
+        """The ids with which new ones are decoded: those of a prompt; an answer stands by itself."""
+        return [] if self.answers else ids
 
     def options(self, over: Mapping[str, object]) -> DecodeConfig:
         """The bundle's own decoding options, laid over by the given ones."""
@@ -427,13 +440,14 @@ class Generator(LanguagePredictor, Serves):
     def _one(self, prompt: str, ids: list[int], found: Hypothesis, stop: Sequence[str]) -> Generated:
         return Generated(
             prompt,
-            before_stop(added(self.tokenizer, ids, found.ids), stop),
+            before_stop(added(self.tokenizer, self._joined_to(ids), found.ids), stop),
             found.score,
             found.log_probability,
             tuple(self.tokenizer.labels(found.ids)),
             found.token_log_probabilities,
             found.finished,
             found.ids,
+            answers=self.answers,
         )
 
     @torch.inference_mode()
@@ -444,7 +458,7 @@ class Generator(LanguagePredictor, Serves):
         return [self._score(text, overlap, place, cancel) for place, text in enumerate(texts)]
 
     def _score(self, text: str, overlap: int | None, place: int, cancel: Cancel | None) -> TextScore:
-        ids = np.array(self._begun(text))
+        ids = np.array(self.begun(text))
         total, count, windows = 0.0, 0.0, 0
         shared = self.context // 2 if overlap is None else overlap
         stream = as_written(TokenStream(ids, self.tokenizer.size), self.config.tokens)

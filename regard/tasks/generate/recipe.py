@@ -33,6 +33,7 @@ from regard.inspect.probes import FROM, first_lines, prober
 from regard.models.configs.pixels import BEFORE
 from regard.tasks.config import RunConfig
 from regard.tasks.finetune import fine_tuning, mixed, mixing_note, old_data
+from regard.tasks.generate.chats import prepare_chats
 from regard.tasks.generate.config import GenerateConfig
 from regard.tasks.generate.predictor import Generator
 from regard.tasks.generate.streams import are_pictures, around, as_written
@@ -57,6 +58,8 @@ OLD_STREAMS = ("old-train.tokens", "old-valid.tokens")  # of one that goes on fr
 def prepare_generate(config: RunConfig, setup: Setup) -> PreparedRun:
     """Read the text, make or reload tokenizer and streams, build the model. Nothing is trained yet."""
     assert isinstance(config, GenerateConfig)
+    if config.data.chat is not None:
+        return prepare_chats(config, config.data.chat, setup)
     texts = load_texts(config.data, setup.data_root, setup.keep(), setup.progress)
     corpora = [texts, *further_texts(config.data, setup.data_root, texts, setup.keep_corpus, setup.progress)]
     before = old_data(config, config.data)

@@ -25,9 +25,10 @@ class Generated(Result):
     ids: tuple[int, ...] = ()  # of what was added
     alternatives: tuple[Generated, ...] = ()
     attention: SentenceAttention | None = None  # of the prompt and what was added to it
+    answers: bool = False  # whether the text answers the prompt, and does not go on with it
 
     def __str__(self) -> str:
-        return self.prompt + self.text
+        return self.text if self.answers else self.prompt + self.text
 
     def __repr__(self) -> str:
         return brief(self, quoted(str(self)), score=self.score)
