@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -74,10 +75,12 @@ def test_a_model_goes_on_with_a_file_and_writes_one(music: Path, tmp_path: Path)
 
 def test_several_samples_are_several_files(music: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_midi(tmp_path / "bars.mid", next(canons("test")))
-    words = ("--start", tmp_path / "bars.mid", "-n", 4, "--samples", 2, "-o", tmp_path / "a.mid")
+    words = ("--start", tmp_path / "bars.mid", "-n", 4, "--samples", 2, "--seed", 1, "-o", tmp_path / "a.mid")
     assert typed("generate", "-m", music, *words) == 0
     assert {path.name for path in tmp_path.iterdir()} == {"bars.mid", "a.mid", "a-2.mid"}
-    assert "8 tokens in" in capsys.readouterr().err
+    assert re.search(
+        r"^[2-8] tokens in", capsys.readouterr().err, re.MULTILINE
+    )  # of both; a piece may end before its limit
 
 
 def test_a_file_is_looked_at_as_a_roll_or_in_any_form(

@@ -15,7 +15,8 @@ from regard.cli.main import run as run_verb
 from regard.data.batches import generator
 from regard.data.bits import ITEM, MOST, REPEATS, BitBatches, channels, made, sequences_of
 from regard.errors import UsageError
-from regard.models.config import PonderConfig, TuringMachineConfig
+from regard.models.bits import BitLSTM
+from regard.models.config import LSTMConfig, PonderConfig, TuringMachineConfig
 from regard.models.ponder import Ponder
 from regard.models.turing_machine import Tape, TuringMachine, by_content, interpolated, sharpened, shifted, written
 from regard.noise import noise
@@ -231,6 +232,10 @@ def test_how_long_a_network_thinks_about_each_input_is_drawn(data: str, rows: in
     assert found.save(tmp_path / "steps.png").stat().st_size > 1000
     with pytest.raises(UsageError, match="take 1"):
         rememberer.look(0)
+    config = LSTMConfig(width=5, hidden=5)
+    lstm = Bundle(about.model_copy(update={"model": config}), BitLSTM(config, *sizes), None, {})
+    with pytest.raises(UsageError, match="a lstm has no heads"):
+        Rememberer(lstm).look(3)
 
 
 def test_sequences_are_remembered_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,12 +44,13 @@ def remember(
     rememberer: Rememberer = load_model(model or newest_run("remember"), device, "remember")
     most = rememberer.most
     asked = lengths or sorted({max(1, most // 2), most, *(() if rememberer.sequences in ONE_VECTOR else (2 * most,))})
+    drawn = None if out is None else rememberer.look(asked[-1])
     found = []
     for length in asked:
         with progress(f"length {length}") as advance:
             found.append(rememberer.remember(length, count, advance))
-    if out is not None:
-        say(f"wrote {rememberer.look(asked[-1]).save(out)}")
+    if out is not None and drawn is not None:
+        say(f"wrote {drawn.save(out)}")
     if as_json:
         print_json([each.data() for each in found])
     else:
