@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import leaky_relu
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 import regard
 from regard.attention import Dense, Edges, MultiHead
@@ -233,6 +236,34 @@ def test_graphs_side_by_side_do_not_see_each_other(readout: str) -> None:
     model = made(GATConfig(width=15, heads=3, readout=readout), whole=True)  # type: ignore[arg-type]
     alone = torch.cat([logits(model, [each], True) for each in graphs])
     torch.testing.assert_close(logits(model, graphs, True), alone)
+
+
+class Largest(TorchDispatchMode):
+    """The most numbers of a tensor that comes out of any operation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        self.most = max([self.most, *(each.numel() for each in tree_leaves(out) if isinstance(each, Tensor))])
+        return out
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda each: each.kind)
+def test_no_matrix_of_all_pairs_of_nodes_is_made(config: GraphConfig) -> None:
+    """Neither forward nor back: no tensor has N² numbers, though the graph has many nodes for its edges."""
+    nodes = 503
+    batch, model = batch_of([graph(nodes)], False), made(config).float().train()
+    with Largest() as seen:
+        model(batch).objective(dict(batch.counts)).backward()
+    assert seen.most < nodes**2 / 2
+    if config.kind == "graph-transformer":  # whose dense mask is one, and is seen
+        dense = made(config.model_copy(update={"mask": "dense"})).float().train()  # type: ignore[arg-type]
+        with Largest() as seen:
+            dense(batch).objective(dict(batch.counts)).backward()
+        assert seen.most >= nodes**2
 
 
 def test_the_dense_mask_of_the_model_is_its_edges() -> None:

@@ -23,13 +23,27 @@ from regard.data.builtin.mappings import (
     written,
 )
 from regard.experiments.learning import train_run
-from regard.experiments.study import Check, Found, Group, Part, Report, Row, Settings, Study, Table, above, spread
+from regard.experiments.study import (
+    Check,
+    Found,
+    Group,
+    Part,
+    Report,
+    Row,
+    Settings,
+    Study,
+    Table,
+    above,
+    at_least,
+    spread,
+)
 from regard.tasks.generate.predictor import Generator
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TOGETHER = 100  # sequences of a batch
+CLEARLY = 10.0  # points that examples must add: those of 300 sequences are off by 4 as a rule
 
 
 @torch.inference_mode()
@@ -110,10 +124,7 @@ def in_context_checks(found: Found) -> list[Check]:
 
     checks = []
     for mapping in MAPPINGS:
-        one, zero = (
-            found.group(f"{k} examples", "right", model=largest, mapping=mapping, examples=k) for k in (last, 0)
-        )
-        checks.append(above(f"The largest learns {mapping} from examples", one, zero))
+        checks.append(at_least(f"The largest learns {mapping} from examples", gain(largest, mapping), CLEARLY))
     for mapping in LEARNED:
         checks.append(
             above(
@@ -141,7 +152,7 @@ def draw_in_context(found: Found) -> Figure:
     legend(figure, axes[0])
     noted(
         figure,
-        f"line: mean of {len(found.seeds)} seeds; band: least to greatest; dashed: whoever knows how sequences are made",
+        f"line: mean of the seeds ({len(found.seeds)}); band: least to greatest; dashed: whoever knows how sequences are made",
     )
     return figure
 
@@ -191,7 +202,7 @@ IN_CONTEXT = Study(
         ),
         "tested": 3,
     },
-    seeds=(1, 2),
+    seeds=(1,),
     parts=in_context_parts,
     tables=in_context_tables,
     checks=in_context_checks,

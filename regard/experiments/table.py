@@ -144,7 +144,7 @@ _ALL = (
         "With weights that stay as they are, each example in the prompt makes answers better, and the more so the larger "
         "the model.",
         "Brown et al. 2020, sections 1 and 3.9",
-        9.5,
+        6.5,
         "in_context:IN_CONTEXT",
     ),
 )

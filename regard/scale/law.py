@@ -36,7 +36,7 @@ def scaling_of(family: Family) -> Scaling:
     laws, straight = _laws(runs)
     choices = tuple(_choices(runs, laws["N, D"])) if "N, D" in laws else ()
     kind = family.config["model"]["kind"]
-    notes = tuple(_notes(family, runs, laws))
+    notes = tuple(_notes(family, runs, laws, choices))
     return Scaling(f"{len(family.sizes)} sizes of {kind}", notes, tuple(runs), laws, straight, choices)
 
 
@@ -137,7 +137,9 @@ def _each(runs: Sequence[ScaleRun], parameters: np.ndarray) -> np.ndarray:
 # --- In words
 
 
-def _notes(family: Family, runs: Sequence[ScaleRun], laws: dict[str, PowerLaw]) -> Iterator[str]:
+def _notes(
+    family: Family, runs: Sequence[ScaleRun], laws: dict[str, PowerLaw], choices: Sequence[Choice]
+) -> Iterator[str]:
     yield (
         f"every loss is that of a run of its own, whose learning rate fell to zero; {family.rows:,} tokens an update, "
         "one seed; parameters with embeddings, operations forward and backward"
@@ -149,8 +151,7 @@ def _notes(family: Family, runs: Sequence[ScaleRun], laws: dict[str, PowerLaw]) 
     again = max(run.passes for run in runs)
     if again > AGAIN:
         yield f"the longest runs read the text {again:.0f} times: what is read again is worth less than fresh text"
-    outside = list(_choices(runs, laws["N, D"])) if "N, D" in laws else []
-    if outside and not any(each.inside for each in outside):
+    if choices and not any(each.inside for each in choices):
         yield "no size in the middle was the best anywhere: smaller ones, larger ones or another budget would tell more"
     for point in family.points:
         if point.error:
