@@ -25,7 +25,7 @@ from regard.data.builtin.dates import as_pairs, date_pairs
 from regard.decode.workers import side_by_side, spread_over
 from regard.errors import RegardError
 from regard.files import read_json
-from regard.shards import Shards, cut, opened, parts_of
+from regard.shards import Shards, cut, in_words, opened, parts_of
 from regard.tasks.run import RunResult
 from regard.world import World
 
@@ -102,7 +102,7 @@ def test_another_job_is_refused_and_so_is_a_second_process_by_hand(tmp_path: Pat
         pass
     heard: list[str] = []
     with opened(out, job, {"seed": 5}, heard.append) as again:
-        assert again.chosen == {"seed": 3} and "1 shards are finished" in heard[0]
+        assert again.chosen == {"seed": 3} and "1 shard is finished" in heard[0]
 
 
 def test_groups_spread_over_shards_are_the_groups_side_by_side(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_translations_in_shards_are_those_of_one_process(
     monkeypatch.setattr(Shards, "remove", removed)
     code, told = type_(*words, out)
     assert code == 1 and "line 18: a text of 2,000,000 characters" in told and "1 of 53 got no answer" in told
-    assert f"{len(finished)} shards are finished" in told and f"wrote {out}" in told
+    assert f"{in_words(len(finished))} finished" in told and f"wrote {out}" in told
     assert out.read_bytes() == (place / "plain.txt").read_bytes() and not parts.exists()
     assert len(seen) == 6 and kept.items() <= seen.items()  # what was there was not made again
 
