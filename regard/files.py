@@ -33,7 +33,7 @@ def writing(
     written before something went wrong stays beside the file, as FILE.part, and `kept` is told its path.
     """
     path = Path(path)
-    if _is_stream(path):
+    if is_stream(path):
         with _errors_of(path, advice), _open_stream(path) as stream:
             yield stream
         return
@@ -57,7 +57,7 @@ def writing(
     sync_folder(target.parent)
 
 
-def _is_stream(path: Path) -> bool:
+def is_stream(path: Path) -> bool:
     """Whether a path is a pipe, a device, or a name of an open file such as /dev/stdout: nothing that can be replaced."""
     if os.path.abspath(path).startswith(("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/")):
         return True

@@ -141,13 +141,17 @@ def opened(
             raise RegardError(*wrong)
         shards = Shards(folder, world, read_json(folder / JOB)["chosen"])
         if world.is_first and (done := len(shards.finished())):
-            told(f"{done:,} shards are finished in {folder}; going on")
+            told(f"{in_words(done)} finished in {folder}; going on")
         try:
             yield shards
         except BaseException:
             if world.is_first and (done := len(shards.finished())):
-                told(f"{done:,} shards are finished in {folder}; the same command goes on with them")
+                told(f"{in_words(done)} finished in {folder}; the same command goes on")
             raise
+
+
+def in_words(count: int) -> str:
+    return "1 shard is" if count == 1 else f"{count:,} shards are"
 
 
 @contextmanager

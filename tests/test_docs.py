@@ -231,6 +231,7 @@ NOT_HERE = {  # what a command holds, and why it is not run
     r"\b(RUN|DIR|FILE|TASK|NAME|THIS_FILE|TEXT)\b": "a name to be filled in",
     r"^experiment \S": "takes minutes; test_experiments.py runs each in its tiny mode",
     r"^bench (?!patterns)": "measures for minutes",
+    r"^doctor --world": "starts processes; test_world_doctor.py does",
     r"^data cache": "clears what other tests keep",
     r"--merges 800|It was a dark": "the same as another, and slow",
     r"--engine|--weights": "another library, or large models",

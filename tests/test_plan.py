@@ -292,6 +292,17 @@ def test_a_preset_a_file_a_run_and_a_bundle_are_planned(
     assert run(["plan", "--gpu", "list"]) == 0 and "NVIDIA's data sheet" in capsys.readouterr().out
 
 
+def test_processes_of_this_machine_share_its_cores_and_memory(
+    plan_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("regard.doctor.matrix_speed", lambda seconds: 3.0)
+    monkeypatch.setattr("regard.doctor.cores", lambda: 2)
+    monkeypatch.setattr("regard.doctor.memory", lambda: (8 * 10**9, 1))
+    for ranks, speed in ((1, 3e9), (2, 3e9), (5, 1.2e9)):
+        gpu = plan_of("tiny", "--gpu", "cpu", "--gpus", ranks)["machine"]["gpu"]
+        assert (gpu["float32"], gpu["memory"]) == (pytest.approx(speed), pytest.approx(8e9 / ranks))
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -193,12 +194,14 @@ def evaluated_in_shards(
     from regard.decode.workers import spread_over
 
     with opened(out, job, told=say) as shards:
+        before = shards.finished()
         try:
             found = work(spread=spread_over(shards))
         except Elsewhere:
             yield None
             return
-        yield found
+        note = "some shards had been decoded before: sentences a second are more than were decoded now"
+        yield replace(found, notes=(*found.notes, note)) if before else found
         shards.remove()
 
 

@@ -92,7 +92,7 @@ def plan(
     from regard.bench.plan import Assumptions, Machine, make_plan
     from regard.bench.workload import configured, workload_of
 
-    found = device_of(gpu, rate, memory)
+    found = device_of(gpu, rate, memory, gpus)
     link = named(inside or found.inside, LINKS, "link")
     assumed = Assumptions(share=share, link_share=link_share, overlap=overlap)
     if gpu == HERE:
@@ -112,8 +112,8 @@ def plan(
         print_plan(made)
 
 
-def device_of(name: str, rate: float | None, memory: float | None) -> Gpu:
-    """The accelerator of the table, this machine's processor as it is measured now, or one that a person describes."""
+def device_of(name: str, rate: float | None, memory: float | None, ranks: int) -> Gpu:
+    """The accelerator of the table, a share of this machine as it is measured now, or one that a person describes."""
     from regard.bench.hardware import GIB, GPUS, TERA, Gpu, named
 
     if name != CUSTOM and (rate or memory):
@@ -123,10 +123,16 @@ def device_of(name: str, rate: float | None, memory: float | None) -> Gpu:
             raise UsageError("an accelerator of your own needs both: --gpu custom --rate 100 --memory 24")
         return Gpu(CUSTOM, "as described", rate * TERA, rate * TERA, memory * GIB, "pcie-4", "the person who asks")
     if name == HERE:
+        import torch
+
         from regard import doctor
 
-        speed, (total, _) = 1e9 * doctor.matrix_speed(0.5), doctor.memory()
-        return Gpu(HERE, "this machine's processor", 0, speed, total, "loopback", "matrix products, measured just now")
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # as each of several processes has
+        speed = 1e9 * doctor.matrix_speed(0.5) * min(1.0, doctor.cores() / ranks)
+        torch.set_num_threads(threads)
+        total, _ = doctor.memory()
+        return Gpu(HERE, "this machine's processor", 0, speed, total / ranks, "loopback", "measured just now")
     return named(name, GPUS, "accelerator")
 
 

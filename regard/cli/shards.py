@@ -17,10 +17,20 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from regard import __version__
-from regard.cli.inputs import Answered, InputReader, Item, ask_together, check_answered, named, output_to, sizes_of
+from regard.cli.inputs import (
+    Answered,
+    InputReader,
+    Item,
+    Unanswered,
+    ask_together,
+    check_answered,
+    named,
+    output_to,
+    sizes_of,
+)
 from regard.cli.output import Advance, progress, say
 from regard.errors import UsageError
-from regard.files import JSON, sha256
+from regard.files import JSON, is_stream, sha256
 from regard.runs import bundle_folder
 from regard.shards import Shards, cut, opened
 from regard.world import world_of
@@ -84,7 +94,7 @@ def batch_of(
 ) -> Batch | None:
     """The work of writing answers into a file, where it is to be shared or long enough to go on; else None."""
     counts = tuple(len(shard) for shard in cut([*sizes_of(asked.total, most)]))
-    if out is None or asked.digest is None:
+    if out is None or asked.digest is None or is_stream(out):
         check_alone("what is printed, or comes through a pipe", f"name files: regard {verb} FILE -o OUT")
         return None
     if len(counts) < 2 and is_alone():
@@ -112,7 +122,7 @@ def rows_in_shards(
     """What is kept of each answer, in order, in the process that joins; None in all others. `ask` also gets what was chosen.
 
     What is wrong with an item is said where all is joined. When the block has written all, the shards go, and an error
-    counts the items that had no answer.
+    counts the items that had no answer; of several processes a line does.
     """
     items, count = batch.items(), {"done": 0, "bad": 0}
 
@@ -135,7 +145,12 @@ def rows_in_shards(
     yield rows() if mine else None
     if mine:
         shards.remove()
-    check_answered(count["bad"], count["done"])
+    try:
+        check_answered(count["bad"], count["done"])
+    except Unanswered as error:
+        if shards.world.is_alone:
+            raise
+        say(str(error))  # who starts several processes starts them again where one fails, and this would fail again
 
 
 @contextmanager
