@@ -34,6 +34,7 @@ from regard.tasks.choose import chosen
 from regard.tasks.configure import run_config
 from regard.tasks.generate.paint import Beginning, beginnings, film_of, likeliest_label, sheet_of, written
 from regard.tasks.generate.predictor import Generator
+from regard.tasks.generate.recipe import _kind_notes
 from regard.tasks.rules import GENERATE
 from regard.tokens.config import SPECIALS, TokensConfig
 from regard.tokens.encoder import Encoder
@@ -435,3 +436,9 @@ def test_what_does_not_go_together_is_refused(
     Image.fromarray(np.zeros((7, 7), np.uint8)).save(tmp_path / "a.png")
     assert typed("generate", "-m", labelled, *words) == 2
     assert told in capsys.readouterr().err
+
+
+def test_a_model_of_pictures_that_learns_from_text_is_told_so() -> None:
+    for kind, data, count in (("pixelrnn", "builtin/python", 1), ("pixelrnn", "builtin/figures", 0)):
+        config: Any = run_config("generate", {"data": {"train": [data]}, "model": {"kind": kind}})
+        assert len(_kind_notes(config)) == count

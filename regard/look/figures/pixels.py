@@ -19,6 +19,7 @@ NOW, LOOK = (214, 40, 40), (245, 140, 20)  # the pixel that is being written, an
 LARGE = 240  # pixels of a picture of a film, about
 SHEET = 84  # of one of a sheet, about
 MARGIN, LETTERS = 10, 13
+COLOURS = 192  # of a frame of a film
 WHOLE, SHORTEST, LAST = 9000, 40, 2500  # milliseconds of a film, of a frame at least, and of the last
 
 
@@ -47,7 +48,7 @@ def draw_sheet(sheet: PictureSheet, alone: bool) -> bytes:
 
 def film(shown: WritingFilm) -> bytes:
     """The GIF; it begins anew when it has ended."""
-    first, *rest = _frames(shown)
+    first, *rest = (frame.quantize(COLOURS, dither=Image.Dither.NONE) for frame in _frames(shown))
     each = max(SHORTEST, WHOLE // (1 + len(rest)))
     file = io.BytesIO()
     durations = [*[each] * len(rest), LAST]
@@ -58,7 +59,7 @@ def film(shown: WritingFilm) -> bytes:
 def draw_strip(shown: WritingFilm) -> bytes:
     """The PNG of some frames, two beside each other."""
     frames = list(_frames(shown))
-    chosen = [frames[number].convert("RGB") for number in shown.strip()]
+    chosen = [frames[number] for number in shown.strip()]
     across = min(2, len(chosen))
     wide, high = chosen[0].size
     out = Image.new("RGB", (across * wide, -(-len(chosen) // across) * high), PAPER)
@@ -94,7 +95,7 @@ def _framed(
     for line, words in enumerate((shown.title, shown.how)):
         place = (MARGIN, MARGIN + LETTERS + 10 + high + line * (LETTERS + 2))
         draw.text(place, words, fill=(90, 96, 108), font=_font(11))
-    return out.quantize(96, dither=Image.Dither.NONE)
+    return out
 
 
 def _coloured(levels: np.ndarray, count: int) -> np.ndarray:

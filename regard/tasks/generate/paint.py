@@ -80,18 +80,22 @@ def continued(
     Where nobody says what a picture shows, it is the label under which what is kept is likeliest.
     """
     check_pictures(generator)
-    side, known = side_of(generator), labels_of(generator)
+    side = side_of(generator)
     if not 0 <= keep < 1:
         raise UsageError(f"--keep {keep:g} is no share of a picture to keep", "give a number from 0 to below 1")
     found = list[Beginning]()
     for text in _texts(generator, start):
         levels, own = read_digits(with_label(text))
         given = levels[: round(keep * side) * side]
-        said = _checked(generator, label) if label is not None else own if own in known else ""
-        if not said and known:
-            said = likeliest_label(generator, given)
+        said = _known(generator, own, given) if label is None else _checked(generator, label)
         found += [Beginning(write_digits(given, said), levels.reshape(side, side))] * count
     return found
+
+
+def _known(generator: Generator, label: str, given: np.ndarray) -> str:
+    """The label of a picture, if the model knows it; else that under which these first pixels are likeliest."""
+    known = labels_of(generator)
+    return label if label in known or not known else likeliest_label(generator, given)
 
 
 @torch.inference_mode()
@@ -211,12 +215,13 @@ def pixels_of(
     generator: Generator, file: str, layer: int | None = None, head: int | None = None, word: str | None = None
 ) -> WritingFilm:
     """Where a model looks as it reads a picture in a file, pixel by pixel; `word` is the number of a single one, from 0."""
-    begin, side = continued(generator, file, keep=0.0)[0], side_of(generator)
+    check_pictures(generator)
+    side = side_of(generator)
     if word is not None and not (word.isdecimal() and int(word) < side**2):
         raise UsageError(f"no pixel {word}", f"give a number from 0 to {side**2 - 1}")
-    assert begin.true is not None
-    pixels = write_digits(begin.true, read_digits(begin.text)[1])[len(begin.text) :]
-    read = Generated(begin.text, pixels, 0.0, 0.0, (), (), True)
+    levels, label = read_digits(_texts(generator, file)[0])
+    begin = Beginning(write_digits(levels[:0], _known(generator, label, levels)), levels.reshape(side, side))
+    read = Generated(begin.text, write_digits(levels)[len(NO_LABEL) :], 0.0, 0.0, (), (), True)
     pixel = None if word is None else int(word)
     return film_of(generator, begin, read, layer=layer, head=head, pixel=pixel)
 

@@ -31,6 +31,7 @@ from regard.errors import UsageError
 from regard.files import read_json
 from regard.inspect.probes import FROM, first_lines, prober
 from regard.models.configs.pixels import BEFORE
+from regard.models.kinds import PIXELS
 from regard.tasks.config import RunConfig
 from regard.tasks.finetune import fine_tuning, mixed, mixing_note, old_data
 from regard.tasks.generate.chats import prepare_chats
@@ -106,7 +107,7 @@ def prepare_generate(config: RunConfig, setup: Setup) -> PreparedRun:
         probe=prober(generator, first_lines(texts.valid.beginnings(FROM)), config.probes, setup.folder),
         tuning=fine_tuning(config, setup.folder, setup.resume, sides),
     )
-    notes = text_notes(config, corpora)
+    notes = (*text_notes(config, corpora), *_kind_notes(config))
     if old is not None and not setup.resume:  # it reads all texts
         notes += (*leak_notes(texts.unseen, old, "validation"), *leak_notes(old.unseen, texts, "old validation"))
     notes += corpora_note(config.data, batches, [f"{len(stream):,} tokens" for stream in learned])
@@ -144,6 +145,13 @@ def text_facts(corpora: Sequence[TextSets]) -> dict[str, float]:
         "examples": sum(len(each.train) for each in corpora),
         "characters": sum(each.characters for each in corpora),
     }
+
+
+def _kind_notes(config: GenerateConfig) -> tuple[str, ...]:
+    """A warning where a model of pictures learns from what is none."""
+    if config.model.kind not in PIXELS or are_pictures(config.tokens):
+        return ()
+    return (f"a {config.model.kind} is made for pictures: --data names a folder of them, or builtin/figures",)
 
 
 def _picture_facts(config: GenerateConfig) -> dict[str, float]:
