@@ -31,12 +31,18 @@ SCORES = {  # out of 100, so that they share a panel: the name of each, whether 
     "ter": ("TER", False, "#9c6b1f"),
     "exact": ("exact match", True, "#b03060"),
     "accuracy": ("accuracy", True, "#3d6f8e"),
+    "win_rate": ("win rate", True, "#1b7f5c"),
     "f1": ("F1", True, "#5c5c5c"),
     "majority": ("always the most frequent", True, "#b0b0b0"),
     "latest": ("always the answer named last", True, "#909090"),
     "wer": ("WER", False, "#8a8a00"),
 }
-MEASURES = {"bits_per_byte": ("bits per byte", False)}  # on a scale of their own, a panel each
+MEASURES = {
+    "bits_per_byte": ("bits per byte", False),
+    "kl": ("KL (nats)", None),
+    "reward": ("learned reward", None),
+    "rule": ("reward by rule", True),
+}  # on a scale of their own, a panel each
 OTHER = "#3d6f8e"
 ELSEWHERE = ("step", "loss", "perplexity", *SCORES)  # perplexity is exp(loss): the same line on another scale
 
