@@ -5,10 +5,11 @@
     python benchmarks/preferences.py draw --out docs/results/preferences.json --images docs/images/preferences
     python benchmarks/preferences.py table --out docs/results/preferences.json
 
-Each seed: a supervised model on built-in chats of mixed quality, a reward model on 12,000 built-in pairs of which a tenth are the
-wrong way round, then DPO on the pairs and PPO on the reward model. Both are scored on the test prompts, which no stage has seen, by
-the rule: how often is the answer better than that of the supervised model? `over` learns from a reward model of 300 pairs, three
-tenths of them wrong, and from the good one, without a penalty: the reward that is learned from rises, and the true one turns.
+Each seed: a supervised model on built-in chats of mixed quality, a reward model on 12,000 built-in pairs of which a tenth are
+the wrong way round, then DPO on the pairs and PPO on the reward model. Both are scored on the test prompts, which no stage has
+seen, by the rule: how often is the answer better than that of the supervised model? `over` learns from a reward model of 300
+pairs, three tenths of them wrong, and from the good one, without a penalty: the reward that is learned from rises, and the true
+one turns.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="?", default="methods", choices=("methods", "over", "draw", "table"))
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
-    parser.add_argument("--folder", type=Path, default=Path("runs-preferences"), help="of the runs; what is there is kept")
+    parser.add_argument(
+        "--folder", type=Path, default=Path("runs-preferences"), help="of the runs; what is there is kept"
+    )
     parser.add_argument("--out", type=Path, default=Path("preferences.json"))
     parser.add_argument("--images", type=Path, help="a folder for the figure")
     parser.add_argument("--tiny", action="store_true", help="two updates of tiny models, of everything")
@@ -124,7 +127,11 @@ def over_optimised(folder: Path, seed: int, over: Row) -> list[Row]:
         small = merged(small, {"data": over["data"], "train": over["train"]})
     trained(folder / "small-reward", seed, {}, small)
     return [
-        {"reward": name, "pairs": pairs, "rows": unpenalised(folder / f"over-{name}", start / "start", place, seed, over)}
+        {
+            "reward": name,
+            "pairs": pairs,
+            "rows": unpenalised(folder / f"over-{name}", start / "start", place, seed, over),
+        }
         for name, pairs, place in (("small", FEW, folder / "small-reward"), ("good", 12_000, start / "reward"))
     ]
 
@@ -132,7 +139,11 @@ def over_optimised(folder: Path, seed: int, over: Row) -> list[Row]:
 def unpenalised(folder: Path, start: Path, reward: Path, seed: int, over: Row) -> list[Row]:
     """KL, learned and true reward along a run, the latter with the first answers' as the first row."""
     method = {"method": "ppo", "reward": str(reward), "penalty": 0.0, "divergence": 0.0, "keep": 0.0, "answers": 200}
-    values = {"train": {"steps": 400, "schedule": "constant", "validate_every": 16}, "start": str(start), "align": method}
+    values = {
+        "train": {"steps": 400, "schedule": "constant", "validate_every": 16},
+        "start": str(start),
+        "align": method,
+    }
     values = merged(values, {name: each for name, each in over.items() if name != "model"})
     trained(folder, seed, {}, values)
     before = scored(folder)

@@ -65,7 +65,8 @@ def first_row(path: Path) -> Mapping[str, object]:
 def load_chats(config: TextConfig, data_root: Path | None = None) -> ChatSets:
     """Training and validation chats as the configuration names them."""
     if config.train == (CHATS,) and not config.valid:
-        return ChatSets(_made("train", min(BUILTIN_SIZE, config.builtin_size)), _made("valid", TESTED), ())
+        size = min(BUILTIN_SIZE, config.builtin_size)
+        return ChatSets(_made("train", size), _made("valid", min(TESTED, size)), ())
     train = read_chats(config.train, data_root, "train")
     if config.valid:
         valid = read_chats(config.valid, data_root, "valid")

@@ -25,7 +25,7 @@ class AlignMethod(StrictConfig):
         0.1, gt=0, description="DPO: how much the model may leave the one it starts from; less is more."
     )
     keep: float = Field(
-        0.5,
+        0.3,
         ge=0,
         description="Weight of the loss of chosen answers, a token, beside the method's; 0: DPO or PPO alone.",
     )

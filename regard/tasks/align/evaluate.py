@@ -18,7 +18,7 @@ from regard.evaluate.preferences import wins
 from regard.files import JSON
 from regard.models.preference import RewardModel
 from regard.predictor import Result
-from regard.runs import bundle_folder
+from regard.runs import CONFIG, bundle_folder
 from regard.tasks.align.judge import Judge, Judged
 from regard.tasks.align.stages import REWARD, START
 from regard.tasks.generate.predictor import Generator
@@ -76,9 +76,8 @@ def evaluate_aligned(
 
 def _beside(run: str | Path, name: str) -> Path | None:
     """The bundle of a stage of the run that is meant by its folder, or by that of one of its bundles."""
-    places = (Path(run) / name, Path(run).parent / name)
-    found = next((place for place in places if place.is_dir()), None)
-    return None if found is None else bundle_folder(found)
+    folder = Path(run) if (Path(run) / CONFIG).exists() else Path(run).parent
+    return bundle_folder(folder / name) if (folder / name).is_dir() else None
 
 
 def _reward(place: Path | None) -> RewardModel | None:

@@ -201,7 +201,8 @@ def prepare_ppo(material: Material) -> tuple[Job, tuple[str, ...]]:
         return _validation({"loss": float(gains.mean()) + config.align.penalty * judged.kl.value}, judged)
 
     job = setup.job(config, material.start, rollouts, validate, material.fingerprint, unit="answer tokens")
-    told = f"PPO on {len(set(prompts)):,} prompts, {config.align.rollouts} answers in each iteration of {rollouts.count(0)} updates"
+    each = f"{config.align.rollouts} answers in each iteration of {rollouts.count(0)} updates"
+    told = f"PPO on {len(set(prompts)):,} prompts, {each}"
     return _of_policy(job, learner), (told, *_judge_notes(judge))
 
 
