@@ -28,7 +28,7 @@ SETTINGS = Path("docs/site")  # of the site itself: its theme and its versions
 FRONT = {"README.md": "index.md", "ARCHITECTURE.md": "architecture.md", "CHANGELOG.md": "changelog.md",
          "CONTRIBUTING.md": "contributing.md"}  # fmt: skip
 GUIDES = {
-    "Data and training": ("data", "tuning", "finetuning", "training", "known", "plugins"),
+    "Data and training": ("data", "tuning", "finetuning", "preferences", "training", "known", "plugins"),
     "Looking inside": ("walk", "views"),
     "Using and serving": ("http", "engine", "json", "exporting"),
 }

@@ -25,16 +25,16 @@ class AlignMethod(StrictConfig):
         0.1, gt=0, description="DPO: how much the model may leave the one it starts from; less is more."
     )
     keep: float = Field(
-        0.3,
+        0.15,
         ge=0,
         description="Weight of the loss of chosen answers, a token, beside the method's; 0: DPO or PPO alone.",
     )
     reward: str | None = Field(
         None, description="PPO: the run of a reward model; without one it is learned from the same preferences first."
     )
-    penalty: float = Field(0.1, ge=0, description="PPO: coefficient of the penalty for each nat, at first.")
+    penalty: float = Field(0.05, ge=0, description="PPO: coefficient of the penalty for each nat, at first.")
     divergence: float = Field(
-        6.0, ge=0, description="PPO: nats of an answer to which the coefficient adapts; 0: it stays as it is."
+        4.0, ge=0, description="PPO: nats of an answer to which the coefficient adapts; 0: it stays as it is."
     )
     rollouts: int = Field(256, ge=2, description="PPO: answers written in each iteration.")
     passes: int = Field(2, ge=1, description="PPO: times that they are learned from.")
@@ -68,7 +68,7 @@ class AlignConfig(RunConfig):
     defaults: ClassVar[Tables] = {
         "tokens": {"size": 1024},
         "train": {
-            "steps": 400,
+            "steps": 500,
             "optimiser": "adam",
             "lr": 6e-4,
             "schedule": "linear",
@@ -88,9 +88,9 @@ class AlignConfig(RunConfig):
     by_method: ClassVar[dict[str, Tables]] = {
         "dpo": {},
         "ppo": {
-            "train": {"lr": 3e-4, "warmup": 10, "validate_every": 40, "log_every": 8},
+            "train": {"steps": 400, "lr": 3e-4, "warmup": 10, "validate_every": 40, "log_every": 8},
         },
-        "reward": {"train": {"lr": 1e-3}},
+        "reward": {"train": {"steps": 600, "lr": 1e-3}},
     }
 
     @classmethod
