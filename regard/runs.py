@@ -33,6 +33,11 @@ EXAMPLES = {  # what to type to use the model in the folder {model}, by its task
 CONFIG = "run.json"
 
 
+def used_by(task: str) -> str:
+    """The verb that uses a model of a task: that of its example."""
+    return EXAMPLES[task].split()[1] if task in EXAMPLES else task.partition("-")[0]
+
+
 @dataclass(frozen=True)
 class Run:
     folder: Path

@@ -167,8 +167,8 @@ def test_no_family_is_forgotten() -> None:
 
     tried = {(each.bundle.config.task, each.bundle.config.model.kind) for each in map(subject, CASES)}
     twins = {("classify", kind) for kind in ("gpt1", "gpt2", "gpt3")}  # llama is the same class
-    # tests/test_verify_memory.py, test_conformer.py, test_graphs.py
-    others = ("ask", "remember", "compute", "transcribe", "classify-sounds", "classify-graphs")
+    # tests/test_verify_memory.py, test_conformer.py, test_graphs.py, test_preferences.py
+    others = ("align", "ask", "remember", "compute", "transcribe", "classify-sounds", "classify-graphs")
     twins |= {(task, kind) for task in others for kind in KINDS_OF[task]}
     twins |= {("generate", kind) for kind in ("wavenet", "pixelcnn", "pixelrnn")}  # they have no attention
     assert tried | twins == {(task, kind) for task, kinds in KINDS_OF.items() for kind in kinds}

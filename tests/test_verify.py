@@ -315,9 +315,8 @@ def test_no_kind_is_forgotten() -> None:
     seeing = {"classify-pictures", "caption", "answer"}  # in test_verify_pictures.py
     remembering = {"ask", "remember", "compute"}  # in test_verify_memory.py
     hearing = {"transcribe", "classify-sounds"}  # in test_conformer.py
-    here = (
-        KINDS_OF.keys() - seeing - remembering - hearing - {"translate", "classify-graphs"}
-    )  # the latter in test_graph_use.py
+    elsewhere = {"translate", "classify-graphs", "align"}  # the latter in test_graph_use.py and test_preferences.py
+    here = KINDS_OF.keys() - seeing - remembering - hearing - elsewhere
     assert tried == {(task, kind) for task in here for kind in KINDS_OF[task]}
     assert TASKS.keys() == KINDS_OF.keys()
 

@@ -28,7 +28,9 @@ SETTINGS = Path("docs/site")  # of the site itself: its theme and its versions
 FRONT = {"README.md": "index.md", "ARCHITECTURE.md": "architecture.md", "CHANGELOG.md": "changelog.md",
          "CONTRIBUTING.md": "contributing.md"}  # fmt: skip
 GUIDES = {
-    "Data and training": ("data", "tuning", "finetuning", "training", "scaling", "scale", "known", "plugins"),
+    "Data and training": (
+        "data", "tuning", "finetuning", "preferences", "training", "scaling", "scale", "known", "plugins"
+    ),  # fmt: skip
     "Looking inside": ("walk", "views"),
     "Using and serving": ("http", "engine", "json", "exporting"),
 }

@@ -38,6 +38,8 @@ UPDATES = "--steps 2"
 SMALL = {
     "translate": "--preset demo --set data.builtin_size=200 --set validate.sentences=2 --set tokens.size=300",
     "generate": "--preset demo --set data.builtin_size=60000 --set tokens.size=300 --set data.context=32",
+    "align": "--set data.builtin_size=60 --set data.hold_out=6 --set align.supervised_steps=2 --set align.reward_steps=2 "
+    "--set align.rollouts=8 --set align.answers=4 --set align.longest=8",
     "fill": "--preset demo --set data.builtin_size=60000 --set tokens.size=300 --set data.context=32",
     "classify": "--preset demo --data few.tsv",
     "ask": "--preset demo --set data.builtin_size=60",

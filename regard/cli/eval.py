@@ -36,6 +36,7 @@ from regard.cli.options import (
 from regard.cli.output import one_line, print_json, print_table, progress, results, say
 from regard.cli.shards import check_alone, is_alone, job_of
 from regard.config import Tables
+from regard.data.preferences import are_preferences, read_preferences
 from regard.decode.config import check_weights
 from regard.errors import UsageError
 from regard.files import JSON, write_text
@@ -44,6 +45,8 @@ from regard.tasks.table import TASKS, family_of
 
 if TYPE_CHECKING:
     from regard.evaluate.classification import ClassificationScores
+    from regard.tasks.align.evaluate import AlignEvaluation
+    from regard.tasks.align.predictor import Rewarder
     from regard.tasks.ask.evaluate import StoryEvaluation
     from regard.tasks.ask.predictor import StoryReader
     from regard.tasks.classify.evaluate import LabelEvaluation
@@ -95,7 +98,8 @@ def evaluate(
 
     Translations: BLEU, chrF and TER with 95% intervals and signatures. Language models: loss, perplexity, bits per byte.
     Classifiers: accuracy with its interval, F1, confusions. Captions: BLEU-1 to 4, CIDEr-D, ROUGE-L.
-    Transcripts: error rates of words and characters with their intervals.
+    Transcripts: error rates of words and characters with their intervals. Models that learned from preferences, on pairs: how
+    often their answers are better than before.
     """
     check_tokenizer(tokenize)
     found = about(run)
@@ -126,6 +130,10 @@ def evaluate(
         _sequences(model, run, on, as_json)
     elif task == "compute":
         _tables(model, run, on, save, as_json)
+    elif task == "align":
+        _reward(model, run, on, as_json)
+    elif task == "generate" and are_preferences(on):
+        _aligned(model, run, on, as_json)
     elif model.config.sounds is not None:
         score_sounds(model, run, on, given(beam=beam), save, out, as_json)
     elif model.config.pictures is not None:
@@ -424,6 +432,48 @@ def _tables(computer: TableComputer, run: str, on: list[str], save: Path | None,
         print_json({"run": run, "on": on, **found.data()})
     else:
         print_computed(run, on, found)
+
+
+def _reward(rewarder: Rewarder, run: str, on: list[str], as_json: bool) -> None:
+    pairs = read_preferences(on)
+    found = rewarder.accuracy(pairs)
+    if as_json:
+        print_json({"run": run, "on": on, "pairs": len(pairs), "accuracy": found.data()})
+        return
+    print_table((run, "score", "95% interval"), [("accuracy", f"{found.value:.1f}", f"{found.interval(1)}")])
+    results().print(
+        f"{len(pairs):,} pairs of {' '.join(on)}: how often the chosen answer has the greater reward", markup=False
+    )
+
+
+def _aligned(generator: Generator, run: str, on: list[str], as_json: bool) -> None:
+    from regard.tasks.align.evaluate import evaluate_aligned
+
+    found = evaluate_aligned(generator, run, read_preferences(on))
+    if as_json:
+        print_json({"run": run, "on": on, **found.data()})
+    else:
+        print_aligned(run, on, found)
+
+
+def print_aligned(run: str, on: list[str], found: AlignEvaluation) -> None:
+    """How often answers are better than before, how far the model has gone, and some answers before and after."""
+    rows = []
+    if (rate := found.win_rate) is not None:
+        by_sort = "; ".join(f"{sort} {value:.1f}" for sort, value in found.by_sort.items())
+        rows.append((f"win rate by the {found.judge}", f"{rate.value:.1f}", rate.interval(1), by_sort))
+    told = "nats an answer: the mean over its own, exact for each token"
+    rows.append(("KL", f"{found.kl.value:.2f}", found.kl.interval(2), told))
+    for name, pair in (("learned reward", found.rewards), ("reward by the rule", found.rules)):
+        if pair is not None:
+            rows.append((name, f"{pair[1]:.2f}", "", f"before {pair[0]:.2f}"))
+    print_table((run, "score", "95% interval", " "), rows, right=("score",), fold=(" ",))
+    console = results()
+    console.print(
+        f"{found.prompts:,} prompts of {' '.join(on)}, against the model it started from, ties half", markup=False
+    )
+    for prompt, before, after in found.samples:
+        console.print(f"{one_line(prompt)}\n  before  {one_line(before)}\n  after   {one_line(after)}", markup=False)
 
 
 def score_pictures(

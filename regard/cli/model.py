@@ -16,7 +16,7 @@ from regard.data.notation import NOTATIONS
 from regard.decode.config import DecodeConfig, check_engine, check_weights
 from regard.errors import UsageError, nearest
 from regard.files import read_json
-from regard.runs import all_runs, bundle_folder, bundle_task, newest, shipped_for
+from regard.runs import all_runs, bundle_folder, bundle_task, newest, shipped_for, used_by
 from regard.tasks.table import TASKS, family_of
 from regard.world import world_of
 
@@ -65,7 +65,7 @@ def about(run: str | Path, verb: str | None = None) -> ModelFacts:
     tables = [value if isinstance(value := values.get(name), dict) else {} for name in ("model", "decode")]
     found = ModelFacts(str(run), own, tuple(values.get("labels") or ()), *tables)
     if verb is not None and found.verb != verb:
-        raise UsageError(f"{run} is a model to {found.verb}, not to {verb}; try: regard {found.verb}")
+        raise UsageError(f"{run} is a model to {found.verb}, not to {verb}; try: regard {used_by(own)}")
     return found
 
 

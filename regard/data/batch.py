@@ -111,15 +111,17 @@ class RolloutBatch:
     returns: Tensor  # (B, T): what the critic should have said
     rewards: Tensor  # (B,): of the reward model, without the penalty
     penalties: Tensor  # (B,): log π / π_ref of each answer
+    kept: TextBatch | None = None  # answers of people, which the policy goes on learning beside its own
 
     @property
     def counts(self) -> dict[str, int]:
         """Over how many items each part of the loss is summed."""
         each = dict.fromkeys(("loss", "value", "clipped", "moved"), self.tokens)
-        return each | dict.fromkeys(("reward", "penalty"), len(self.ids))
+        kept = {} if self.kept is None else {"kept": self.kept.tokens}
+        return each | dict.fromkeys(("reward", "penalty"), len(self.ids)) | kept
 
     def to(self, device: torch.device | str) -> RolloutBatch:
-        return _moved(self, device)
+        return replace(_moved(self, device), kept=None if self.kept is None else self.kept.to(device))
 
 
 @dataclass(frozen=True)

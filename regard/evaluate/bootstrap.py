@@ -73,9 +73,9 @@ class Estimate:
         text = f"{self.value:+.{digits}f}"
         return text if math.isnan(self.error) else f"{text} ± {self.error:.{digits}f}"
 
-    def interval(self) -> str:
+    def interval(self, digits: int = 2) -> str:
         """As in "0.12 to 0.34"; nothing where it is not known."""
-        return "" if math.isnan(self.low) else f"{self.low:.2f} to {self.high:.2f}"
+        return "" if math.isnan(self.low) else f"{self.low:.{digits}f} to {self.high:.{digits}f}"
 
 
 def share_interval(right: int, total: int) -> tuple[float, float]:

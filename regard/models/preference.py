@@ -204,12 +204,17 @@ class PreferenceLearner(nn.Module):
 
 
 class RolloutLearner(nn.Module):
-    """A policy and its critic, which learn by PPO from answers that the policy wrote."""
+    """A policy and its critic, which learn by PPO from answers that the policy wrote.
 
-    def __init__(self, policy: LanguageModel, critic: RewardModel, clip: float, value_weight: float) -> None:
+    With `keep`, the mean loss of a token of people's answers joins it so many times (PPO-ptx; Ouyang et al. 2022, eq. 2).
+    """
+
+    def __init__(
+        self, policy: LanguageModel, critic: RewardModel, clip: float, value_weight: float, keep: float = 0.0
+    ) -> None:
         super().__init__()
         self.policy, self.critic = policy, critic
-        self.clip, self.value_weight = clip, value_weight
+        self.clip, self.value_weight, self.keep = clip, value_weight, keep
 
     def train(self, mode: bool = True) -> Self:
         """Nothing is dropped: ratios begin at 1."""
@@ -224,11 +229,12 @@ class RolloutLearner(nn.Module):
         moved = (log_probs - batch.log_probs).detach()[learned]
         clipped = ((moved.exp() - 1).abs() > self.clip).to(gain.dtype).sum()
         told = {"value": error.detach(), "clipped": clipped, "moved": (moved.exp() - 1 - moved).sum()}
-        return Loss(
-            {
-                "loss": Part(gain + self.value_weight * error, count),
-                **{name: Part(each, count, weight=0.0) for name, each in told.items()},
-                "reward": Part(batch.rewards.sum(), len(batch.ids), weight=0.0),
-                "penalty": Part(batch.penalties.sum(), len(batch.ids), weight=0.0),
-            }
-        )
+        parts = {
+            "loss": Part(gain + self.value_weight * error, count),
+            **{name: Part(each, count, weight=0.0) for name, each in told.items()},
+            "reward": Part(batch.rewards.sum(), len(batch.ids), weight=0.0),
+            "penalty": Part(batch.penalties.sum(), len(batch.ids), weight=0.0),
+        }
+        if batch.kept is not None:
+            parts["kept"] = Part(-token_log_probs(self.policy, batch.kept).sum(), batch.kept.tokens, weight=self.keep)
+        return Loss(parts)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, overload
 from regard.bundle import load_bundle
 from regard.errors import UsageError
 from regard.predictor import Predictor
-from regard.runs import bundle_folder
+from regard.runs import bundle_folder, used_by
 from regard.tasks.table import TASKS
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def load_model(path: str | Path, device: str = "cpu", task: str | None = None) -
     bundle = load_bundle(bundle_folder(path), device)
     record = TASKS[bundle.config.task]
     if task is not None and task not in (record.name, record.verb):
-        raise UsageError(f"{path} is a model to {record.verb}, not to {task}; try: regard {record.verb}")
+        raise UsageError(f"{path} is a model to {record.verb}, not to {task}; try: regard {used_by(record.name)}")
     return record.make_predictor(bundle)
 
 

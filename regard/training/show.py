@@ -374,7 +374,8 @@ def number(name: str, value: float) -> str:
     """Three digits where small differences matter, one for scores out of 100."""
     if name in ("loss", "bits_per_byte", "bits_per_dimension"):
         return f"{value:.3f}"
-    return f"{value:.2f}" if name == "perplexity" and value < 10 else f"{value:,.1f}"
+    fine = (name == "perplexity" and value < 10) or name in ("kl", "reward", "rule")
+    return f"{value:.2f}" if fine else f"{value:,.1f}"
 
 
 def wrapped(text: str, width: int) -> list[str]:

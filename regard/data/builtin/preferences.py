@@ -19,7 +19,8 @@ SEEDS = {"train": 1, "valid": 2, "test": 3}
 NOISE = 0.1  # of the pairs are labelled wrongly
 LONGEST = 20  # words of an answer, beyond which each costs
 RAMBLING = 0.1
-OFF = 0.1  # share of answers that are about something else, or tell no way
+OFF = 0.02  # share of answers that are about something else
+NO_WAY = 0.1  # share of directions that tell none
 RIGHT = 0.5  # of the sums in answers of mixed quality
 
 THINGS = (
@@ -82,6 +83,7 @@ def prompts(split: str) -> dict[str, list[str]]:
     }
 
 
+@lru_cache(maxsize=len(SORTS))
 def _things(sort: str) -> tuple[str, ...]:
     """What prompts are about; sums never carry from the ones to the tens."""
     if sort != "sums":
@@ -109,14 +111,26 @@ def _sorts() -> dict[str, str]:
 
 
 def drawn_answer(dice: random.Random, prompt: str) -> str:
-    """An answer that is good, bad or in between."""
-    sort = sort_of(prompt)
+    """An answer that is good, bad or in between; now and then one to something else that was not asked."""
+    sort, off = sort_of(prompt), dice.random() < OFF
     if sort == "sums":
-        return _sum(dice, *_terms(prompt))
-    thing = next(each for each in sorted(_things(str(sort)), key=len, reverse=True) if f"the {each}" in prompt)
-    if dice.random() < OFF:  # about something else
-        thing = dice.choice(_things(str(sort)))
+        return _sum(dice, dice.choice(_sums_like(prompt)) if off else prompt)
+    assert sort is not None
+    thing = dice.choice(_things(sort)) if off else _named(sort, prompt)
     return _praise(dice, thing) if sort == "praise" else _directions(dice, thing)
+
+
+@lru_cache(maxsize=len(SEEDS) * 1000)
+def _sums_like(prompt: str) -> tuple[str, ...]:
+    """The sums of the split of a prompt."""
+    first, _, _, b = _terms(prompt)
+    split = _split_of(f"{first} plus {ONES[b]}")
+    return tuple(each for each in _things("sums") if _split_of(each) == split)
+
+
+def _named(sort: str, prompt: str) -> str:
+    """The thing or the place that a prompt is about: "post office", and not "office"."""
+    return next(each for each in sorted(_things(sort), key=len, reverse=True) if f"the {each}" in prompt)
 
 
 def _praise(dice: random.Random, thing: str) -> str:
@@ -131,12 +145,13 @@ def _directions(dice: random.Random, place: str) -> str:
     manners, count = dice.random(), dice.choice((0, 1, 1, 2, 2, 3))
     said = [dice.choice(POLITE if dice.random() < manners else RUDE) for _ in range(count)]
     way = f"the {place} is {dice.choice(WHERE)}"
-    parts = said if said and dice.random() < OFF else [way, *said]
+    parts = said if said and dice.random() < NO_WAY else [way, *said]
     dice.shuffle(parts)
     return _sentence(", ".join(parts))
 
 
-def _sum(dice: random.Random, first: str, tens: str, a: int, b: int) -> str:
+def _sum(dice: random.Random, prompt: str) -> str:
+    first, tens, a, b = _terms(prompt)
     right = dice.random() < RIGHT
     ones = a + b if right else dice.choice([each for each in range(1, 10) if each != a + b])
     kept = tens if right or dice.random() < 0.5 else dice.choice(list(TENS))
@@ -175,9 +190,7 @@ def rule_reward(prompt: str, answer: str) -> float | None:
 def _reward_of_words(sort: str, prompt: str, text: str) -> float:
     kind, unkind = (GOOD, BAD) if sort == "praise" else (POLITE, RUDE)
     good, bad = (sum(re.search(rf"\b{each}\b", text) is not None for each in words) for words in (kind, unkind))
-    things = _things(sort)
-    named = next(each for each in sorted(things, key=len, reverse=True) if f"the {each}" in prompt)
-    if f"the {named}" not in text or (sort == "directions" and not any(each in text for each in WHERE)):
+    if f"the {_named(sort, prompt)}" not in text or (sort == "directions" and not any(each in text for each in WHERE)):
         return -1.0
     return max(-1.0, (min(3, good) - bad) / 3)
 

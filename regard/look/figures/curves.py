@@ -31,6 +31,7 @@ SCORES = {  # out of 100, so that they share a panel: the name of each, whether 
     "ter": ("TER", False, "#9c6b1f"),
     "exact": ("exact match", True, "#b03060"),
     "accuracy": ("accuracy", True, "#3d6f8e"),
+    "win_rate": ("win rate", True, "#1b7f5c"),
     "f1": ("F1", True, "#5c5c5c"),
     "majority": ("always the most frequent", True, "#b0b0b0"),
     "latest": ("always the answer named last", True, "#909090"),
@@ -39,6 +40,9 @@ SCORES = {  # out of 100, so that they share a panel: the name of each, whether 
 MEASURES = {
     "bits_per_byte": ("bits per byte", False),
     "nats": ("nats a picture", False),
+    "kl": ("KL (nats)", None),
+    "reward": ("learned reward", None),
+    "rule": ("reward by rule", True),
 }  # on a scale of their own, a panel each
 OTHER = "#3d6f8e"
 ELSEWHERE = ("step", "loss", "perplexity", "bits_per_dimension", *SCORES)  # the loss on another scale, too

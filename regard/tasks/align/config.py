@@ -25,16 +25,16 @@ class AlignMethod(StrictConfig):
         0.1, gt=0, description="DPO: how much the model may leave the one it starts from; less is more."
     )
     keep: float = Field(
-        0.5,
+        0.15,
         ge=0,
-        description="DPO: weight of the chosen answer's own loss, a token, beside that of the pair; 0: DPO alone.",
+        description="Weight of the loss of chosen answers, a token, beside the method's; 0: DPO or PPO alone.",
     )
     reward: str | None = Field(
         None, description="PPO: the run of a reward model; without one it is learned from the same preferences first."
     )
-    penalty: float = Field(0.1, ge=0, description="PPO: coefficient of the penalty for each nat, at first.")
+    penalty: float = Field(0.05, ge=0, description="PPO: coefficient of the penalty for each nat, at first.")
     divergence: float = Field(
-        6.0, ge=0, description="PPO: nats of an answer to which the coefficient adapts; 0: it stays as it is."
+        4.0, ge=0, description="PPO: nats of an answer to which the coefficient adapts; 0: it stays as it is."
     )
     rollouts: int = Field(256, ge=2, description="PPO: answers written in each iteration.")
     passes: int = Field(2, ge=1, description="PPO: times that they are learned from.")
@@ -47,9 +47,9 @@ class AlignMethod(StrictConfig):
     longest: int = Field(48, ge=1, description="Most tokens of an answer that is written.")
     answers: int = Field(120, ge=1, description="Held-out prompts that are answered at each validation.")
     supervised_steps: int = Field(
-        800, ge=1, description="Updates of the supervised model, where a run starts from none."
+        1000, ge=1, description="Updates of the supervised model, where a run starts from none."
     )
-    reward_steps: int = Field(400, ge=1, description="Updates of the reward model, where PPO is given none.")
+    reward_steps: int = Field(600, ge=1, description="Updates of the reward model, where PPO is given none.")
 
 
 class AlignConfig(RunConfig):
@@ -66,11 +66,11 @@ class AlignConfig(RunConfig):
     decode: DecodeConfig = DecodeConfig()
 
     defaults: ClassVar[Tables] = {
-        "tokens": {"size": 512},
+        "tokens": {"size": 1024},
         "train": {
-            "steps": 400,
+            "steps": 500,
             "optimiser": "adam",
-            "lr": 5e-4,
+            "lr": 6e-4,
             "schedule": "linear",
             "warmup": 20,
             "betas": (0.9, 0.99),
@@ -88,9 +88,9 @@ class AlignConfig(RunConfig):
     by_method: ClassVar[dict[str, Tables]] = {
         "dpo": {},
         "ppo": {
-            "train": {"steps": 480, "schedule": "constant", "warmup": 10, "validate_every": 40, "log_every": 8},
+            "train": {"steps": 400, "lr": 3e-4, "warmup": 10, "validate_every": 40, "log_every": 8},
         },
-        "reward": {"train": {"lr": 1e-3}},
+        "reward": {"train": {"steps": 600, "lr": 1e-3}},
     }
 
     @classmethod

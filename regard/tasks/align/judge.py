@@ -15,7 +15,7 @@ from torch import Tensor
 
 from regard.data.batch import TextBatch
 from regard.data.builtin.preferences import rule_reward
-from regard.data.chats import EncodedChat, chat_batch
+from regard.data.chat_batches import EncodedChat, chat_batch
 from regard.evaluate.bootstrap import Estimate
 from regard.evaluate.preferences import mean_of, win_rate
 from regard.models.preference import RewardModel, divergences

@@ -9,7 +9,7 @@ import torch
 
 from regard.brief import brief, quoted
 from regard.bundle import Bundle
-from regard.data.chats import chat_batch, encode_chats, fitting_chats
+from regard.data.chat_batches import chat_batch, encode_chats, fitting_chats
 from regard.data.config import ChatFormat
 from regard.data.preferences import Preference
 from regard.errors import UsageError

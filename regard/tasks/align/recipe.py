@@ -15,15 +15,9 @@ from torch.nn.functional import pad as widened
 
 from regard.bundle import Bundle, BundleConfig
 from regard.data.batch import PreferenceBatch
-from regard.data.chats import EncodedChat
-from regard.data.preferences import (
-    EncodedPreferences,
-    Preference,
-    PreferenceBatches,
-    PreferenceSets,
-    encode_preferences,
-    load_preferences,
-)
+from regard.data.chat_batches import EncodedChat
+from regard.data.preference_batches import EncodedPreferences, PreferenceBatches, encode_preferences
+from regard.data.preferences import Preference, PreferenceSets, load_preferences
 from regard.models.language import LanguageModel
 from regard.models.preference import (
     PreferenceLearner,
@@ -194,9 +188,10 @@ def prepare_ppo(material: Material) -> tuple[Job, tuple[str, ...]]:
     assert reward is not None
     policy, judge = _policy(material, reward)
     critic = copy.deepcopy(reward).requires_grad_(True)
-    learner = RolloutLearner(policy, critic, config.align.clip, config.align.value_weight)
-    prompts = tuple(dict.fromkeys(each.prompt for each in material.sets.train))
-    rollouts = Rollouts(learner, judge.generator, judge.start, reward, prompts, config.align, config.train.seed)
+    learner = RolloutLearner(policy, critic, config.align.clip, config.align.value_weight, config.align.keep)
+    prompts = tuple(each.prompt for each in material.sets.train)  # as often as people asked them
+    both, answers = (judge.generator, judge.start), material.train.chosen
+    rollouts = Rollouts(learner, *both, reward, prompts, answers, config.align, config.train.seed)
     rollouts.rescale()
 
     def validate(model: nn.Module) -> Validation:
@@ -206,7 +201,8 @@ def prepare_ppo(material: Material) -> tuple[Job, tuple[str, ...]]:
         return _validation({"loss": float(gains.mean()) + config.align.penalty * judged.kl.value}, judged)
 
     job = setup.job(config, material.start, rollouts, validate, material.fingerprint, unit="answer tokens")
-    told = f"PPO on {len(prompts):,} prompts, {config.align.rollouts} answers in each iteration of {rollouts.count(0)} updates"
+    each = f"{config.align.rollouts} answers in each iteration of {rollouts.count(0)} updates"
+    told = f"PPO on {len(set(prompts)):,} prompts, {each}"
     return _of_policy(job, learner), (told, *_judge_notes(judge))
 
 
@@ -261,8 +257,8 @@ class AlignSubject(Subject):
 
     @cached_property
     def pairs(self) -> EncodedPreferences:
-        sides = ([_drawn(text) for text in self.draw(TEXT_LENGTHS, special=1, seed=seed)] for seed in (1, 2))
-        return EncodedPreferences(*sides, fill=self.bundle.tokenizer.specials.pad)
+        one, other = ([_drawn(text) for text in self.draw(TEXT_LENGTHS, special=1, seed=seed)] for seed in (1, 2))
+        return EncodedPreferences(one, other, self.bundle.tokenizer.specials.pad)
 
     def take(self, rows: Sequence[int]) -> PreferenceBatch:
         return self.pairs.take(rows)

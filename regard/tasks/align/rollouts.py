@@ -13,6 +13,7 @@ from torch import Tensor
 
 from regard.data.batch import RolloutBatch, TextBatch
 from regard.data.batches import generator as random_numbers
+from regard.data.chat_batches import EncodedChat, chat_batch
 from regard.models.language import LanguageModel
 from regard.models.preference import (
     RewardModel,
@@ -27,7 +28,12 @@ from regard.tasks.align.config import AlignMethod
 from regard.tasks.align.judge import partwise, rewards_of, write_answers
 from regard.tasks.generate.predictor import Generator
 
-PROMPTS, ORDER, SCALE = 11, 12, 13  # marks of keys: which prompts, in which order, and for the scale of rewards
+PROMPTS, ORDER, SCALE, KEPT = (
+    11,
+    12,
+    13,
+    14,
+)  # marks of keys: which prompts, in which order, and for the scale of rewards
 PARTS = ("ids", "lengths", "learned", "log_probs", "values", "advantages", "returns", "rewards", "penalties")
 
 
@@ -41,11 +47,13 @@ class Rollouts:
         start: Generator,
         reward: RewardModel,
         prompts: Sequence[str],
+        answers: Sequence[EncodedChat],
         config: AlignMethod,
         seed: int,
     ) -> None:
+        """`answers` of people are learned beside, if the configuration keeps some."""
         self.learner, self.generator, self.start, self.reward = learner, generator, start, reward
-        self.prompts, self.config, self.seed = tuple(prompts), config, seed
+        self.prompts, self.answers, self.config, self.seed = tuple(prompts), answers, config, seed
         self.coefficient = config.penalty
         self.scale = (0.0, 1.0)  # mean and deviation of the rewards of the model that was gone on from
         self.iteration, self.held = -1, dict[str, Tensor]()
@@ -61,7 +69,14 @@ class Rollouts:
         order = random_numbers(self.seed, epoch, ORDER, around).permutation(self.config.rollouts)
         rows = torch.from_numpy(order[place :: self.config.minibatches].copy())
         taken = {name: each[rows.to(each.device)] for name, each in self.held.items()}
-        return RolloutBatch(**taken, tokens=int(taken["learned"].sum()))
+        return RolloutBatch(**taken, tokens=int(taken["learned"].sum()), kept=self.kept(epoch, index, len(rows)))
+
+    def kept(self, epoch: int, index: int, count: int) -> TextBatch | None:
+        """So many answers of people, drawn for a batch."""
+        if not self.config.keep:
+            return None
+        drawn = random_numbers(self.seed, epoch, KEPT, index).integers(len(self.answers), size=count)
+        return chat_batch([self.answers[place] for place in drawn.tolist()], self.generator.tokenizer.specials.pad)
 
     def padding_share(self) -> float:
         return 0.0

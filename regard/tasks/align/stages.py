@@ -79,7 +79,7 @@ def supervised_config(config: AlignConfig, setup: Setup, pairs: Sequence[Prefere
     train |= {"precision": config.train.precision, "validate_every": max(1, steps // 4)}
     assert config.tokens is not None
     over: Tables = {
-        "data": {"train": names, "context": config.align.context},
+        "data": {"train": names, "context": config.align.context, "builtin_size": config.data.builtin_size},
         "tokens": config.tokens.model_dump(mode="json"),
         "model": config.model.model_dump(mode="json"),
         "train": train,

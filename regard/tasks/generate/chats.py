@@ -9,16 +9,8 @@ import numpy as np
 from torch import nn
 
 from regard.bundle import Bundle, BundleConfig
-from regard.data.chats import (
-    Chat,
-    ChatBatches,
-    EncodedChat,
-    chat_batch,
-    encode_chats,
-    first_prompts,
-    fitting_chats,
-    load_chats,
-)
+from regard.data.chat_batches import ChatBatches, EncodedChat, chat_batch, encode_chats, first_prompts, fitting_chats
+from regard.data.chats import Chat, load_chats
 from regard.data.config import ChatFormat
 from regard.decode.config import DecodeOptions
 from regard.inspect.probes import first_lines, prober

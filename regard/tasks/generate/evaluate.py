@@ -14,7 +14,8 @@ import numpy as np
 import torch
 
 from regard.data.batch import MaskedBatch, TextBatch
-from regard.data.chats import ChatBatches, are_chats, encode_chats, fitting_chats, read_chats
+from regard.data.chat_batches import ChatBatches, encode_chats, fitting_chats
+from regard.data.chats import are_chats, read_chats
 from regard.data.config import ChatFormat
 from regard.data.documents import read_documents
 from regard.data.form import form_of

@@ -17,7 +17,7 @@ from regard.attention import channel
 from regard.bundle import Bundle
 from regard.config import check
 from regard.data.batch import TextBatch, pad
-from regard.data.chats import prompt_ids
+from regard.data.chat_batches import prompt_ids
 from regard.data.stream import TokenStream, evaluation_batches
 from regard.decode.config import DecodeConfig, DecodeOptions, Engine, check_engine
 from regard.decode.engine import Model
