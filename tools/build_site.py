@@ -29,8 +29,16 @@ FRONT = {"README.md": "index.md", "ARCHITECTURE.md": "architecture.md", "CHANGEL
          "CONTRIBUTING.md": "contributing.md"}  # fmt: skip
 GUIDES = {
     "Data and training": (
-        "data", "tuning", "finetuning", "preferences", "training", "scaling", "scale", "known", "plugins"
-    ),  # fmt: skip
+        "data",
+        "tuning",
+        "finetuning",
+        "preferences",
+        "training",
+        "scaling",
+        "scale",
+        "known",
+        "plugins",
+    ),
     "Looking inside": ("walk", "views"),
     "Using and serving": ("http", "engine", "json", "exporting"),
 }
