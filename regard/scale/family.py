@@ -257,7 +257,7 @@ class Trainer:
         if amount == 0 and found < LEAST_UPDATES:
             whole = LEAST_UPDATES * sum(paces) * (2**family.amounts - 1) + runs * AROUND + family.spent
             raise RegardError(
-                f"{duration(family.budget)} are too short for {len(family.sizes)} sizes and {family.amounts} amounts of data",
+                f"{family.budget:.0f} s are too short for {len(family.sizes)} sizes and {family.amounts} amounts of data",
                 Advice("give ", Option("budget", f"{10 * math.ceil(whole / 10)}s"), ", or fewer"),
             )
         return found if amount == 0 else max(found, math.ceil(GROWTH * family.steps[-1]))
