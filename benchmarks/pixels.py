@@ -70,7 +70,7 @@ MODELS: dict[str, Row] = {  # other sizes than the recipe's: it measures by the 
     "pixelcnn": LARGE,
     "pixelrnn": {},
     "image-transformer": {},
-    "llama": {"layers": 4, "width": 128, "heads": 4, "feed_forward": 344},
+    "llama": {"layers": 3, "width": 64, "heads": 4, "feed_forward": 172},
     "gpt2": {},
     "lstm": {},
 }

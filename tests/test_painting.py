@@ -399,6 +399,8 @@ def test_sheets_and_films_show_themselves(tmp_path: Path) -> None:
     for shown, suffix, start in ((sheet, ".png", b"\x89PNG"), (film, ".gif", b"GIF")):
         assert shown.save(tmp_path / f"a{suffix}").read_bytes().startswith(start)
         assert "data:image/" in shown.html() and shown._repr_html_().startswith("<")
+    spread = WritingFilm(as_picture([0] * 20 + [1] + [0] * 4, 5), 2, tuple(range(25)), np.zeros((25, 25)), "by hand")
+    assert spread.strip() == [1, 5, 9, 13, 17, 20]  # of the last five the bright one, else that in the middle
     assert "█" in sheet.text() or "▀" in sheet.text()
     four = PictureSheet((as_picture([0, 3, 2, 1], 2),), 4)
     assert len(four.text().splitlines()[0].rstrip()) == 4

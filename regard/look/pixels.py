@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -129,11 +130,12 @@ class WritingFilm(Written):
         return self._save(path, self._texts(), (".gif", ".png"))
 
     def strip(self) -> list[int]:
-        """Numbers of the frames that stand in one picture: evenly spread, none of the very beginning if there are many."""
-        count = len(self.frames)
-        if count <= STRIP:
-            return list(range(count))
-        return [(number + 1) * count // (STRIP + 1) for number in range(STRIP)]
+        """Numbers of the frames that stand in one picture: one of each stretch, which writes a bright pixel if there is one."""
+        levels, count = self.picture.levels.reshape(-1)[list(self.frames)], len(self.frames)
+        ends = [number * count // STRIP for number in range(STRIP + 1)]
+        stretches = [np.arange(*pair) for pair in pairwise(ends) if pair[0] < pair[1]]
+        middle_first = [each[np.argsort(np.abs(each - each.mean()), kind="stable")] for each in stretches]
+        return [int(each[levels[each].argmax()]) for each in middle_first]
 
     def html(self) -> str:
         """A whole page with the film; nothing is loaded from elsewhere."""

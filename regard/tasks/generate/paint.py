@@ -28,7 +28,7 @@ from regard.tokens.pixels import NO_LABEL, read_digits, with_label, write_digits
 
 ROWS = 8  # pictures of a set that are gone on with
 KEEP = 0.5  # share of the rows of a picture that is gone on with
-FRAMES = 112  # of a film, at most
+FRAMES = 109  # of a film, at most: prime, so that they are of all columns
 MOST_LABELS = 12  # that stand above the columns of a sheet
 
 
