@@ -168,9 +168,8 @@ class TextConfig(CorporaConfig):
     builtin_size: int = Field(4_000_000, ge=1, description="Most characters taken of built-in texts.")
     rate: int = Field(8000, ge=100, le=192_000, description="Samples a second at which sounds are read.")
     context: int = Field(256, ge=1, description="Tokens that are predicted in a window of training text.")
-    chat: ChatFormat | None = Field(
-        None, description="Of chats: what stands around prompts; only answers are learned. Found by the data."
-    )
+    chats: bool = Field(False, description="Chats, of which only answers are learned; found by the data themselves.")
+    chat: ChatFormat = ChatFormat()
     old: OldData = Field((), description=OLD)
     mix: float = Field(0.5, ge=0, lt=1, description=MIX)
 
