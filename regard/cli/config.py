@@ -35,7 +35,9 @@ def config(
         str | None,
         typer.Option(metavar="KIND", help="Kind of model: each has keys of its own.", show_default="of the task"),
     ] = None,
-    size: Annotated[str, typer.Option("--preset", metavar="NAME", help="Size of the model.")] = "tiny",
+    size: Annotated[
+        str | None, typer.Option("--preset", metavar="NAME", help="Size of the model.", show_default="of the task")
+    ] = None,
     toml: Annotated[bool, typer.Option("--toml", help="A file to edit, for regard train.")] = False,
     presets: Annotated[bool, typer.Option("--presets", help="How large the presets of each kind are.")] = False,
     out: Annotated[
@@ -61,7 +63,7 @@ def config(
     over = given(model=None if model is None else {"kind": model}, preset=None if what.endswith(".toml") else size)
     found = run_config(what, over)
     if toml or out is not None:
-        _write(as_toml(found, size), out)
+        _write(as_toml(found, size or type(found).size), out)
         return
     keys = [each for each in config_keys(found) if key is None or key in each.key]
     if not keys:

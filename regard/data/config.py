@@ -178,9 +178,8 @@ class TextConfig(CorporaConfig):
         2, ge=2, le=16, description="Grey levels of a pixel; 2: each is drawn once, white with probability grey / 255."
     )
     context: int = Field(256, ge=1, description="Tokens that are predicted in a window of training text.")
-    chat: ChatFormat | None = Field(
-        None, description="Of chats: what stands around prompts; only answers are learned. Found by the data."
-    )
+    chats: bool = Field(False, description="Chats, of which only answers are learned; found by the data themselves.")
+    chat: ChatFormat = ChatFormat()
     old: OldData = Field((), description=OLD)
     mix: float = Field(0.5, ge=0, lt=1, description=MIX)
 

@@ -35,6 +35,8 @@ def brought_along(start: str, data: Tables) -> Tables:
         found["languages"] = config["languages"]
     if isinstance(seen := config.get("pictures"), dict):
         found |= {"size": seen["size"], "fit": seen["fit"]}
+    if isinstance(config.get("chat"), dict):
+        found["chat"] = config["chat"]
     named, old = data.get("old", {}), data_of(start)
     is_open = isinstance(named, dict) and "train" not in named  # a table may only change how the old data is read
     if is_open and old and set(old["train"]) != set(map(_absolute, _listed(data))):
@@ -49,6 +51,8 @@ def data_of(start: str) -> Tables:
         return {}
     record = read_run(run)
     table, root = dict(record["config"].get("data", {})), data_root_of(record)
+    if table.get("chats"):  # they are not mixed with running text
+        return {}
     kept = {key: value for key, value in table.items() if key not in ("old", "mix", "test")}
     for part in ("train", "valid"):
         places = [_place(str(name), run, root) for name in table.get(part, ())]

@@ -90,7 +90,7 @@ class GenerateConfig(TextRunConfig):
 
     @model_validator(mode="after")
     def _chats_stand_alone(self) -> GenerateConfig:
-        if self.data.chat is not None and (self.data.old or self.data.also):
+        if self.data.chats and (self.data.old or self.data.also):
             raise ValueError("data: chats are learned by themselves; leave out data.old and data.also")
         return self
 
@@ -128,7 +128,7 @@ def _with_pixels(values: Tables) -> Tables:
 def _with_chat(values: Tables) -> Tables:
     """The values of chats; the running text that a model brought along, with which they cannot be mixed, is left."""
     data = {name: value for name, value in values["data"].items() if name != "old" or not isinstance(value, dict)}
-    return {**values, "data": {"chat": {}, **data}}
+    return {**values, "data": {"chats": True, **data}}
 
 
 def _named(values: Tables) -> tuple[str, ...]:

@@ -59,7 +59,7 @@ OLD_STREAMS = ("old-train.tokens", "old-valid.tokens")  # of one that goes on fr
 def prepare_generate(config: RunConfig, setup: Setup) -> PreparedRun:
     """Read the text, make or reload tokenizer and streams, build the model. Nothing is trained yet."""
     assert isinstance(config, GenerateConfig)
-    if config.data.chat is not None:
+    if config.data.chats:
         return prepare_chats(config, config.data.chat, setup)
     texts = load_texts(config.data, setup.data_root, setup.keep(), setup.progress)
     corpora = [texts, *further_texts(config.data, setup.data_root, texts, setup.keep_corpus, setup.progress)]
