@@ -159,7 +159,6 @@ def load_checkpoint(folder: Path, learner: Learner, fingerprint: Fingerprint) ->
         ema: dict[str, Tensor] = read_tensors(inside / "ema.safetensors")
         learner.ema.tensors = {name: ema[name].to(old.device) for name, old in learner.ema.tensors.items()}
     learner.progress = TrainingProgress(**state["progress"])
-    _drop_others(folder, inside.name)
 
 
 def _as_json(fingerprint: Fingerprint) -> dict[str, JSON]:
