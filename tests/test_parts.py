@@ -21,7 +21,9 @@ from regard.world import World
 from tests.test_kinds import EVERY, PARTS, fresh, whatever
 
 ROWS, DROPOUT = 5, 0.25
-MORE: list[tuple[str, str, dict[str, Any]]] = [("generate", "llama", {"experts": 3, "dropout": DROPOUT, "balance": 0.0})]
+MORE: list[tuple[str, str, dict[str, Any]]] = [
+    ("generate", "llama", {"experts": 3, "dropout": DROPOUT, "balance": 0.0})
+]
 
 
 def dropping(task: str, kind: str, values: dict[str, Any]) -> nn.Module:

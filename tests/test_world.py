@@ -25,7 +25,7 @@ CASES = [
     Case("classify", "additive", DROPS, {}, 2),  # fewer rows than processes
     Case("classify-pictures", "vit", DROPS),
     Case("classify-pictures", "resnet", {}, {"accumulate": 4}),
-    Case("caption", "show-attend-tell", {"hard": True, **DROPS}, {"accumulate": 4}),
+    Case("caption", "show-attend-tell", DROPS, {"accumulate": 4}),
     Case("answer", "answerer", DROPS, {"accumulate": 4}),
     Case("ask", "memory-network", {"noise": 0.5}),
     Case("ask", "lstm", DROPS),
@@ -52,6 +52,9 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_processes_make_the_updates_of_one(case: Case, learned: Path, tmp_path: Path) -> None:
     alone = learn(case, tmp_path, ALONE)
     found, last = (read_tensors(learned / f"{case.name}-{which}of{SIZE}.safetensors") for which in ("0", "last"))
-    for name, tensor in alone.items():
+    statistics = {name for name in alone if name.endswith(("norm.mean", "norm.variance"))}
+    assert not statistics or case.train.get("accumulate") == SIZE  # batch norm knows its batch: each has whole ones
+    for name in alone.keys() - statistics:
         assert torch.equal(found[name], last[name])
-        torch.testing.assert_close(found[name], tensor, rtol=1e-10, atol=1e-10, msg=lambda told: f"{name}: {told}")
+        difference = (found[name] - alone[name]).abs().max()
+        assert difference <= 1e-10, f"{name}: {difference:.3g}"

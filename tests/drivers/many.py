@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from regard.training.show import Show
 from regard.training.validation import Validation
 from regard.world import World, joined
 from tests.test_kinds import fresh, whatever
-from tests.test_parts import DROPOUT, exact
+from tests.test_parts import exact
 
 UPDATES = 10
 
@@ -67,7 +66,9 @@ def trainer(case: Case, folder: Path, world: World) -> Trainer:
 
 
 def job(case: Case, folder: Path, world: World, model: nn.Module, config: TrainConfig) -> Job:
-    validate: Callable[[nn.Module], Validation] = lambda _: Validation({"loss": 1.0})
+    def validate(_: nn.Module) -> Validation:
+        return Validation({"loss": 1.0})
+
     return Job(folder, config, model, 16, Batches(case), validate, lambda *_: None, world=world)
 
 

@@ -57,6 +57,7 @@ from regard.training.finetune import NEW, OLD, Side
 from regard.training.loop import Job
 from regard.training.state import Fingerprint
 from regard.training.validation import Validation, interval_error, share_error
+from regard.world import world
 
 RESAMPLES = 200  # of the validation sentences, to tell how much of their BLEU is chance
 LOOKED_AT = 100_000  # pairs of a corpus whose lengths are looked at
@@ -306,7 +307,11 @@ def validation(
             return Validation(metrics)
         translator = Translator(Bundle(config, model, tokenizers, {}))
         sources = [source for source, _ in shown]
-        outputs = [each.text for each in translator.translate(sources, beam=1, n_best=1, scores=False)]
+
+        def written(some: Sequence[str]) -> list[str]:
+            return [each.text for each in translator.translate(list(some), beam=1, n_best=1, scores=False)]
+
+        outputs = world().in_parts(sources, written)
         references = [target for _, target in shown]
         found = score_translations(outputs, references, **how)["bleu"]
         metrics["bleu"], errors = found.value, {"bleu": interval_error((found.low, found.high))}
