@@ -198,7 +198,7 @@ def joined(timeout: float = TIMEOUT) -> Iterator[World]:
         dist.destroy_process_group()
 
 
-def _lost(place: World, timeout: float) -> Exception:
+def _lost(place: World, timeout: float) -> BaseException:
     """The error of a process that lost contact: who did not answer, told by the first of those who still do."""
     if ENDED in os.environ and Path(os.environ[ENDED]).exists():  # one has said why it ends
         return SystemExit(0)

@@ -8,6 +8,7 @@ and the clock of the first process, which all go by.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -45,7 +46,7 @@ class Together:
         """Around a forward and backward pass: whether the gradients so far are summed over all processes with it."""
         if now or self.world.is_alone:
             return nullcontext()
-        return self.replica.no_sync()  # type: ignore[no-any-return,operator]
+        return self.replica.no_sync()  # type: ignore[operator]
 
     @torch.no_grad()
     def tally(self, sums: Mapping[str, float], asked: bool) -> dict[str, float]:
@@ -79,13 +80,15 @@ def _replica(model: nn.Module, device: torch.device) -> nn.Module:
     """
     from torch.nn.parallel import DistributedDataParallel
 
-    replica = DistributedDataParallel(
-        model,
-        device_ids=[device] if device.type == "cuda" else None,
-        broadcast_buffers=False,
-        find_unused_parameters=True,
-        gradient_as_bucket_view=True,
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # `broadcast_buffers` has another name in newer versions
+        replica = DistributedDataParallel(
+            model,
+            device_ids=[device] if device.type == "cuda" else None,
+            broadcast_buffers=False,
+            find_unused_parameters=True,
+            gradient_as_bucket_view=True,
+        )
     replica.register_comm_hook(None, lambda _, bucket: _summed(bucket))  # annotations as text are refused
     return replica
 

@@ -214,7 +214,9 @@ def _validation(
             return Validation(metrics)
         pair = TokenizerPair(tokenizer, tokenizer)
         captioner = Captioner(Bundle(bundle, model, pair, {}))
-        outputs = world().in_parts(rows, lambda some: written(captioner, batches.source, np.asarray(some), beam=1))
+        outputs = world().in_parts(
+            rows.tolist(), lambda some: written(captioner, batches.source, np.array(some), beam=1)
+        )
         scores = score_captions(outputs, references)
         metrics["bleu4"], errors = scores.bleu4, {"bleu4": interval_error(scores.bleu4_interval)}
         if config.data.train == (SHAPES,):

@@ -97,7 +97,7 @@ def _validation(
         if not len(rows):
             return Validation(metrics)
         transcriber = Transcriber(Bundle(about, model, pair, {}))
-        found = world().in_parts(rows, lambda some: written(transcriber, batches, np.asarray(some), beam=1))
+        found = world().in_parts(rows.tolist(), lambda some: written(transcriber, batches, np.array(some), beam=1))
         scores = score_words(found, [transcriber.spelled(text) for text in wanted])
         metrics |= {"wer": scores.wer.value, "cer": scores.cer.value}
         names = part.names()

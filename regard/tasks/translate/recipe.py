@@ -35,6 +35,7 @@ from regard.tasks.recipe import (
     TOKENS,
     PreparedRun,
     Setup,
+    SomeBatches,
     corpora_note,
     digest_of,
     every_batch,
@@ -328,7 +329,7 @@ def _all_in_batches(tokens: TokenPairs, run: TranslateConfig) -> Batches:
     return Batches(tokens, max(run.train.batch_tokens, max(map(max, zip(*tokens.lengths(), strict=True)))), seed=0)
 
 
-def held_out(tokenizers: TokenizerPair, pairs: list[Pair], run: TranslateConfig) -> Iterator[PairBatch]:
+def held_out(tokenizers: TokenizerPair, pairs: list[Pair], run: TranslateConfig) -> SomeBatches:
     """The validation pairs, in batches."""
     return every_batch(_all_in_batches(encode(pairs, tokenizers), run))
 
