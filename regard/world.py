@@ -29,6 +29,7 @@ TIMEOUT = 600.0  # seconds for which the others are waited for
 SIGNS = ("gloo/", "NCCL", "Connection closed by peer", "Connection reset", "TCPStore")  # of an error between processes
 HERE, ASKING = "regard/here/", 2.0  # what those that are left tell each other, and for how many seconds they ask
 ENDED = "REGARD_ENDED"  # names the file in which a launched process says that starting it again would not help
+RESTARTED = "TORCHELASTIC_RESTART_COUNT"  # how often torchrun has started this group again
 LONG = 7  # days that a preparation may take
 
 
@@ -184,7 +185,16 @@ def joined(timeout: float = TIMEOUT) -> Iterator[World]:
     import torch.distributed as dist
 
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    dist.init_process_group(backend, rank=place.rank, world_size=place.size, timeout=timedelta(seconds=timeout))
+    waits = timedelta(seconds=timeout)
+    try:
+        dist.init_process_group(
+            backend, store=_fresh_store(place, waits), rank=place.rank, world_size=place.size, timeout=waits
+        )
+    except RuntimeError as error:  # torch's are of many kinds here, and all mean one thing
+        raise LostError(
+            f"rank {place.rank} of {place.size} processes did not find the others within {timeout:g} s",
+            "check MASTER_ADDR and MASTER_PORT, and that all were started; regard doctor --world tries it",
+        ) from error
     token, patient = _current.set(place), _patient.set(dist.new_group(backend="gloo", timeout=timedelta(days=LONG)))
     try:
         yield place
@@ -196,6 +206,14 @@ def joined(timeout: float = TIMEOUT) -> Iterator[World]:
         _patient.reset(patient)
         _current.reset(token)
         dist.destroy_process_group()
+
+
+def _fresh_store(place: World, timeout: timedelta) -> Any:
+    """Where the processes find each other, apart from what an earlier attempt of the same group left there."""
+    import torch.distributed as dist
+
+    store, *_ = next(dist.rendezvous("env://", place.rank, place.size, timeout=timeout))
+    return dist.PrefixStore(f"regard/{os.environ.get(RESTARTED, 0)}/{place.size}", store)
 
 
 def _lost(place: World, timeout: float) -> BaseException:

@@ -16,10 +16,9 @@ import typer
 
 from regard.cli.model import choose_device
 from regard.errors import RegardError, UsageError
-from regard.world import ENDED, TIMEOUT, World, joined, world_of
+from regard.world import ENDED, RESTARTED, TIMEOUT, World, joined, world_of
 
 RESTARTS = 3
-RESTARTED = "TORCHELASTIC_RESTART_COUNT"
 
 
 def place_here() -> World:
