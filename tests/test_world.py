@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -58,3 +62,21 @@ def test_processes_make_the_updates_of_one(case: Case, learned: Path, tmp_path: 
         assert torch.equal(found[name], last[name])
         difference = (found[name] - alone[name]).abs().max()
         assert difference <= 1e-10, f"{name}: {difference:.3g}"
+
+
+@pytest.fixture(scope="module")
+def survived(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What `drivers/killed.py` found, after three kills."""
+    command = [sys.executable, "-m", "tests.drivers.killed", str(tmp_path_factory.mktemp("killed")), "3"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr[-4000:]
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_a_run_whose_processes_are_killed_ends_as_if_nothing_had_happened(survived: dict[str, Any]) -> None:
+    assert survived["kills"] == 3 and survived["unlike"] == []
+
+
+def test_a_run_of_four_goes_on_with_two(survived: dict[str, Any]) -> None:
+    """It was stopped by a signal to all of them, at a step on which they agreed."""
+    assert survived["stopped"] in ("step-13", "step-14") and 0 < survived["moved"] <= 1e-6

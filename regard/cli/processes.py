@@ -23,7 +23,10 @@ RESTARTS = 3
 
 def place_here() -> World:
     """This process's place among those that were started together; torch is not needed to know it."""
-    return world_of(os.environ)
+    here = world_of(os.environ)
+    if not here.is_alone:
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # what goes wrong between processes we say ourselves
+    return here
 
 
 def restarts_so_far() -> int:
@@ -75,7 +78,6 @@ def launch(count: int, restarts: int, words: Sequence[str]) -> int:
 
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # what went wrong we say ourselves
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,

@@ -1,0 +1,125 @@
+"""Runs of several processes that are killed and started again by torch's elastic agent, or stopped and continued by others.
+
+    python -m tests.drivers.killed FOLDER [KILLS]
+
+On standard output: what came out unlike, as JSON. Importing torch takes seconds, so the processes are forked from this one,
+which computes nothing with it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import secrets
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"  # before torch is imported
+
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from regard.tensors import read_tensors
+from regard.training.events import Event, Progress
+from regard.training.show import Show
+from regard.training.state import has_checkpoint
+from regard.training.timed import train
+from regard.world import joined
+from tests.toy_run import CONFIG, Contents, ToyBatch, ToyBatches, toy_job
+
+STEPS, STOP_AT = 30, 13
+SLOWLY = 0.01  # seconds a batch, so that there is time to be killed
+
+
+class SlowBatches(ToyBatches):
+    def get(self, epoch: int, index: int) -> ToyBatch:
+        time.sleep(SLOWLY)
+        return super().get(epoch, index)
+
+
+class StopAt(Show):
+    """Asks its own process to stop at some step, as a person would."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Progress) and event.step == self.step:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def work(folder: Path, train_over: dict[str, Any], stop_at: int) -> None:
+    """One process of a run that goes on from its last checkpoint, if there is one."""
+    with joined(timeout=60) as here:
+        (folder / "pids").mkdir(parents=True, exist_ok=True)
+        (folder / "pids" / str(here.rank)).write_text(str(os.getpid()))
+        config = CONFIG.model_copy(update={"steps": STEPS, "log_every": 1, **train_over})
+        resume = here.agree(has_checkpoint(folder / "run" / "checkpoints"))
+        show = StopAt(stop_at) if stop_at else Show()
+        train(toy_job(folder / "run", config, world=here, batches=SlowBatches()), show, resume=resume)
+
+
+def launched(size: int, folder: Path, restarts: int = 0, stop_at: int = 0, **train_over: Any) -> Contents:
+    """What a run of so many processes leaves."""
+    config = LaunchConfig(
+        min_nodes=1, max_nodes=1, nproc_per_node=size, run_id=secrets.token_hex(8), rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0", local_addr="localhost", max_restarts=restarts, monitor_interval=0.05,
+        start_method="fork",
+    )  # fmt: skip
+    elastic_launch(config, work)(folder, train_over, stop_at)
+    return Contents.of(folder / "run")
+
+
+class Killer(threading.Thread):
+    """Kills a random process of a run at random moments; every other time while a checkpoint is being written."""
+
+    def __init__(self, folder: Path, size: int, kills: int) -> None:
+        super().__init__(daemon=True)
+        self.folder, self.size, self.kills, self.done = folder, size, kills, 0
+        self.random, self.killed = random.Random(5), set[str]()
+
+    def run(self) -> None:
+        while self.done < self.kills:
+            pid = self._fresh(self.random.randrange(self.size))
+            if self.done % 2:
+                self._until(lambda: any((self.folder / "run" / "checkpoints").glob("*.tmp")))
+            else:
+                time.sleep(self.random.uniform(0.0, 0.5))
+            os.kill(int(pid), signal.SIGKILL)
+            self.done += 1
+
+    def _fresh(self, rank: int) -> str:
+        """The process of that rank since the last kill."""
+        file = self.folder / "pids" / str(rank)
+        self._until(lambda: file.exists() and (text := file.read_text()) != "" and text not in self.killed)
+        time.sleep(0.1)  # the others write theirs
+        self.killed |= {each.read_text() for each in (self.folder / "pids").iterdir()}
+        return file.read_text()
+
+    def _until(self, is_so: Callable[[], bool]) -> None:
+        while not is_so():
+            time.sleep(0.0005)
+
+
+def main(folder: Path, kills: int) -> None:
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    whole = launched(2, folder / "whole")
+    killer = Killer(folder / "killed", 2, kills)
+    killer.start()
+    unlike = whole.unlike(launched(2, folder / "killed", restarts=kills))
+    launched(4, folder / "moved", stop_at=STOP_AT)
+    step = json.loads((folder / "moved/run/checkpoints/latest.json").read_text())["checkpoint"]
+    launched(2, folder / "moved")
+    ends = [read_tensors(folder / name / "run/last/model.safetensors") for name in ("whole", "moved")]
+    moved = max(float((ends[0][name] - ends[1][name]).abs().max()) for name in ends[0])
+    print(json.dumps({"kills": killer.done, "unlike": unlike, "stopped": step, "moved": moved}))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 3)
