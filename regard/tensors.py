@@ -58,6 +58,10 @@ def _refuse_pickle(path: Path, start: bytes) -> None:
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
     """The model's own tensors, each once: parameters (tied ones under their first name) and saved buffers."""
-    names = set(model.state_dict())
+    unsaved = {
+        f"{place}.{name}" if place else name
+        for place, module in model.named_modules()
+        for name in module._non_persistent_buffers_set
+    }
     tensors: dict[str, Tensor] = dict(model.named_parameters())
-    return tensors | {name: buffer for name, buffer in model.named_buffers() if name in names}
+    return tensors | {name: buffer for name, buffer in model.named_buffers() if name not in unsaved}

@@ -43,6 +43,7 @@ from regard.training.optimiser import (
     set_rate,
 )
 from regard.training.outlook import SCHEDULES, look_ahead, outlook_row
+from regard.training.sharded import whole
 from regard.training.shares import Batch, Share, shares_of
 from regard.training.state import (
     Fingerprint,
@@ -107,11 +108,13 @@ class Trainer:
     def __init__(self, job: Job, emit: OnEvent) -> None:
         self.job, self.config, self.emit, self.world = job, job.config, emit, job.world
         self.model = job.model.to(job.device)
-        self.together = Together(self.model, job.world, job.device, job.clock)
+        self.together = Together(self.model, job.world, job.device, job.config, job.clock)
         self.clock = self.together.clock
         self.parameters = list(self.model.parameters())
+        optimiser = make_optimiser(self.model, job.config)
+        self.together.replicate()
         ema = MovingAverage(self.model, job.config.ema) if job.config.ema else None
-        self.learner = Learner(self.model, make_optimiser(self.model, job.config), ema, TrainingProgress())
+        self.learner = Learner(self.model, optimiser, ema, TrainingProgress())
         self.log = RunLog(job.folder, writes=job.world.is_first)
         self.checkpoints, self.snapshots = job.folder / "checkpoints", job.folder / "snapshots"
         epoch = max(1, job.batches.count(0) // job.config.accumulate)  # updates
@@ -315,8 +318,8 @@ class Trainer:
     def validate(self) -> None:
         """Look at unseen data; keep these weights if they are the best so far, and for the final average."""
         progress = self.progress
-        averaged = self.learner.ema.tensors if self.learner.ema is not None else None
-        with weights_in_place(self.model, averaged):
+        averaged = self.averaged()
+        with self.together.whole(), weights_in_place(self.model, averaged):
             found = self.evaluate()
             self.probe()
             choice = choose(found, progress.best, self.config.select)
@@ -333,6 +336,11 @@ class Trainer:
             {"kind": "valid", "step": progress.step, **found.metrics, **_choice_row(choice), **_error_row(found)}
         )
         self.emit_validation(f"step {progress.step}", found, choice)
+
+    def averaged(self) -> dict[str, Tensor] | None:
+        """The moving average of the weights, if there is one."""
+        ema = self.learner.ema
+        return None if ema is None else {name: whole(tensor) for name, tensor in ema.tensors.items()}
 
     def look_ahead(self) -> None:
         """Tell what to expect of the end, if the schedule says when that is."""
@@ -372,9 +380,12 @@ class Trainer:
 
     def probe(self) -> None:
         """Keep where the model looks now, if the job has texts for it."""
-        if self.job.probe is not None and self.world.is_first:
-            self.model.eval()
-            self.job.probe(self.model, self.progress.step)
+        if self.job.probe is None:
+            return
+        with self.together.whole():
+            if self.world.is_first:
+                self.model.eval()
+                self.job.probe(self.model, self.progress.step)
 
     def keep_snapshot(self) -> None:
         if not self.config.average:
@@ -395,7 +406,7 @@ class Trainer:
         self.save("last", {"weights": f"step {progress.step}"})
         if len(progress.snapshots) > 1:
             mean = mean_of([self.snapshot(step) for step in progress.snapshots])
-            with weights_in_place(self.model, mean):
+            with self.together.whole(), weights_in_place(self.model, mean):
                 found = self.evaluate()
                 choice = choose(found, progress.best, self.config.select)
                 name = f"average of steps {progress.snapshots[0]}..{progress.snapshots[-1]}"
@@ -405,7 +416,8 @@ class Trainer:
             self.log.write({"kind": "average", "step": progress.step, **found.metrics, **_choice_row(choice)})
             self.emit_validation(name, found, choice)
         if self.job.tuning is not None:
-            self.weigh_start(self.job.tuning)
+            with self.together.whole():
+                self.weigh_start(self.job.tuning)
         progress.finished = reason
         self.checkpoint()
         return self.end(reason)
@@ -456,8 +468,9 @@ class Trainer:
 
     def save(self, name: str, metrics: dict[str, object]) -> None:
         """Write the bundle `name`, once for all processes; all may read it then."""
-        if self.world.is_first:
-            self.job.save(self.model, name, metrics)
+        with self.together.whole():
+            if self.world.is_first:
+                self.job.save(self.model, name, metrics)
         self.world.wait()
 
     def checkpoint(self) -> None:
@@ -469,6 +482,8 @@ class Trainer:
 
     def keep_state(self, folder: Path) -> Path:
         """Write a checkpoint, from which any number of processes may go on."""
+        if self.together.sharded:
+            return save_checkpoint(folder, self.learner, self.job.fingerprint, self.world)
         if self.world.is_first:
             save_checkpoint(folder, self.learner, self.job.fingerprint)
         return folder / f"step-{self.progress.step}"

@@ -9,23 +9,31 @@ and the clock of the first process, which all go by.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from regard.tensors import weights_of
+from regard.training.config import TrainConfig
+from regard.training.sharded import gathered, shard
 from regard.world import World
 
 
 class Together:
     """The processes that train a model, as the loop of one of them sees them. One alone has nobody to ask."""
 
-    def __init__(self, model: nn.Module, world: World, device: torch.device, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, model: nn.Module, world: World, device: torch.device, config: TrainConfig, clock: Callable[[], float]
+    ) -> None:
         self.model, self.world, self.device, self._clock = model, world, device, clock
-        self.replica = model if world.is_alone else _replica(model, device)
+        self.sharded = config.shard and not world.is_alone
+        if self.sharded:
+            shard(model, world, device, config)
+        self.replica = model
+        self._gathered = False
         names = {name for name, _ in model.named_parameters()}
         self.statistics = [  # of batch norm and the like, which each process has from its own rows
             tensor for name, tensor in weights_of(model).items() if name not in names and tensor.is_floating_point()
@@ -33,6 +41,11 @@ class Together:
         self.stops = False  # whether any process was asked to stop, as of the last update
         self._now = 0.0
         self.agree_on_time()
+
+    def replicate(self) -> None:
+        """Make ready to sum gradients, once it is known which parameters learn."""
+        if not self.world.is_alone and not self.sharded:
+            self.replica = _replica(self.model, self.device)
 
     def clock(self) -> float:
         """The time: that of the first process, when it was last agreed on, so that all decide alike."""
@@ -44,9 +57,24 @@ class Together:
 
     def reducing(self, now: bool) -> AbstractContextManager[None]:
         """Around a forward and backward pass: whether the gradients so far are summed over all processes with it."""
-        if now or self.world.is_alone:
+        if self.sharded:
+            self.replica.set_requires_gradient_sync(now)  # type: ignore[operator]
+        if now or self.world.is_alone or self.sharded:
             return nullcontext()
         return self.replica.no_sync()  # type: ignore[operator]
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Inside this block this process has all weights, for validations and bundles; changes of them are for that only."""
+        if not self.sharded or self._gathered:
+            yield
+            return
+        self._gathered = True
+        try:
+            with gathered(self.model):
+                yield
+        finally:
+            self._gathered = False
 
     @torch.no_grad()
     def tally(self, sums: Mapping[str, float], asked: bool) -> dict[str, float]:

@@ -1,13 +1,8 @@
-"""What `tests/test_world.py` does in several processes: ten updates of many kinds of models, by the real loop.
-
-`python -m tests.drivers.many FOLDER SIZE`: starts SIZE processes, which leave the weights of each case in FOLDER.
-"""
+"""Ten updates of many kinds of models, by the real loop, in one of several processes (`drivers/killed.py` starts them)."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +13,7 @@ from torch import nn
 from regard.tensors import weights_of, write_tensors
 from regard.training.config import TrainConfig
 from regard.training.loop import Job, Trainer
+from regard.training.sharded import whole
 from regard.training.show import Show
 from regard.training.validation import Validation
 from regard.world import World, joined
@@ -41,6 +37,35 @@ class Case:
     def name(self) -> str:
         told = [self.task, self.kind, *map(str, [*self.model.values(), *self.train.values()]), str(self.rows)]
         return "-".join(told).replace(" ", "").replace("/", "")
+
+
+DROPS: dict[str, Any] = {"dropout": 0.25}
+CASES = [
+    Case("translate", "transformer", {**DROPS, "activation_dropout": 0.2, "token_dropout": 0.1}, {"accumulate": 2}),
+    Case("translate", "luong", {**DROPS, "layers": 2, "cell": "lstm"}, {"ema": 0.9}),
+    Case("translate", "bytenet", DROPS),
+    Case("generate", "gpt2", {"reversible": True, **DROPS}),
+    Case("generate", "gpt2", {"attention": "performer", **DROPS}, {"optimiser": "muon"}),
+    Case("generate", "llama", {"experts": 3, "groups": 2, "balance": 0.0, **DROPS}, {"weight_decay": 0.1}),
+    Case("generate", "lstm", {"layers": 2, **DROPS}),
+    Case("fill", "bert", DROPS, {"optimiser": "muon"}),
+    Case("classify", "additive", DROPS, {}, 2),  # fewer rows than processes
+    Case("classify-pictures", "vit", DROPS),
+    Case("classify-pictures", "resnet", {}, {"accumulate": 4}),
+    Case("caption", "show-attend-tell", DROPS, {"accumulate": 4}),
+    Case("answer", "answerer", DROPS, {"accumulate": 4}),
+    Case("ask", "memory-network", {"noise": 0.5}),
+    Case("ask", "lstm", DROPS),
+    Case("remember", "turing-machine"),
+    Case("compute", "programmer"),
+    Case("transcribe", "conformer", DROPS),
+    Case("classify-sounds", "conformer", DROPS),
+    Case("classify-graphs", "gat"),
+    Case("translate", "transformer", DROPS, {"shard": True, "accumulate": 3, "ema": 0.9, "weight_decay": 0.1}),
+    Case("generate", "gpt2", DROPS, {"shard": True, "clip": 0.1}),
+    Case("classify", "bert", DROPS, {"shard": True}, 2),
+]
+SIZE = 4
 
 
 class Batches:
@@ -78,35 +103,18 @@ def learn(case: Case, folder: Path, world: World) -> dict[str, torch.Tensor]:
     for _ in range(UPDATES):
         found.learn()
     assert found.progress.step == UPDATES
-    return weights_of(found.model)
+    return {name: whole(tensor) for name, tensor in weights_of(found.model).items()}
 
 
-def start(module: str, size: int, *words: str, **more: str) -> list[subprocess.Popen[str]]:
-    """So many processes of a module as one world."""
-    with __import__("socket").socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    common = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size), **more}
-    common |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
-    places = ({**common, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(size))
-    command = [sys.executable, "-m", module, *words]
-    return [subprocess.Popen(command, env=place, text=True, stderr=subprocess.PIPE) for place in places]
-
-
-def main(folder: Path) -> None:
-    from tests.test_world import CASES
-
+def learn_all(folder: Path, cases: Sequence[Case]) -> None:
+    """One process of those that learn all cases; the first and the last leave what they have learned."""
     torch.set_num_threads(1)
-    with joined() as world:
-        for case in CASES:
+    with joined(timeout=120) as world:
+        for case in cases:
             try:
                 found = learn(case, folder, world)
             except Exception as error:
                 raise RuntimeError(f"{case.name}: {error}") from error
             if world.rank in (0, world.size - 1):
-                write_tensors(folder / f"{case.name}-{world.rank and 'last'}of{world.size}.safetensors", found)
+                write_tensors(folder / f"{case.name}.{'first' if world.is_first else 'last'}.safetensors", found)
         world.wait()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

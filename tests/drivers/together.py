@@ -1,6 +1,6 @@
-"""Runs of several processes that are killed and started again by torch's elastic agent, or stopped and continued by others.
+"""Runs of several processes, started by torch's elastic agent: many kinds of models, kills, and other processes that go on.
 
-    python -m tests.drivers.killed FOLDER [KILLS]
+    python -m tests.drivers.together FOLDER [KILLS]
 
 On standard output: what came out unlike, as JSON. Importing torch takes seconds, so the processes are forked from this one,
 which computes nothing with it.
@@ -28,12 +28,13 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from regard.tensors import read_tensors
 from regard.training.events import Event, Progress
 from regard.training.show import Show
-from regard.training.state import has_checkpoint
+from regard.training.state import has_checkpoint, progress_in
 from regard.training.timed import train
 from regard.world import joined
+from tests.drivers.many import CASES, SIZE, learn_all
 from tests.toy_run import CONFIG, Contents, ToyBatch, ToyBatches, toy_job
 
-STEPS, STOP_AT = 30, 13
+STEPS = 30
 SLOWLY = 0.01  # seconds a batch, so that there is time to be killed
 
 
@@ -67,13 +68,18 @@ def work(folder: Path, train_over: dict[str, Any], stop_at: int) -> None:
 
 def launched(size: int, folder: Path, restarts: int = 0, stop_at: int = 0, **train_over: Any) -> Contents:
     """What a run of so many processes leaves."""
+    launch(size, restarts, work, folder, train_over, stop_at)
+    return Contents.of(folder / "run")
+
+
+def launch(size: int, restarts: int, function: Callable[..., None], *words: Any) -> None:
+    """Call a function in so many processes; in new ones, where one fails."""
     config = LaunchConfig(
         min_nodes=1, max_nodes=1, nproc_per_node=size, run_id=secrets.token_hex(8), rdzv_backend="c10d",
         rdzv_endpoint="localhost:0", local_addr="localhost", max_restarts=restarts, monitor_interval=0.05,
         start_method="fork",
     )  # fmt: skip
-    elastic_launch(config, work)(folder, train_over, stop_at)
-    return Contents.of(folder / "run")
+    elastic_launch(config, function)(*words)
 
 
 class Killer(threading.Thread):
@@ -109,16 +115,19 @@ class Killer(threading.Thread):
 
 def main(folder: Path, kills: int) -> None:
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    launch(SIZE, 0, learn_all, folder, CASES)
     whole = launched(2, folder / "whole")
     killer = Killer(folder / "killed", 2, kills)
     killer.start()
     unlike = whole.unlike(launched(2, folder / "killed", restarts=kills))
-    launched(4, folder / "moved", stop_at=STOP_AT)
-    step = json.loads((folder / "moved/run/checkpoints/latest.json").read_text())["checkpoint"]
-    launched(2, folder / "moved")
+    stopped = []
+    for size, step, shard in ((4, 13, False), (2, 19, False), (4, 25, True)):
+        launched(size, folder / "moved", stop_at=step, shard=shard)
+        stopped.append(progress_in(folder / "moved/run/checkpoints").step)
+    launched(1, folder / "moved")
     ends = [read_tensors(folder / name / "run/last/model.safetensors") for name in ("whole", "moved")]
     moved = max(float((ends[0][name] - ends[1][name]).abs().max()) for name in ends[0])
-    print(json.dumps({"kills": killer.done, "unlike": unlike, "stopped": step, "moved": moved}))
+    print(json.dumps({"kills": killer.done, "unlike": unlike, "stopped": stopped, "moved": moved}))
 
 
 if __name__ == "__main__":
