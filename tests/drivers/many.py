@@ -65,7 +65,8 @@ CASES = [
     Case("generate", "gpt2", DROPS, {"shard": True, "clip": 0.1}),
     Case("classify", "bert", DROPS, {"shard": True}, 2),
 ]
-SIZE = 4
+
+CASES_OF = {4: CASES[::2], 2: CASES[1::2]}  # by the number of processes
 
 
 class Batches:

@@ -31,7 +31,7 @@ from regard.training.show import Show
 from regard.training.state import has_checkpoint, progress_in
 from regard.training.timed import train
 from regard.world import joined
-from tests.drivers.many import CASES, SIZE, learn_all
+from tests.drivers.many import CASES_OF, learn_all
 from tests.toy_run import CONFIG, Contents, ToyBatch, ToyBatches, toy_job
 
 STEPS = 30
@@ -115,7 +115,8 @@ class Killer(threading.Thread):
 
 def main(folder: Path, kills: int) -> None:
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
-    launch(SIZE, 0, learn_all, folder, CASES)
+    for size, cases in CASES_OF.items():
+        launch(size, 0, learn_all, folder, cases)
     whole = launched(2, folder / "whole")
     killer = Killer(folder / "killed", 2, kills)
     killer.start()
