@@ -8,13 +8,18 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from regard.errors import RegardError, UsageError
 from regard.tensors import read_tensors
-from regard.world import ALONE
+from regard.training.config import TrainConfig
+from regard.training.sharded import shard
+from regard.world import ALONE, World, world_of
 from tests.drivers.many import CASES_OF, Case, learn
+from tests.test_kinds import fresh
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -28,6 +33,9 @@ class Found:
     unlike: list[str]
     stopped: list[int]
     moved: float
+    said: str
+    seconds: float
+    resumed: list[str]
 
 
 @pytest.fixture(scope="module")
@@ -59,5 +67,40 @@ def test_a_run_whose_processes_are_killed_ends_as_if_nothing_had_happened(found:
 
 
 def test_a_run_goes_on_with_other_processes_and_in_another_layout(found: Found) -> None:
-    """And these with four that each hold a part of the weights, and those with one. Each hears of the signal of another with the next update."""
+    """Four, then two, then four that each hold a part of the weights, then one. A signal to all stops them at one step."""
     assert found.stopped == [14, 20, 26] and 0 < found.moved <= 1e-6
+
+
+def test_a_process_that_hangs_is_named_in_time_and_the_run_resumes(found: Found) -> None:
+    assert found.said.startswith("rank 1 of 2 processes is gone or did not answer for 3 s")
+    assert 3.0 <= found.seconds < 15.0 and found.resumed == []
+
+
+def test_a_rank_that_cannot_be_is_told() -> None:
+    with pytest.raises(RegardError, match="RANK is 4 and WORLD_SIZE is 4"):
+        world_of({"RANK": "4", "WORLD_SIZE": "4"})
+    with pytest.raises(RegardError, match="are not numbers"):
+        world_of({"RANK": "first", "WORLD_SIZE": "4"})
+    assert world_of({"SLURM_PROCID": "3", "SLURM_NTASKS": "7", "SLURM_LOCALID": "1"}) == World(3, 7, 1)
+    assert world_of({}) == ALONE
+
+
+def test_shares_cover_everything_once() -> None:
+    for size in (1, 2, 3, 7):
+        shares = [World(rank, size).part(range(11)) for rank in range(size)]
+        assert [item for share in shares for item in share] == list(range(11))
+        assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+@pytest.mark.parametrize(
+    ("train", "model", "told"),
+    [
+        ({"optimiser": "muon"}, {}, "Muon needs them whole"),
+        ({}, {"reversible": True}, "model.reversible"),
+        ({}, {"experts": 3}, "does not use all of its experts"),
+    ],
+)
+def test_what_cannot_be_cut_is_refused(train: dict[str, Any], model: dict[str, Any], told: str) -> None:
+    kind = "llama" if "experts" in model else "gpt2"
+    with pytest.raises(UsageError, match=told):
+        shard(fresh("generate", kind, **model), World(0, 2), torch.device("cpu"), TrainConfig(shard=True, **train))

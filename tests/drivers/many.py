@@ -42,7 +42,6 @@ class Case:
 DROPS: dict[str, Any] = {"dropout": 0.25}
 CASES = [
     Case("translate", "transformer", {**DROPS, "activation_dropout": 0.2, "token_dropout": 0.1}, {"accumulate": 2}),
-    Case("translate", "luong", {**DROPS, "layers": 2, "cell": "lstm"}, {"ema": 0.9}),
     Case("translate", "bytenet", DROPS),
     Case("generate", "gpt2", {"reversible": True, **DROPS}),
     Case("generate", "gpt2", {"attention": "performer", **DROPS}, {"optimiser": "muon"}),
@@ -55,10 +54,8 @@ CASES = [
     Case("caption", "show-attend-tell", DROPS, {"accumulate": 4}),
     Case("answer", "answerer", DROPS, {"accumulate": 4}),
     Case("ask", "memory-network", {"noise": 0.5}),
-    Case("ask", "lstm", DROPS),
     Case("remember", "turing-machine"),
     Case("compute", "programmer"),
-    Case("transcribe", "conformer", DROPS),
     Case("classify-sounds", "conformer", DROPS),
     Case("classify-graphs", "gat"),
     Case("translate", "transformer", DROPS, {"shard": True, "accumulate": 3, "ema": 0.9, "weight_decay": 0.1}),

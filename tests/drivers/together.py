@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import json
 import logging
+import multiprocessing
 import os
 import random
 import secrets
 import signal
+import socket
 import sys
 import threading
 import time
@@ -30,11 +32,12 @@ from regard.training.events import Event, Progress
 from regard.training.show import Show
 from regard.training.state import has_checkpoint, progress_in
 from regard.training.timed import train
-from regard.world import joined
+from regard.world import LostError, joined
 from tests.drivers.many import CASES_OF, learn_all
 from tests.toy_run import CONFIG, Contents, ToyBatch, ToyBatches, toy_job
 
 STEPS = 30
+HANGS = 3.0  # seconds for which a process is waited for that hangs
 SLOWLY = 0.01  # seconds a batch, so that there is time to be killed
 
 
@@ -55,9 +58,9 @@ class StopAt(Show):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def work(folder: Path, train_over: dict[str, Any], stop_at: int) -> None:
+def work(folder: Path, train_over: dict[str, Any], stop_at: int, timeout: float = 60.0) -> None:
     """One process of a run that goes on from its last checkpoint, if there is one."""
-    with joined(timeout=60) as here:
+    with joined(timeout) as here:
         (folder / "pids").mkdir(parents=True, exist_ok=True)
         (folder / "pids" / str(here.rank)).write_text(str(os.getpid()))
         config = CONFIG.model_copy(update={"steps": STEPS, "log_every": 1, **train_over})
@@ -80,6 +83,34 @@ def launch(size: int, restarts: int, function: Callable[..., None], *words: Any)
         start_method="fork",
     )  # fmt: skip
     elastic_launch(config, function)(*words)
+
+
+def hung(folder: Path) -> tuple[str, float]:
+    """What the first of two processes says when the second one hangs, and after how many seconds."""
+    fork, said = multiprocessing.get_context("fork"), folder / "said"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
+    ranks = [fork.Process(target=_saying, args=(folder, said, {**common, "RANK": str(rank)})) for rank in range(2)]
+    for each in ranks:
+        each.start()
+    while not (folder / "run/log.jsonl").exists():
+        time.sleep(0.01)
+    began = time.monotonic()
+    os.kill(ranks[1].pid or 0, signal.SIGSTOP)
+    ranks[0].join(60)
+    seconds = time.monotonic() - began
+    ranks[1].kill()
+    return said.read_text(), seconds
+
+
+def _saying(folder: Path, said: Path, environment: dict[str, str]) -> None:
+    os.environ.update(environment)
+    try:
+        work(folder, {}, 0, timeout=HANGS)
+    except LostError as error:
+        said.write_text(str(error))
 
 
 class Killer(threading.Thread):
@@ -121,6 +152,8 @@ def main(folder: Path, kills: int) -> None:
     killer = Killer(folder / "killed", 2, kills)
     killer.start()
     unlike = whole.unlike(launched(2, folder / "killed", restarts=kills))
+    said, seconds = hung(folder / "hung")
+    resumed = whole.unlike(launched(2, folder / "hung"))
     stopped = []
     for size, step, shard in ((4, 13, False), (2, 19, False), (4, 25, True)):
         launched(size, folder / "moved", stop_at=step, shard=shard)
@@ -128,7 +161,8 @@ def main(folder: Path, kills: int) -> None:
     launched(1, folder / "moved")
     ends = [read_tensors(folder / name / "run/last/model.safetensors") for name in ("whole", "moved")]
     moved = max(float((ends[0][name] - ends[1][name]).abs().max()) for name in ends[0])
-    print(json.dumps({"kills": killer.done, "unlike": unlike, "stopped": stopped, "moved": moved}))
+    told = {"kills": killer.done, "unlike": unlike, "stopped": stopped, "moved": moved}
+    print(json.dumps({**told, "said": said, "seconds": seconds, "resumed": resumed}))
 
 
 if __name__ == "__main__":
