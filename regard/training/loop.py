@@ -509,7 +509,7 @@ class Trainer:
 
     def load_state(self, folder: Path) -> None:
         """Put a checkpoint back, in every process, before any of them writes again."""
-        load_checkpoint(folder, self.learner, self.job.fingerprint)
+        load_checkpoint(folder, self.learner, self.job.fingerprint, tidy=self.world.is_first)
         self.world.wait()
 
     def rewind(self) -> None:

@@ -10,19 +10,17 @@ steps) is in the first one's. Any number of processes, in any layout, reads the 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from torch import Tensor, nn
 
 from regard.blocks import Experts, Stack
 from regard.errors import RegardError, UsageError
-from regard.tensors import write_tensors
+from regard.tensors import open_tensors, write_tensors
 from regard.training.config import TrainConfig
 from regard.world import World
 
@@ -142,7 +140,7 @@ class Pieces:
             raise RegardError(f"{folder} has not all parts of {name}", "restore it from where you copied it")
         self._stack, self._where = ExitStack(), dict[str, list[Any]]()
         for file in files:
-            opened = self._stack.enter_context(safe_open(os.fspath(file), framework="pt"))
+            opened = self._stack.enter_context(open_tensors(file))
             for key in opened.keys():  # noqa: SIM118
                 self._where.setdefault(key, []).append(opened)
 

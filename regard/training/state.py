@@ -164,8 +164,8 @@ def progress_in(folder: Path) -> TrainingProgress:
     return TrainingProgress(**value_of(folder / str(name) / STATE, "progress"))
 
 
-def load_checkpoint(folder: Path, learner: Learner, fingerprint: Fingerprint) -> None:
-    """Put the latest checkpoint back into `learner`, bit for bit."""
+def load_checkpoint(folder: Path, learner: Learner, fingerprint: Fingerprint, *, tidy: bool = True) -> None:
+    """Put the latest checkpoint back into `learner`, bit for bit. `tidy`: older ones, which a crash left, go."""
     if not has_checkpoint(folder):
         raise RegardError(f"{folder} holds no checkpoint", "the run was stopped before its first one, start it again")
     name = value_of(folder / LATEST, "checkpoint")
@@ -189,6 +189,8 @@ def load_checkpoint(folder: Path, learner: Learner, fingerprint: Fingerprint) ->
             read = {name: pieces.for_(name, old).to(old.device) for name, old in before.items()}
             learner.ema.tensors = {name: like(before[name], part) for name, part in read.items()}
     learner.progress = TrainingProgress(**state["progress"])
+    if tidy:
+        _drop_others(folder, inside.name)
 
 
 def _as_json(fingerprint: Fingerprint) -> dict[str, JSON]:
