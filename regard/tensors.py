@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
@@ -34,11 +35,16 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 def map_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file that stays as it is: their bytes are mapped, and read where they are used."""
+    with open_tensors(path) as mapped:
+        return {name: mapped.get_tensor(name) for name in mapped.keys()}  # noqa: SIM118
+
+
+def open_tensors(path: Path) -> Any:
+    """A safetensors file to take tensors from, or some rows of them (`get_tensor`, `get_slice`)."""
     try:
         with open(path, "rb") as file:
             _refuse_pickle(path, file.read(2))
-        with safe_open(os.fspath(path), framework="pt") as mapped:
-            return {name: mapped.get_tensor(name) for name in mapped.keys()}  # noqa: SIM118
+        return safe_open(os.fspath(path), framework="pt")
     except FileNotFoundError as error:
         raise RegardError(f"there is no {path}", "copy the folder again") from error
     except OSError as error:
@@ -58,6 +64,10 @@ def _refuse_pickle(path: Path, start: bytes) -> None:
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
     """The model's own tensors, each once: parameters (tied ones under their first name) and saved buffers."""
-    names = set(model.state_dict())
+    unsaved = {
+        f"{place}.{name}" if place else name
+        for place, module in model.named_modules()
+        for name in module._non_persistent_buffers_set
+    }
     tensors: dict[str, Tensor] = dict(model.named_parameters())
-    return tensors | {name: buffer for name, buffer in model.named_buffers() if name in names}
+    return tensors | {name: buffer for name, buffer in model.named_buffers() if name not in unsaved}

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from regard.errors import RegardError
@@ -24,6 +26,15 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 TIMEOUT = 600.0  # seconds for which the others are waited for
+SIGNS = ("gloo/", "NCCL", "Connection closed by peer", "Connection reset", "TCPStore")  # of an error between processes
+HERE, ASKING = "regard/here/", 2.0  # what those that are left tell each other, and for how many seconds they ask
+ENDED = "REGARD_ENDED"  # names the file in which a launched process says that starting it again would not help
+RESTARTED = "TORCHELASTIC_RESTART_COUNT"  # how often torchrun has started this group again
+LONG = 7  # days that a preparation may take
+
+
+class LostError(RegardError):
+    """Another process is gone, or does not answer."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +99,31 @@ class World:
         parts = zip(found, sizes, strict=True)
         return [json.loads(bytes(part[: int(size)].numpy())) for part, size in parts]
 
+    def share_out(self, items: Iterable[Item], work: Callable[[Item], Any]) -> list[Any]:
+        """What `work` makes of each item, in order; each is done by one process. It makes values that JSON can write.
+
+        Of a sequence each process looks only at the items that are its own.
+        """
+        if self.is_alone:
+            return [work(item) for item in items]
+        count = len(items) if isinstance(items, Sequence) else 0
+        if isinstance(items, Sequence):
+            mine = [work(items[number]) for number in range(self.rank, count, self.size)]
+        else:
+            mine = []
+            for number, item in enumerate(items):
+                if number % self.size == self.rank:
+                    mine.append(work(item))
+                count = number + 1
+        parts = self.gather(mine)
+        return [parts[number % self.size][number // self.size] for number in range(count)]
+
+    def in_parts(self, items: Sequence[Item], work: Callable[[Sequence[Item]], Sequence[Any]]) -> list[Any]:
+        """What `work` makes of all items, one each and in order; each process does a stretch of them."""
+        mine = self.part(items)
+        parts = self.gather(list(work(mine)) if len(mine) else [])
+        return [each for part in parts for each in part]
+
     def wait(self) -> None:
         """Go on when every process is here."""
         if not self.is_alone:
@@ -95,14 +131,33 @@ class World:
 
             dist.barrier()
 
+    def wait_long(self) -> None:
+        """Go on when every process is here, however long that takes: the first may be preparing the data."""
+        if not self.is_alone:
+            import torch
+            import torch.distributed as dist
+
+            dist.all_reduce(torch.zeros(1), group=_patient.get())
+
 
 ALONE = World()
 _current: ContextVar[World] = ContextVar("world", default=ALONE)
+_patient: ContextVar[Any] = ContextVar("group of all processes that waits for long", default=None)
 
 
 def world() -> World:
     """The world that this process is in."""
     return _current.get()
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Inside this block this process does by itself whatever it does."""
+    token = _current.set(ALONE)
+    try:
+        yield
+    finally:
+        _current.reset(token)
 
 
 def world_of(environment: Mapping[str, str]) -> World:
@@ -129,11 +184,73 @@ def joined(timeout: float = TIMEOUT) -> Iterator[World]:
     import torch
     import torch.distributed as dist
 
-    backend = "nccl" if torch.cuda.is_available() else "gloo"
-    dist.init_process_group(backend, rank=place.rank, world_size=place.size, timeout=timedelta(seconds=timeout))
-    token = _current.set(place)
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    waits = timedelta(seconds=timeout)
+    try:
+        dist.init_process_group(
+            backend, store=_fresh_store(place, waits), rank=place.rank, world_size=place.size, timeout=waits
+        )
+    except RuntimeError as error:  # torch's are of many kinds here, and all mean one thing
+        raise LostError(
+            f"rank {place.rank} of {place.size} processes did not find the others within {timeout:g} s",
+            "check MASTER_ADDR and MASTER_PORT, and that all were started; regard doctor --world tries it",
+        ) from error
+    token, patient = _current.set(place), _patient.set(dist.new_group(backend="gloo", timeout=timedelta(days=LONG)))
     try:
         yield place
+    except RuntimeError as error:
+        if not any(sign in str(error) for sign in SIGNS):
+            raise
+        raise _lost(place, timeout) from error
     finally:
+        _patient.reset(patient)
         _current.reset(token)
         dist.destroy_process_group()
+
+
+def _fresh_store(place: World, timeout: timedelta) -> Any:
+    """Where the processes find each other, apart from what an earlier attempt of the same group left there."""
+    import torch.distributed as dist
+
+    store, *_ = next(dist.rendezvous("env://", place.rank, place.size, timeout=timeout))
+    return dist.PrefixStore(f"regard/{os.environ.get(RESTARTED, 0)}/{place.size}", store)
+
+
+def _lost(place: World, timeout: float) -> BaseException:
+    """The error of a process that lost contact: who did not answer, told by the first of those who still do."""
+    if ENDED in os.environ and Path(os.environ[ENDED]).exists():  # one has said why it ends
+        return SystemExit(0)
+    silent = _silent(place)
+    if silent is not None and any(rank not in silent for rank in range(place.rank)):
+        return SystemExit(1)  # another one tells
+    names = "rank 0" if silent is None else f"rank {', '.join(map(str, silent))}" if silent else "another process"
+    return LostError(
+        f"{names} of {place.size} processes is gone or did not answer for {timeout:g} s",
+        "the run goes on from its last checkpoint: torchrun starts it again by itself (--restarts), or regard train --resume",
+    )
+
+
+def _silent(place: World) -> list[int] | None:
+    """Ranks that say nothing while all who lost contact tell that they are there; None: there is nobody to tell it to."""
+    from torch.distributed.distributed_c10d import _get_default_store
+
+    with suppress(RuntimeError):
+        store = _get_default_store()
+        store.set(f"{HERE}{place.rank}", "1")
+        waits = time.monotonic() + ASKING
+        while time.monotonic() < waits:
+            missing = [rank for rank in range(place.size) if not store.check([f"{HERE}{rank}"])]
+            if not missing:
+                return missing
+            time.sleep(0.1)
+        return missing
+    return None
+
+
+def ended_for_good(code: int) -> int:
+    """The exit code of a process whose run cannot go on: who launched it is told not to start it again."""
+    name = os.environ.get(ENDED)
+    if name is None:
+        return code
+    Path(name).write_text(str(code))
+    return 0

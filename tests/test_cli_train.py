@@ -81,7 +81,7 @@ def test_the_run_is_named_first_and_left_to_who_is_in_it(
         said.append(capsys.readouterr().err)
         return "cpu"
 
-    monkeypatch.setattr("regard.cli.train.choose_device", choose)
+    monkeypatch.setattr("regard.cli.processes.choose_device", choose)
     (here / "run").mkdir()
     words = ["train", "translate", "--data", "a.src", "a.iso", "-o", "run", *SMALL]
     with alone_in(here / "run"):

@@ -667,8 +667,8 @@ def test_where_dropout_is(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with noise(1):
         model(PADDED)
     b, s, t, width, hidden = 4, 11, 11, 5, 14
-    inner = [(b, hidden)] * t if kind == "bahdanau" else [(t, b, hidden)]  # the decoder: step by step, or at once
-    assert sorted(drawn) == sorted([(b, s, width), (s, b, hidden), (b, t, width), *inner, (b, t, width)])
+    inner = [(b, hidden)] * t if kind == "bahdanau" else [(b, t, hidden)]  # the decoder: step by step, or at once
+    assert sorted(drawn) == sorted([(b, s, width), (b, s, hidden), (b, t, width), *inner, (b, t, width)])
 
 
 # --- Every invariant of `regard.verify`

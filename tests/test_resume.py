@@ -189,12 +189,13 @@ class FullDisk:
     """Replaces `open` in `regard.files`: the chosen file to be written takes half of its bytes, then says ENOSPC."""
 
     def __init__(self, chosen: int) -> None:
-        self.chosen, self.written = chosen, 0
+        self.chosen, self.written, self.names = chosen, 0, set[str]()
 
     def __call__(self, path: Path, mode: str) -> io.BufferedIOBase:
         file = open(path, mode)  # noqa: SIM115
         if "w" in mode:
             self.written += 1
+            self.names.add(Path(path).name.split(".")[1])  # .NAME.safetensors.123.ab12.tmp
             if self.written == self.chosen:
                 file = _Full(file)  # type: ignore[assignment]
         return file  # type: ignore[return-value]
@@ -229,7 +230,8 @@ def test_a_full_disk_at_any_write_loses_nothing(tmp_path: Path, monkeypatch: pyt
         assert list(folder.rglob("*.tmp")) == []  # the space is given back
         resume_or_start(folder)
         assert Contents.of(whole).unlike(Contents.of(folder)) == []
-    assert chosen > 30
+    assert chosen == counter.written
+    assert counter.names >= {"model", "optimiser", "ema", "state", "latest", "metrics", "step-4"}  # every sort of file
 
 
 def test_a_full_disk_under_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

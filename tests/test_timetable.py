@@ -242,11 +242,13 @@ def test_a_killed_run_decides_again_what_it_had_decided(tmp_path: Path, step: in
 
 
 def test_after_the_last_decision_a_resumed_run_is_equal_bit_for_bit(tmp_path: Path) -> None:
-    whole = slow_job(tmp_path / "whole", timed())
+    """Validations are by number here: those by the clock are decisions, too, and one of them chooses the best weights."""
+    config = timed(validate_every=13)
+    whole = slow_job(tmp_path / "whole", config)
     run(whole)
-    killed = slow_job(tmp_path / "killed", timed())
+    killed = slow_job(tmp_path / "killed", config)
     killed_at(killed, 180)
-    resumed = slow_job(tmp_path / "killed", timed())
+    resumed = slow_job(tmp_path / "killed", config)
     run(resumed, resume=True)
     for name in ("best", "last"):
         mine, theirs = (load_file(each.folder / name / "model.safetensors") for each in (resumed, whole))

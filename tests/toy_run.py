@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.data.batch import ByRows
 from regard.files import new_folder, write_json
 from regard.models.loss import Loss, Part
 from regard.noise import dropout
@@ -28,7 +29,7 @@ CONFIG = TrainConfig(
 
 
 @dataclass(frozen=True)
-class ToyBatch:
+class ToyBatch(ByRows):
     x: Tensor  # (B, 3)
     y: Tensor  # (B,)
 

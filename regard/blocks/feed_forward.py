@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, relu, silu
 
-from regard.noise import dropout
+from regard.noise import branch_of_noise, dropout, of_branch
 
 # gelu is exact (Hendrycks & Gimpel 2016, with erf); gelu-tanh is the approximation that GPT-2's weights were trained with.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -103,11 +103,12 @@ class Experts(nn.Module):
         tokens = x.reshape(-1, x.size(-1))  # (N, D)
         every, chosen, shares = self.route(tokens)
         self._report_balance(every, chosen)
-        out = torch.zeros_like(tokens)
+        out, branch = torch.zeros_like(tokens), branch_of_noise() if self.training else None
         for number, expert in enumerate(self.experts):
             rows, places = (chosen == number).nonzero(as_tuple=True)
             if len(rows):
-                out = out.index_add(0, rows, shares[rows, places, None] * expert(tokens[rows]))
+                with of_branch(branch, number, rows, len(tokens)):
+                    out = out.index_add(0, rows, shares[rows, places, None] * expert(tokens[rows]))
         return out.view_as(x)
 
     def _report_balance(self, every: Tensor, chosen: Tensor) -> None:

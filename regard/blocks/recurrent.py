@@ -209,7 +209,9 @@ class Recurrent(nn.Module):
         """x (B, T, inputs) -> (B, T, hidden), and the states after it."""
         x, after = x.transpose(0, 1), []  # (T, B, inputs)
         for number, layer in enumerate(self.layers):
-            x, state = layer(self._drop(x, number), states[number])
+            if number:
+                x = self._drop(x.transpose(0, 1), number).transpose(0, 1)  # noise goes by rows
+            x, state = layer(x, states[number])
             after.append(state)
         return x.transpose(0, 1), after
 
@@ -253,7 +255,7 @@ class RecurrentEncoder(nn.Module):
         padded = bool((lengths < x.size(1)).any())
         x, states = x.transpose(0, 1), []  # (S, B, inputs)
         for number, layer in enumerate(self.layers):
-            x = dropout(x, self.rate) if number and self.training else x
+            x = dropout(x.transpose(0, 1), self.rate).transpose(0, 1) if number and self.training else x
             x, state = layer(x, lengths if padded else None)  # (S, B, hidden)
             states.append(state)
         return x.transpose(0, 1), states

@@ -23,6 +23,7 @@ class Typed:
     """When the command that runs now was typed, by the clock; time that it is given counts from there."""
 
     at = time.monotonic()  # about when the process began
+    words: Sequence[str] = ()  # what was typed behind `regard`
 
 
 class SeveralValues(TyperCommand):

@@ -26,6 +26,7 @@ from regard import __version__
 from regard.cli.arguments import NearestName, SeveralValues, Typed, as_typed, plugins_first, take_debug
 from regard.errors import RegardError, UsageError
 from regard.plugins import added, load_plugins
+from regard.world import LostError, ended_for_good
 
 if TYPE_CHECKING:
     from typer._click.core import Command, Context
@@ -203,6 +204,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     _write_utf8()
     if arguments is not None:  # not what the process was begun for
         Typed.at = time.monotonic()
+    Typed.words = list(sys.argv[1:] if arguments is None else arguments)
     debug, words = take_debug(sys.argv[1:] if arguments is None else arguments)
     try:
         code = app(plugins_first(words) or ["--help"], prog_name="regard", standalone_mode=False)
@@ -219,7 +221,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         message, code = _explain(error, debug)
         print(f"regard: {message}", file=sys.stderr)
-        return code
+        return ended_for_good(code) if isinstance(error, RegardError) and not isinstance(error, LostError) else code
 
 
 def _explain(error: Exception, debug: bool) -> tuple[str, int]:

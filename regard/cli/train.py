@@ -26,11 +26,21 @@ from regard.cli.options import (
     given,
 )
 from regard.cli.output import print_json, print_table, say, show_run
+from regard.cli.processes import (
+    RESTARTS,
+    device_of,
+    follow,
+    launch,
+    own_words,
+    place_here,
+    restarts_so_far,
+    taking_part,
+)
 from regard.config import from_assignments
 from regard.data.notation import NOTATIONS
 from regard.errors import RegardError, UsageError
 from regard.files import is_bare, is_taken
-from regard.runs import check_free, new_run, read_run
+from regard.runs import CONFIG, check_free, new_run, read_run
 from regard.tasks.config import RunConfig
 from regard.tasks.configure import asked_settings, check_run, data_folder, run_config, task_named, time_of
 from regard.tasks.table import TASKS
@@ -39,6 +49,7 @@ from regard.training.history import read_progress
 from regard.training.outlook import more_seconds
 from regard.training.show import metrics_line, number
 from regard.training.stopwatch import duration, roughly
+from regard.world import alone
 
 if TYPE_CHECKING:
     from regard.tasks.rehearse import Rehearsal
@@ -51,6 +62,7 @@ REASONS = {
     "patience": "validations no longer got better",
 }
 NO_TEST = "builtin/python"  # the only built-in data without a test set
+LAUNCHING = ("--processes", "--restarts")  # what the processes themselves are not told
 LENGTHEN = ("steps", "max_time", "patience")  # what may change when a run goes on
 
 
@@ -140,12 +152,36 @@ def train(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would be chosen, and what to expect; leaves nothing.")
     ] = False,
+    processes: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="So many processes on this machine train together, as torchrun does it."),
+    ] = None,
+    restarts: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="With --processes: how often all are started again, and go on, where one fails."
+        ),
+    ] = RESTARTS,
+    timeout: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Of several processes: how long one waits for another.", show_default="10m"),
+    ] = None,
+    again: Annotated[
+        bool, typer.Option("--go-on", help="Go on with the run in --out, if one was begun there.", show_default=False)
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a model from your own data.
 
     Ctrl-C stops a run so that it can go on: regard train --resume RUN.
     """
+    here, wait = place_here(), _time("--timeout", timeout)
+    if here.rank:
+        follow(device, wait)
+        return
+    if processes is not None and not here.is_alone:
+        raise UsageError(f"{here.size} processes were started already: leave out --processes")
+    again = again or restarts_so_far() > 0
     changes = given(steps=steps, max_time=max_time)
     columns = given(text=text, label=label, pair=pair, source=source, target=target)
     fixed = given(WHAT=what, data=data, valid=valid, languages=languages, model=model, preset=preset)
@@ -153,11 +189,17 @@ def train(
     if dry_run and (repeat or resume) is not None:
         raise UsageError("a run that goes on or is repeated is chosen already: leave out --dry-run")
     if repeat is not None:
-        result = do_again(repeat, fixed | given(**changes, budget=budget, set=settings, resume=resume), out, device)
+        if processes is not None:
+            raise UsageError("--repeat gives the bits of that run, which --processes would not: leave out one of them")
+        result = do_again(
+            repeat, fixed | given(**changes, budget=budget, set=settings, resume=resume), out, device, wait
+        )
     elif resume is not None:
         fixed |= given(out=out)
-        more = given(budget=_budget(budget, steps, max_time))
-        result = go_on(resume, fixed, {**changes, **more, **_train_settings(settings or [])}, device)
+        more = given(budget=None if restarts_so_far() else _budget(budget, steps, max_time))
+        if processes is not None:
+            raise typer.Exit(launch(processes, restarts, own_words(Typed.words, *LAUNCHING)))
+        result = go_on(resume, fixed, {**changes, **more, **_train_settings(settings or [])}, device, wait)
     else:
         if what is None:
             raise UsageError("name a task or a configuration: regard train translate --data pairs.tsv")
@@ -168,21 +210,32 @@ def train(
         config, data_root = run_config(what, over, settings, say), data_folder(what) or Path.cwd()
         asked = asked_settings(what, over, settings)
         span = time_of(asked, _budget(budget, steps, max_time), config.task)
-        check_start(config, data_root, out, device)
+        check_start(config, data_root, out, device, again)
         if dry_run:
             print_rehearsal(rehearse(config, data_root, device, span, asked), as_json)
             return
-        result = start(config, data_root, out, device, span, asked)
+        if processes is not None:
+            words, folder = own_words(Typed.words, *LAUNCHING), out or new_run(config.task.partition("-")[0])
+            code = launch(processes, restarts, words if out is not None else [*words, "--out", str(folder)])
+            if folder.is_dir():
+                _leave_no_empty(folder)
+            raise typer.Exit(code)
+        result = start(config, data_root, out, device, span, asked, again, wait)
     if as_json:
         print_json(summary(result))
     else:
         print_summary(result)
 
 
-def check_start(config: RunConfig, data_root: Path, out: Path | None, device: str) -> None:
-    """Check, before torch is imported, that there is such a device, that the folder is free and the data there."""
+def check_start(config: RunConfig, data_root: Path, out: Path | None, device: str, again: bool = False) -> None:
+    """Check, before torch is imported, that there is such a device, that the folder is free and the data there.
+
+    `again`: the folder may hold a run, which goes on.
+    """
     check_device(device)
-    if out is not None:
+    if out is None and again:
+        raise UsageError("a run that goes on needs the name of its folder", "name it with --out")
+    if out is not None and not (again and (out / CONFIG).exists()):
         check_free(out)
     data = config.data
     check_files((*data.train, *data.valid, *getattr(data, "test", ())), data_root)
@@ -195,23 +248,35 @@ def start(
     device: str,
     span: float | None = None,
     asked: frozenset[str] = frozenset(),
+    again: bool = False,
+    wait: float | None = None,
 ) -> RunResult:
-    """Start a new run, shown while it learns; with `span`, a time by the clock, all that was not asked for is chosen."""
+    """Start a new run, shown while it learns; with `span`, a time by the clock, all that was not asked for is chosen.
+
+    `again`: go on with the run in that folder, if there is one.
+    """
     folder = out or new_run(config.task.partition("-")[0])
     say(f"run: {folder}")  # before torch is imported, which takes seconds
     from regard.tasks import budget, run
     from regard.tasks.choose import Chooser
 
+    begun = again and (folder / CONFIG).exists()
+
     def work() -> RunResult:
-        on, planned, chooser = choose_device(device), config, None
+        on, planned, chooser = device_of(device), config, None
+        if begun and read_progress(folder):
+            say(f"{folder} goes on from its last checkpoint")
+            return run.resume_run(folder, device=on, show=show_run())
         if span is not None and "train.schedule" in asked:
             place = folder.with_name(folder.name + budget.MEASURING)
-            planned = budget.fit(str(folder), config, data_root, span, place, on, say, show_run())
+            with alone():
+                planned = budget.fit(str(folder), config, data_root, span, place, on, say, show_run())
         elif span is not None:
             chooser = Chooser(asked, span, Typed.at)
-        return run.start_run(planned, data_root=data_root, folder=folder, device=on, show=show_run(), chooser=chooser)
+        place = folder if begun else run.make_place(config.task, folder)
+        return run.begin_run(planned, place, data_root=data_root, device=on, show=show_run(), chooser=chooser)
 
-    return watch(work, folder)
+    return watch(work, folder, wait)
 
 
 def rehearse(config: RunConfig, data_root: Path, device: str, span: float | None, asked: frozenset[str]) -> Rehearsal:
@@ -243,7 +308,7 @@ def print_rehearsal(found: Rehearsal, as_json: bool) -> None:
     print_table(("", " "), rows, fold=(" ",))
 
 
-def go_on(folder: Path, fixed: dict[str, object], changes: Tables, device: str) -> RunResult:
+def go_on(folder: Path, fixed: dict[str, object], changes: Tables, device: str, wait: float | None = None) -> RunResult:
     """Go on with a run that was stopped, from its last checkpoint."""
     if fixed:
         names = ", ".join(name if name.isupper() else f"--{name}" for name in fixed)
@@ -254,11 +319,12 @@ def go_on(folder: Path, fixed: dict[str, object], changes: Tables, device: str) 
         say(f"{folder} had come to its end; --steps N or --max-time TIME lengthen it")
     from regard.tasks.run import resume_run
 
-    device = choose_device(device)
-    return watch(lambda: resume_run(folder, device=device, show=show_run(), **changes), folder)
+    return watch(lambda: resume_run(folder, device=device_of(device), show=show_run(), **changes), folder, wait)
 
 
-def do_again(origin: Path, fixed: dict[str, object], out: Path | None, device: str) -> RunResult:
+def do_again(
+    origin: Path, fixed: dict[str, object], out: Path | None, device: str, wait: float | None = None
+) -> RunResult:
     """Train as a run did, in a folder of its own."""
     if fixed:
         names = ", ".join(name if name.isupper() else f"--{name.replace('_', '-')}" for name in fixed)
@@ -269,14 +335,14 @@ def do_again(origin: Path, fixed: dict[str, object], out: Path | None, device: s
     say(f"run: {folder}")
     from regard.tasks.run import repeat_run
 
-    on = choose_device(device)
-    return watch(lambda: repeat_run(origin, folder=folder, device=on, show=show_run()), folder)
+    return watch(lambda: repeat_run(origin, folder=folder, device=device_of(device), show=show_run()), folder, wait)
 
 
-def watch(work: Callable[[], RunResult], folder: Path) -> RunResult:
-    """Do the work; if the person interrupts it, say how to go on, and exit 130."""
+def watch(work: Callable[[], RunResult], folder: Path, wait: float | None = None) -> RunResult:
+    """Do the work, with other processes if there are any; if the person interrupts it, say how to go on, and exit 130."""
     try:
-        result = work()
+        with taking_part(wait):
+            result = work()
     except KeyboardInterrupt:
         result = None
     except RegardError as error:
@@ -413,6 +479,19 @@ def _budget(budget: str | None, steps: int | None, max_time: str | None) -> floa
         raise UsageError(f"--budget: {error}") from error
     if found <= 0:
         raise UsageError(f"--budget {budget} is no time to train; write 45s, 30m or 1h30m")
+    return found
+
+
+def _time(option: str, text: str | None) -> float | None:
+    """A time as a person types it, in seconds."""
+    if text is None:
+        return None
+    try:
+        found = float(seconds(text))  # type: ignore[arg-type]
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from error
+    if found <= 0:
+        raise UsageError(f"{option} {text} is no time; write 45s, 30m or 1h30m")
     return found
 
 

@@ -1,19 +1,47 @@
-"""Batches: frozen, with the shape of each field, and the counts known before the forward pass."""
+"""Batches: frozen, with the shape of each field, and the counts known before the forward pass.
+
+A batch that several processes share is cut between its rows (`part`). A part is padded as the whole is, so that everything in
+it stands where it stood; it counts its own items, and its noise is that of its rows in the whole.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from regard.noise import Picked, RowsOf
+
+
+class ByRows:
+    """A batch whose tensors begin with its rows, and that can be cut between them."""
+
+    @property
+    def examples(self) -> int:
+        return len(getattr(self, fields(self)[0].name))  # type: ignore[arg-type]
+
+    def part(self, first: int, end: int) -> Self:
+        """Rows `first` to `end`, at least one."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        cut: dict[str, Any] = {name: v[first:end] for name, v in values.items() if isinstance(v, Tensor)}
+        return replace(self, **cut | self.of_part(first, end))  # type: ignore[type-var]
+
+    def of_part(self, first: int, end: int) -> dict[str, Any]:
+        """Fields of the part that are no rows: its counts, and what all rows share."""
+        return {}
+
+    def place(self, first: int, end: int) -> RowsOf | None:
+        """Where the noise of these rows is in that of the whole batch."""
+        return RowsOf(first, end - first, self.examples)
+
 
 @dataclass(frozen=True)
-class PairBatch:
+class PairBatch(ByRows):
     """Pairs of token sequences. A source ends with the end token; a target also starts with the begin token."""
 
     source: Tensor  # (B, S)
@@ -40,12 +68,15 @@ class PairBatch:
     def real_tokens(self) -> int:
         return int(self.source_lengths.sum()) + self.target_tokens
 
+    def of_part(self, first: int, end: int) -> dict[str, Any]:
+        return {"target_tokens": int(self.target_lengths[first:end].sum())}
+
     def to(self, device: torch.device | str) -> PairBatch:
         return _moved(self, device)
 
 
 @dataclass(frozen=True)
-class TextBatch:
+class TextBatch(ByRows):
     """Stretches of text, each token but the first to be predicted from those before it."""
 
     ids: Tensor  # (B, T + 1)
@@ -66,6 +97,11 @@ class TextBatch:
     @property
     def real_tokens(self) -> int:
         return int(self.lengths.sum())
+
+    def of_part(self, first: int, end: int) -> dict[str, Any]:
+        if self.learned is not None:
+            return {"tokens": int(self.learned[first:end].sum())}
+        return {"tokens": int((self.lengths[first:end] - self.skip).clamp(min=0).sum())}
 
     def to(self, device: torch.device | str) -> TextBatch:
         return _moved(self, device)
@@ -125,7 +161,7 @@ class RolloutBatch:
 
 
 @dataclass(frozen=True)
-class MaskedBatch:
+class MaskedBatch(ByRows):
     """Texts of which some tokens are hidden and must be guessed from all the others."""
 
     ids: Tensor  # (B, S), as the model sees them
@@ -149,12 +185,16 @@ class MaskedBatch:
     def real_tokens(self) -> int:
         return int(self.lengths.sum())
 
+    def of_part(self, first: int, end: int) -> dict[str, Any]:
+        before, here = int(self.places[:first].sum()), int(self.places[first:end].sum())
+        return {"wanted": self.wanted[before : before + here]}
+
     def to(self, device: torch.device | str) -> MaskedBatch:
         return _moved(self, device)
 
 
 @dataclass(frozen=True)
-class LabelBatch:
+class LabelBatch(ByRows):
     """Texts, each with its label."""
 
     ids: Tensor  # (B, S)
@@ -180,12 +220,15 @@ class LabelBatch:
     def real_tokens(self) -> int:
         return int(self.lengths.sum())
 
+    def of_part(self, first: int, end: int) -> dict[str, Any]:
+        return {"predicted": int(self.lengths[first:end].sum()) - (end - first)}
+
     def to(self, device: torch.device | str) -> LabelBatch:
         return _moved(self, device)
 
 
 @dataclass(frozen=True)
-class PictureBatch:
+class PictureBatch(ByRows):
     """Pictures, each with its label; or, mixed (Zhang et al. 2018), with two labels of which the first has a share."""
 
     pixels: Tensor  # (B, channels, height, width), normalised
@@ -204,7 +247,7 @@ class PictureBatch:
 
 
 @dataclass(frozen=True)
-class CaptionBatch:
+class CaptionBatch(ByRows):
     """Pictures, or features computed of them before, each with a caption: begin token, tokens, end token."""
 
     pixels: Tensor  # (B, channels, height, width), normalised; or features (B, P, K)
@@ -222,12 +265,15 @@ class CaptionBatch:
         """Over how many items each part of the loss is summed."""
         return dict.fromkeys(("loss", "nll", "spread", "chosen", "baseline"), self.target_tokens)
 
+    def of_part(self, first: int, end: int) -> dict[str, Any]:
+        return {"target_tokens": int(self.target_lengths[first:end].sum())}
+
     def to(self, device: torch.device | str) -> CaptionBatch:
         return _moved(self, device)
 
 
 @dataclass(frozen=True)
-class AnswerBatch:
+class AnswerBatch(ByRows):
     """Pictures (or features of them), each with a question about it and the number of its answer."""
 
     pixels: Tensor  # (B or fewer, channels, height, width), normalised; or features (B, P, K)
@@ -235,6 +281,11 @@ class AnswerBatch:
     lengths: Tensor  # (B,)
     labels: Tensor  # (B,)
     pictures: Tensor | None = None  # (B,) which of the pictures each question is about; None: each about its own
+    picture_place: Picked | None = None  # of a part: which pictures of the whole batch these are
+
+    @property
+    def examples(self) -> int:
+        return len(self.labels)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -242,12 +293,18 @@ class AnswerBatch:
         rows = len(self.labels)
         return {"loss": rows, "nll": rows, "correct": rows}
 
+    def of_part(self, first: int, end: int) -> dict[str, Any]:
+        if self.pictures is None:
+            return {}
+        seen, which = torch.unique(self.pictures[first:end], return_inverse=True)
+        return {"pixels": self.pixels[seen], "pictures": which, "picture_place": Picked(seen, len(self.pixels))}
+
     def to(self, device: torch.device | str) -> AnswerBatch:
         return _moved(self, device)
 
 
 @dataclass(frozen=True)
-class StoryBatch:
+class StoryBatch(ByRows):
     """Stories, each a row of sentences, with a question about it and the number of its answer."""
 
     story: Tensor  # (B, S, W): the words of each sentence, oldest first; padding behind both
@@ -255,6 +312,7 @@ class StoryBatch:
     question: Tensor  # (B, Q)
     labels: Tensor  # (B,)
     pad: int = 0
+    longest: int = 0  # of a part: most words of a story and its question in the whole batch
 
     @property
     def counts(self) -> dict[str, int]:
@@ -276,15 +334,19 @@ class StoryBatch:
         ids = torch.cat([first, self.story.flatten(1), self.question], dim=1)  # (B, 1 + S W + Q)
         behind = torch.argsort((ids == self.pad).long(), dim=1, stable=True)
         lengths = (ids != self.pad).sum(dim=1)
-        ids = ids.gather(1, behind)[:, : int(lengths.max())]
+        ids = ids.gather(1, behind)[:, : self.longest + 1 if self.longest else int(lengths.max())]
         return LabelBatch(ids, lengths, self.labels, int(lengths.sum()) - len(lengths))
+
+    def of_part(self, first: int, end: int) -> dict[str, Any]:
+        words = (self.story.flatten(1) != self.pad).sum(dim=1) + (self.question != self.pad).sum(dim=1)
+        return {"longest": int(words.max())}
 
     def to(self, device: torch.device | str) -> StoryBatch:
         return _moved(self, device)
 
 
 @dataclass(frozen=True)
-class BitBatch:
+class BitBatch(ByRows):
     """Sequences of vectors of bits, and those that should come out at the steps that count."""
 
     inputs: Tensor  # (B, T, I)
@@ -303,12 +365,15 @@ class BitBatch:
         """Steps up to the last that counts."""
         return int(self.counted.nonzero().max()) + 1
 
+    def of_part(self, first: int, end: int) -> dict[str, Any]:
+        return {"counted": self.counted}
+
     def to(self, device: torch.device | str) -> BitBatch:
         return _moved(self, device)
 
 
 @dataclass(frozen=True)
-class TableBatch:
+class TableBatch(ByRows):
     """Questions about tables: where they name columns and numbers, the tables, and the answers, numbers or cells."""
 
     words: Tensor  # (B, Q)
@@ -344,7 +409,7 @@ class TableBatch:
 
 
 @dataclass(frozen=True)
-class SoundBatch:
+class SoundBatch(ByRows):
     """Sounds as log-mel frames, each with its label."""
 
     frames: Tensor  # (B, T, M), zeros behind the end of each
@@ -362,7 +427,7 @@ class SoundBatch:
 
 
 @dataclass(frozen=True)
-class SpeechBatch:
+class SpeechBatch(ByRows):
     """Sounds as log-mel frames, each with its words: begin token, tokens, end token."""
 
     frames: Tensor  # (B, S, M), zeros behind the end of each
@@ -380,6 +445,9 @@ class SpeechBatch:
     def counts(self) -> dict[str, int]:
         """Over how many items each part of the loss is summed."""
         return dict.fromkeys(("loss", "nll", "ctc"), self.target_tokens)
+
+    def of_part(self, first: int, end: int) -> dict[str, Any]:
+        return {"target_tokens": int(self.target_lengths[first:end].sum())}
 
     def to(self, device: torch.device | str) -> SpeechBatch:
         return _moved(self, device)
@@ -419,7 +487,7 @@ class SparseRows:
 
 
 @dataclass(frozen=True)
-class GraphBatch:
+class GraphBatch(ByRows):
     """Graphs side by side, as one in parts, and labels of some nodes or of the graphs."""
 
     features: Tensor | SparseRows  # (N, F)
@@ -442,6 +510,17 @@ class GraphBatch:
     def of(self, rows: Tensor) -> GraphBatch:
         """The same graphs, and only some of what is scored."""
         return replace(self, scored=self.scored[rows], labels=self.labels[rows])
+
+    @property
+    def examples(self) -> int:
+        return len(self.scored)
+
+    def part(self, first: int, end: int) -> GraphBatch:
+        """The same graphs, whole, since nodes look at each other; only what is scored is cut."""
+        return self.of(torch.arange(first, end))
+
+    def place(self, first: int, end: int) -> None:
+        return None
 
     def to(self, device: torch.device | str) -> GraphBatch:
         return _moved(self, device)

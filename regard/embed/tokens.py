@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import RegardError
-from regard.noise import dropout
+from regard.noise import dropout, for_rows
 
 
 def sinusoid(length: int, width: int, start: int = 0, device: torch.device | str = "cpu") -> Tensor:
@@ -88,7 +88,7 @@ class RandomOffset(nn.Module):
         end, most = start + x.size(-2), self.most
         if isinstance(self.inner, LearnedPositions):
             most = max(0, min(most, len(self.inner.table) - end))
-        offsets = torch.randint(most + 1, (len(x), 1), device=x.device)  # (B, 1)
+        offsets = for_rows(lambda *shape: torch.randint(most + 1, shape, device=x.device), len(x), 1)  # (B, 1)
         places = offsets + torch.arange(start, end, device=x.device)  # (B, T)
         return x + self.inner.rows(most + end)[places].to(x.dtype)
 

@@ -74,7 +74,7 @@ class ByteNet(EncoderDecoder):
     def encode(self, ids: Tensor, lengths: Tensor) -> Memory:
         """Vectors (B, |t̂|, channels) of the longest |t̂|, zero at and behind a row's own."""
         unfolded = self.unfolded(lengths)  # (B,)
-        longest = int(unfolded.max())
+        longest = int(self.unfolded(torch.tensor(ids.size(1))))  # of all rows that were padded together
         vectors = self.source(ids[:, :longest])  # (B, S, D)
         vectors = _times(vectors, _real(vectors, lengths))
         vectors = pad(vectors, (0, 0, 0, longest - vectors.size(1)))  # (B, |t̂|, D)

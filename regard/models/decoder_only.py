@@ -73,7 +73,7 @@ class DecoderOnly(EncoderDecoder):
     def decode(self, ids: Tensor, memory: Sources) -> Tensor:
         """Vectors that predict the token after each of `ids` (B, T), behind their sources."""
         lengths, wide, more = memory.lengths, memory.ids.size(1), ids.size(1)
-        columns = torch.arange(int(lengths.max()) + more, device=ids.device)
+        columns = torch.arange(wide + more, device=ids.device)
         order = torch.where(columns < lengths[:, None], columns, columns - lengths[:, None] + wide)  # (B, N)
         both = torch.cat([self.source(memory.ids), self.target(ids)], dim=1)  # (B, S + T, D)
         x = both.take_along_dim(order.clamp(max=wide + more - 1)[..., None], 1)  # (B, N, D)

@@ -20,6 +20,7 @@ units off.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +32,7 @@ from regard.blocks import Recurrent
 from regard.data.batch import LabelBatch, StoryBatch
 from regard.models.classifier import BertClassifier, Classifier, last_of
 from regard.models.config import BertConfig, LSTMConfig, MemoryNetworkConfig
-from regard.noise import dropout, step_of_training
+from regard.noise import dropout, for_rows, step_of_training
 from regard.tokens import BEGIN
 
 SPREAD = 0.1  # standard deviation of fresh weights (section 4.2)
@@ -142,8 +143,9 @@ def with_gaps(batch: StoryBatch, share: float) -> StoryBatch:
     rows, most, _ = batch.story.shape
     extra = max(1, round(share * most))
     often = min(1.0, share * most / extra)  # where a share is less than one sentence, only some stories have it
-    empty = torch.rand(rows, most + extra, device=batch.story.device).argsort(dim=1) < extra  # (B, S + extra)
-    empty &= torch.rand(rows, 1, device=empty.device) < often
+    draw = partial(torch.rand, device=batch.story.device)
+    empty = for_rows(draw, rows, most + extra).argsort(dim=1) < extra  # (B, S + extra)
+    empty &= for_rows(draw, rows, 1) < often
     place = (~empty).cumsum(dim=1) - 1  # which sentence stands where
     has = ~empty & (place < batch.sentences[:, None])
     story = batch.story.gather(1, place.clamp(0, most - 1)[..., None].expand(-1, -1, batch.story.size(2)))

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +37,7 @@ from regard.data.programs import ANSWER, COMPARE, OF_COLUMN, OPERATIONS
 from regard.models.classifier import real_places
 from regard.models.config import ProgrammerConfig
 from regard.models.loss import Loss, Part
+from regard.noise import for_rows
 
 CHOSEN = ("operation", "column", "number")
 LEAST = 1e-6  # of a probability whose logarithm is taken
@@ -129,7 +131,7 @@ class Programmer(nn.Module):
 
 def gumbel(keys: Tensor) -> Tensor:
     """-log(-log u) for each of the keys (B, S, D), u uniform: the largest of scores with it is a draw from their softmax."""
-    uniform = torch.rand(keys.shape[:2], device=keys.device).clamp(LEAST, 1 - LEAST)
+    uniform = for_rows(partial(torch.rand, device=keys.device), *keys.shape[:2]).clamp(LEAST, 1 - LEAST)
     return -(-uniform.log()).log().to(keys.dtype)  # (B, S)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -48,6 +48,7 @@ from regard.training.loop import Job, Source
 from regard.training.optimiser import autocast
 from regard.training.state import Fingerprint
 from regard.training.validation import Validation
+from regard.world import world
 
 TOKENS = "tokens"  # folder of the tokenizer in a run
 DATA = "data.json"  # in a run whose data are in the cache: the names of the entries
@@ -315,27 +316,46 @@ def saver(folder: Path, bundle: Bundle, made: Made) -> Callable[[nn.Module, str,
 
 def mean_loss(model: nn.Module, batches: Iterable[Any]) -> tuple[float, float]:
     """The negative log-likelihood summed over batches, and over how many tokens."""
-    device, total, count = next(model.parameters()).device, 0.0, 0.0
-    for batch in batches:
+    device = next(model.parameters()).device
+
+    def measured(batch: Any) -> tuple[float, float]:
         part = model(batch.to(device)).parts["nll"]
-        total, count = total + float(part.sum), count + part.count
-    return total, count
+        return float(part.sum), part.count
+
+    found = world().share_out(batches, measured)
+    return sum(total for total, _ in found), sum(count for _, count in found)
 
 
 def loss_metrics(total: float, count: float) -> dict[str, float]:
     return {"loss": total / count, "perplexity": math.exp(min(50.0, total / count))}
 
 
-def every_batch(source: Source) -> Iterator[Any]:
+@dataclass(frozen=True)
+class SomeBatches(Sequence[Any]):
+    """Batches of the first epoch, each made when it is asked for."""
+
+    source: Source
+    numbers: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return SomeBatches(self.source, self.numbers[index])
+        return self.source.get(0, self.numbers[index])
+
+
+def every_batch(source: Source) -> SomeBatches:
     """The batches of the first epoch, one after the other."""
-    return some_batches(source, source.count(0))
+    return SomeBatches(source, range(source.count(0)))
 
 
-def some_batches(source: Source, most: int) -> Iterator[Any]:
+def some_batches(source: Source, most: int) -> SomeBatches:
     """At most so many batches of the first epoch, from all over it, the same each time."""
     count = source.count(0)
     taken = min(most, count)
-    return (source.get(0, number * count // taken) for number in range(taken))
+    return SomeBatches(source, [number * count // taken for number in range(taken)])
 
 
 def sampled_note(read: int, total: int) -> tuple[str, ...]:
@@ -346,13 +366,18 @@ def sampled_note(read: int, total: int) -> tuple[str, ...]:
 
 def predicted_labels(model: Any, batches: Any, count: int) -> tuple[np.ndarray, float]:
     """The likeliest label of each of `count` examples, and the mean cross-entropy of the right ones."""
-    device, predicted, total = next(model.parameters()).device, np.zeros(count, dtype=np.int64), 0.0
-    for rows in batches.plan(0):
+    device, predicted, plan = next(model.parameters()).device, np.zeros(count, dtype=np.int64), batches.plan(0)
+
+    def measured(rows: Any) -> tuple[list[int], float]:
         batch = batches.take(rows).to(device)
         logits = model.logits(batch)
-        predicted[rows] = logits.argmax(dim=-1).cpu().numpy()
-        total += float(torch.nn.functional.cross_entropy(logits, batch.labels, reduction="sum"))
-    return predicted, total / count
+        loss = torch.nn.functional.cross_entropy(logits, batch.labels, reduction="sum")
+        return logits.argmax(dim=-1).tolist(), float(loss)
+
+    found = world().share_out(plan, measured)
+    for rows, (labels, _) in zip(plan, found, strict=True):
+        predicted[rows] = labels
+    return predicted, sum(loss for _, loss in found) / count
 
 
 def digest_of(*texts: Iterable[str]) -> str:

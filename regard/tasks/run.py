@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from regard.training.state import has_checkpoint, progress_in
 from regard.training.timed import BEFORE_FALL, train
 from regard.training.timetable import SCHEDULE
 from regard.training.verdict import Verdict, verdict_on
+from regard.world import alone, world
 
 NAMING = ("train", "valid", "test")  # the keys of a data table that name files
 
@@ -85,7 +86,10 @@ def start_run(
     on_event: OnEvent | None = None,
     chooser: Chooser | None = None,
 ) -> RunResult:
-    """Train from the start, in `folder` or in the next free `runs/<task>/<number>`; `chooser` fills what is left open."""
+    """Train from the start, in `folder` or in the next free `runs/<task>/<number>`; `chooser` fills what is left open.
+
+    Of several processes the first one starts the run, or goes on with one, and the others call `follow_run`.
+    """
     place = make_place(config.task, folder)
     return begin_run(config, place, data_root=data_root, device=device, show=show, on_event=on_event, chooser=chooser)
 
@@ -166,15 +170,36 @@ def resume_run(
     return _run(config, Path(folder), data_root, resume=started, device=device, show=listeners, longer=longer)
 
 
-def prepare_again(folder: str | Path, device: str = "cpu") -> PreparedRun:
-    """The data, the model with fresh weights and the job of a run as it had them; nothing is trained."""
+def follow_run(device: str = "cpu") -> RunResult:
+    """Take part in the run that the first process of this world starts or goes on with: once that has prepared it, read what
+    it wrote, and train with it. Nothing is written here, and nothing shown.
+    """
+    here = world()
+    here.wait_long()
+    told = here.agree(None)
+    folder = Path(told["folder"])
+    with alone():
+        job = _prepare_as_written(folder, device).job
+    here.wait_long()
+    outcome = train(replace(job, world=here), Show(), resume=told["resume"], longer=told["longer"])
+    return RunResult(folder, outcome, told["task"])
+
+
+def _prepare_as_written(folder: Path, device: str) -> PreparedRun:
+    """The data, the model and the job of a run that another process has prepared."""
     values = read_run(folder)
-    if is_taken(Path(folder)):
-        raise RegardError(f"{folder} is being trained right now", "look again when it has ended")
     config, data_root = check_run(values["config"], f"{folder}"), data_root_of(values)
     if data_root is not None:
-        config = _anchored(config, Path(folder), data_root)
-    return prepare(config, Path(folder), data_root=data_root, resume=True, device=device)
+        config = _anchored(config, folder, data_root)
+    return prepare(config, folder, data_root=data_root, resume=True, device=device)
+
+
+def prepare_again(folder: str | Path, device: str = "cpu") -> PreparedRun:
+    """The data, the model with fresh weights and the job of a run as it had them; nothing is trained."""
+    read_run(folder)
+    if is_taken(Path(folder)):
+        raise RegardError(f"{folder} is being trained right now", "look again when it has ended")
+    return _prepare_as_written(Path(folder), device)
 
 
 def _longer(folder: Path, config: RunConfig, train_over: Tables) -> Tables:
@@ -249,14 +274,16 @@ def _run(
     with alone_in(folder), show:
         began = (folder / CONFIG).exists()
         try:
-            prepared = prepare(
-                config, folder, data_root=data_root, resume=resume, device=device, emit=show, chooser=chooser
-            )
+            with alone():
+                prepared = prepare(
+                    config, folder, data_root=data_root, resume=resume, device=device, emit=show, chooser=chooser
+                )
         except RegardError:
             if not began:
                 leave_nothing(folder)
             raise
-        job = prepared.job
+        job = replace(prepared.job, world=world())
+        _call_others(folder, config.task, resume, longer)
         parameters = sum(parameter.numel() for parameter in job.model.parameters())
         if chooser is not None:
             show(Chosen(tuple(chooser.choices)))
@@ -274,6 +301,14 @@ def _run(
 
             training_curves(RunLog(folder).rows(), folder / "curves.png")
     return RunResult(folder, outcome, config.task)
+
+
+def _call_others(folder: Path, task: str, resume: bool, longer: bool) -> None:
+    """Tell the other processes what was prepared, and wait until they have read it."""
+    here = world()
+    here.wait_long()
+    here.agree({"folder": str(folder.absolute()), "task": task, "resume": resume, "longer": longer})
+    here.wait_long()
 
 
 def leave_nothing(folder: Path) -> None:

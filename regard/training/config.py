@@ -89,6 +89,11 @@ class TrainConfig(StrictConfig):
     )
     precision: Literal["auto", "float32", "bf16"] = Field("auto", description="bf16 autocast where hardware has it.")
 
+    shard: bool = Field(
+        False,
+        description="Of several processes each holds a part of all weights and moments, for models that do not fit.",
+    )
+
     ema: float = Field(0.0, ge=0, lt=1, description="Decay of a moving average of the weights; 0 for none.")
     average: int = Field(5, ge=0, description="Weights of the last N validations averaged at the end; 0 for none.")
     validate_every: int = Field(0, ge=0, description="Updates between validations; 0: about an epoch, 100 to 1000.")

@@ -32,6 +32,9 @@ def check_update(loss: float, norm: float, first_loss: float | None, count: int)
     return ""
 
 
+ALL_FINITE = "every module's output is finite"
+
+
 def locate(model: nn.Module, forwards: Iterable[Callable[[], object]]) -> str:
     """The first module whose output is not finite in these forward passes, or the first parameter whose gradient is not."""
     found: list[str] = []
@@ -54,7 +57,7 @@ def locate(model: nn.Module, forwards: Iterable[Callable[[], object]]) -> str:
             return f"the weights {name} are not finite"
         if not found and parameter.grad is not None and not torch.isfinite(parameter.grad).all():
             found.append(f"first seen in the gradient of {name}")
-    return found[0] if found else "every module's output is finite"
+    return found[0] if found else ALL_FINITE
 
 
 ADVICE = (
@@ -67,15 +70,18 @@ Handler = Callable[[int, FrameType | None], None]
 
 
 @contextmanager
-def stop_requests() -> Iterator[list[str]]:
-    """A list that stays empty until the person asks to stop, then holds the name of the signal."""
+def stop_requests(patient: bool = False) -> Iterator[list[str]]:
+    """A list that stays empty until the person asks to stop, then holds the name of the signal.
+
+    A second signal interrupts at once; not a `patient` one, which hears of it from the terminal and from who started it.
+    """
     asked: list[str] = []
     if threading.current_thread() is not threading.main_thread():
         yield asked  # only the main thread may install handlers; elsewhere the caller stops the run
         return
 
     def ask(number: int, frame: FrameType | None) -> None:
-        if asked:
+        if asked and not patient:
             raise KeyboardInterrupt
         asked.append(signal.Signals(number).name)
 

@@ -22,12 +22,17 @@ LOG, CLOCK = "log.jsonl", "clock.jsonl"
 
 
 class RunLog:
-    """Rows are appended; on resume both files are cut back to what the checkpoint had seen."""
+    """Rows are appended; on resume both files are cut back to what the checkpoint had seen.
 
-    def __init__(self, folder: Path) -> None:
-        self._paths = {name: folder / name for name in (LOG, CLOCK)}
+    `writes`: whether this process is the one of several that does.
+    """
+
+    def __init__(self, folder: Path, *, writes: bool = True) -> None:
+        self._paths, self._writes = {name: folder / name for name in (LOG, CLOCK)}, writes
 
     def write(self, row: Mapping[str, object], name: str = LOG) -> None:
+        if not self._writes:
+            return
         try:
             with open(self._paths[name], "a", encoding="utf-8") as file:
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
@@ -36,6 +41,8 @@ class RunLog:
 
     def sizes(self) -> dict[str, int]:
         """How long the files are, once they are safely on disk."""
+        if not self._writes:
+            return {}
         try:
             for path in self._paths.values():
                 with open(path, "ab") as file:
@@ -46,7 +53,7 @@ class RunLog:
 
     def cut_back(self, sizes: dict[str, int]) -> None:
         for name, path in self._paths.items():
-            if path.exists():
+            if path.exists() and self._writes:
                 os.truncate(path, min(sizes.get(name, 0), path.stat().st_size))  # truncating never lengthens
 
     def rows(self) -> list[Tables]:

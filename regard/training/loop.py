@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol, Self, TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ from regard.bundle import WEIGHTS
 from regard.errors import RegardError
 from regard.files import clear_leftovers, read_json, standing_folder
 from regard.models.loss import Loss
-from regard.noise import noise
+from regard.noise import Place, noise
 from regard.tensors import read_tensors, weights_of, write_tensors
 from regard.training.config import TrainConfig
 from regard.training.energy import EnergyMeter
@@ -33,7 +33,7 @@ from regard.training.finetune import (
     compare,
     write_table,
 )
-from regard.training.guard import ADVICE, check_update, locate, stop_requests
+from regard.training.guard import ADVICE, ALL_FINITE, check_update, locate, stop_requests
 from regard.training.history import CLOCK, RunLog
 from regard.training.optimiser import (
     autocast,
@@ -44,6 +44,8 @@ from regard.training.optimiser import (
     set_rate,
 )
 from regard.training.outlook import SCHEDULES, look_ahead, outlook_row
+from regard.training.sharded import whole
+from regard.training.shares import Batch, Share, shares_of
 from regard.training.state import (
     Fingerprint,
     Learner,
@@ -56,18 +58,12 @@ from regard.training.state import (
     weights_in_place,
 )
 from regard.training.stopwatch import Stopwatch, peak_memory
+from regard.training.together import Together
 from regard.training.validation import Selection, Validation, choose
+from regard.world import World, world
 
 Number = TypeVar("Number", int, float)
 COUNT = "count."  # before the name of a part of the loss: over how many items its sum goes
-
-
-class Batch(Protocol):
-    """A batch that a model makes a loss of: `counts` of what each part of the loss is a mean over, and `to` a device."""
-
-    @property
-    def counts(self) -> Mapping[str, int]: ...
-    def to(self, device: torch.device, /) -> Self: ...
 
 
 class Source(Protocol):
@@ -100,6 +96,7 @@ class Job:
     clock: Callable[[], float] = field(default=lambda: time.monotonic())
     tuning: FineTuning | None = None  # of a run that goes on from another model
     asked: float | None = None  # what the clock said when the run was asked for; None: when the loop begins
+    world: World = field(default_factory=world)  # the processes that train together
 
 
 @dataclass(frozen=True)
@@ -114,21 +111,26 @@ class Outcome:
 
 class Trainer:
     def __init__(self, job: Job, emit: OnEvent) -> None:
-        self.job, self.config, self.emit = job, job.config, emit
+        self.job, self.config, self.emit, self.world = job, job.config, emit, job.world
         self.model = job.model.to(job.device)
+        self.together = Together(self.model, job.world, job.device, job.config, job.clock)
+        self.clock = self.together.clock
         self.parameters = list(self.model.parameters())
+        optimiser = make_optimiser(self.model, job.config)
+        self.together.replicate()
         ema = MovingAverage(self.model, job.config.ema) if job.config.ema else None
         made = job.batches if isinstance(job.batches, MadeWhileLearning) else None
-        self.learner = Learner(self.model, make_optimiser(self.model, job.config), ema, TrainingProgress(), made)
-        self.log = RunLog(job.folder)
+        self.learner = Learner(self.model, optimiser, ema, TrainingProgress(), made)
+        self.log = RunLog(job.folder, writes=job.world.is_first)
         self.checkpoints, self.snapshots = job.folder / "checkpoints", job.folder / "snapshots"
         epoch = max(1, job.batches.count(0) // job.config.accumulate)  # updates
         self.every = job.config.validate_every or min(1000, max(100, epoch))
         self.most_steps = math.ceil(min(job.config.steps, (job.config.epochs or math.inf) * epoch))
-        self.started = job.clock()
+        self.started = self.clock()
         self.waited = 0.0  # seconds spent on making batches since the last row of the log
         self.meter = EnergyMeter()
         self.watch = self.new_watch()
+        self.asked: list[str] = []  # the signals by which a person asked to stop
 
     @property
     def progress(self) -> TrainingProgress:
@@ -136,8 +138,10 @@ class Trainer:
 
     def run(self, resume: bool, longer: bool = False) -> Outcome:
         """Train until a limit, early stopping or a signal; then average, choose and save."""
-        clear_leftovers(self.job.folder)
-        clear_leftovers(self.checkpoints)
+        if self.world.is_first:
+            clear_leftovers(self.job.folder)
+            clear_leftovers(self.checkpoints)
+        self.world.wait()
         if resume:
             self.restore()
             if longer:
@@ -150,9 +154,9 @@ class Trainer:
         self.progress.finished = ""
         self.watch = self.new_watch()
         self.emit(Working("the first update"))
-        with stop_requests() as asked:
+        with stop_requests(patient=not self.world.is_alone) as self.asked:
             while True:
-                if asked:
+                if self.is_told_to_stop():
                     self.checkpoint()
                     return self.end("interrupted")
                 if self.validation_is_due():
@@ -163,6 +167,10 @@ class Trainer:
                     self.learn()
         return self.finish(reason)
 
+    def is_told_to_stop(self) -> bool:
+        """Whether a signal came; to any of several processes, as all of them know since the last update."""
+        return bool(self.asked) if self.world.is_alone else self.together.stops
+
     def begin(self) -> None:
         """Keep what there is before the first update."""
         self.note_prepared()
@@ -171,7 +179,8 @@ class Trainer:
 
     def note_prepared(self) -> None:
         """Note how long it took to get ready, since the run was asked for."""
-        self.progress.prepared = 0.0 if self.job.asked is None else self.job.clock() - self.job.asked
+        self.together.agree_on_time()
+        self.progress.prepared = self.world.agree(0.0 if self.job.asked is None else self.clock() - self.job.asked)
 
     def validation_is_due(self) -> bool:
         """Once for each multiple of `every`, also when the run was stopped or went back just there."""
@@ -208,27 +217,36 @@ class Trainer:
         if not self.model.training:  # telling every module costs a millisecond
             self.model.train()
         sums: dict[str, float] = {}
-        for number, batch in enumerate(batches):
-            _add(sums, self.backward(batch, number, totals))
+        shares = shares_of(batches, self.world)
+        for share in shares:
+            with self.together.reducing(now=share is shares[-1]):
+                _add(sums, self.backward(share, totals))
+        sums = self.together.tally(sums, bool(self.asked))
         norm = clip_gradient(self.parameters, self.config.clip)
         layers = layer_norms(self.model, self.config.clip, norm) if self.logs_at(self.progress.step + 1) else {}
         trouble = check_update(sums["loss"] / totals["loss"], norm, self.progress.first_loss, totals["loss"])
         if trouble:
-            self.go_back(trouble, batches)
+            self.go_back(trouble, shares)
             return
         self.apply(norm, sums, totals, layers)
 
-    def backward(self, batch: Batch, number: int, totals: dict[str, int]) -> dict[str, float]:
+    def backward(self, share: Share, totals: dict[str, int]) -> dict[str, float]:
         """The sum of each part of the loss, and its count as `count.NAME`."""
-        loss = self.forward(batch, number)
-        loss.objective(totals).backward()
+        loss = self.forward(share.batch, share.number, share.place, self.together.replica)
+        objective = loss.objective(totals)
+        (objective if share.counts else 0.0 * objective).backward()
         sums = {name: float(part.sum.detach()) for name, part in loss.parts.items()}
-        return sums | {COUNT + name: float(part.count) for name, part in loss.parts.items()}
+        sums |= {COUNT + name: float(part.count) for name, part in loss.parts.items()}
+        return sums if share.counts else dict.fromkeys(sums, 0.0)
 
-    def forward(self, batch: Batch, number: int) -> Loss:
-        """The loss of micro-batch `number`; its dropout is seeded here, by (seed, step, micro-batch)."""
-        with noise(self.config.seed, self.progress.step, number), autocast(self.config.precision, self.job.device):
-            return self.model(batch)
+    def forward(self, batch: Batch, number: int, place: Place = None, model: nn.Module | None = None) -> Loss:
+        """The loss of micro-batch `number`; its dropout is seeded here, by (seed, step, micro-batch).
+
+        `place`: of the batch's rows in a whole that several processes share.
+        """
+        key = (self.config.seed, self.progress.step, number)
+        with noise(*key, place=place), autocast(self.config.precision, self.job.device):
+            return (model or self.model)(batch)
 
     def next_batches(self) -> list[Batch]:
         """The batches of this update, and the place in the data behind them."""
@@ -307,13 +325,13 @@ class Trainer:
     def validate(self) -> None:
         """Look at unseen data; keep these weights if they are the best so far, and for the final average."""
         progress = self.progress
-        averaged = self.learner.ema.tensors if self.learner.ema is not None else None
-        with weights_in_place(self.model, averaged):
+        averaged = self.averaged()
+        with self.together.whole(), weights_in_place(self.model, averaged):
             found = self.evaluate()
             self.probe()
             choice = choose(found, progress.best, self.config.select)
             if choice.better:
-                self.job.save(self.model, "best", {"weights": f"step {progress.step}", **found.metrics})
+                self.save("best", {"weights": f"step {progress.step}", **found.metrics})
             self.keep_snapshot()
         if choice.better:
             progress.best, progress.best_step, progress.waited = found.metrics, progress.step, 0
@@ -326,10 +344,15 @@ class Trainer:
         )
         self.emit_validation(f"step {progress.step}", found, choice)
 
+    def averaged(self) -> dict[str, Tensor] | None:
+        """The moving average of the weights, if there is one."""
+        ema = self.learner.ema
+        return None if ema is None else {name: whole(tensor) for name, tensor in ema.tensors.items()}
+
     def look_ahead(self) -> None:
         """Tell what to expect of the end, if the schedule says when that is."""
         foreseen = self.foreseen()
-        if foreseen is None:
+        if foreseen is None or not self.world.is_first:
             return
         end, rate = foreseen
         found = look_ahead(self.log.rows(), self.config, self.progress.step / end, rate)
@@ -354,6 +377,9 @@ class Trainer:
         self.model.eval()
         with torch.no_grad():
             found = self.job.validate(self.model)
+        if not self.world.is_alone:  # other machines may round otherwise
+            metrics, errors = self.world.agree([found.metrics, found.errors])
+            found = replace(found, metrics=metrics, errors=errors)
         if self.config.select not in found.metrics:
             known = ", ".join(found.metrics)
             raise RegardError(f"train.select is {self.config.select}, but a validation gives {known}")
@@ -361,15 +387,19 @@ class Trainer:
 
     def probe(self) -> None:
         """Keep where the model looks now, if the job has texts for it."""
-        if self.job.probe is not None:
-            self.model.eval()
-            self.job.probe(self.model, self.progress.step)
+        if self.job.probe is None:
+            return
+        with self.together.whole():
+            if self.world.is_first:
+                self.model.eval()
+                self.job.probe(self.model, self.progress.step)
 
     def keep_snapshot(self) -> None:
         if not self.config.average:
             return
-        self.snapshots.mkdir(exist_ok=True)
-        write_tensors(self.snapshot(self.progress.step), weights_of(self.model))
+        if self.world.is_first:
+            self.snapshots.mkdir(exist_ok=True)
+            write_tensors(self.snapshot(self.progress.step), weights_of(self.model))
         self.progress.snapshots = [*self.progress.snapshots, self.progress.step][-self.config.average :]
 
     def snapshot(self, step: int) -> Path:
@@ -380,20 +410,21 @@ class Trainer:
         progress = self.progress
         if progress.validated != progress.step or not progress.best:
             self.validate()
-        self.job.save(self.model, "last", {"weights": f"step {progress.step}"})
+        self.save("last", {"weights": f"step {progress.step}"})
         if len(progress.snapshots) > 1:
             mean = mean_of([self.snapshot(step) for step in progress.snapshots])
-            with weights_in_place(self.model, mean):
+            with self.together.whole(), weights_in_place(self.model, mean):
                 found = self.evaluate()
                 choice = choose(found, progress.best, self.config.select)
                 name = f"average of steps {progress.snapshots[0]}..{progress.snapshots[-1]}"
                 if choice.better:
-                    self.job.save(self.model, "best", {"weights": name, **found.metrics})
+                    self.save("best", {"weights": name, **found.metrics})
                     progress.best, progress.best_step, progress.chosen = found.metrics, progress.step, name
             self.log.write({"kind": "average", "step": progress.step, **found.metrics, **_choice_row(choice)})
             self.emit_validation(name, found, choice)
         if self.job.tuning is not None:
-            self.weigh_start(self.job.tuning)
+            with self.together.whole():
+                self.weigh_start(self.job.tuning)
         progress.finished = reason
         self.checkpoint()
         return self.end(reason)
@@ -405,11 +436,14 @@ class Trainer:
         if self.progress.chosen.startswith(BLEND):  # a run that had ended, was made longer and found nothing better
             return
         if self.config.blend:
-            share = choose_share(self.model, new, tuning) if self.config.blend == "auto" else self.config.blend
+            chosen = choose_share(self.model, new, tuning) if self.config.blend == "auto" else self.config.blend
+            share = self.world.agree(chosen)
         if share:
             new = blended(new, old, share)
             self.keep_blend(new, share, tuning.start)
-        write_table(self.job.folder, tuning.start, share, compare(self.model, old, new, tuning.sides))
+        found = compare(self.model, old, new, tuning.sides)
+        if self.world.is_first:
+            write_table(self.job.folder, tuning.start, share, found)
 
     def tuned_weights(self) -> dict[str, Tensor]:
         """The best weights; where a stop came after they were blended and before that was noted, those before it."""
@@ -426,10 +460,10 @@ class Trainer:
         progress = self.progress
         if self.named_weights("best") == progress.chosen:
             with weights_in_place(self.model, self.tuned_weights()):
-                self.job.save(self.model, TUNED, {"weights": progress.chosen, **progress.best})
+                self.save(TUNED, {"weights": progress.chosen, **progress.best})
         with weights_in_place(self.model, weights):
             found, name = self.evaluate(), f"{BLEND}{1 - share:g} {progress.chosen}, {share:g} {start}"
-            self.job.save(self.model, "best", {"weights": name, **found.metrics})
+            self.save("best", {"weights": name, **found.metrics})
         progress.best, progress.chosen = found.metrics, name
         self.log.write({"kind": "blend", "step": progress.step, "share": share, **found.metrics, "best": True})
         self.emit_validation(name, found, Selection(True, "blend"))
@@ -439,15 +473,31 @@ class Trainer:
         self.emit(End(reason, progress.step, self.spent(), progress.chosen, progress.best))
         return Outcome(reason, progress, progress.chosen, progress.best)
 
+    def save(self, name: str, metrics: dict[str, object]) -> None:
+        """Write the bundle `name`, once for all processes; all may read it then."""
+        with self.together.whole():
+            if self.world.is_first:
+                self.job.save(self.model, name, metrics)
+        self.world.wait()
+
     def checkpoint(self) -> None:
         self.note_progress()
-        folder = save_checkpoint(self.checkpoints, self.learner, self.job.fingerprint)
-        self.drop_snapshots()
+        folder = self.keep_state(self.checkpoints)
+        if self.world.is_first:
+            self.drop_snapshots()
         self.emit(Checkpoint(self.progress.step, folder))
+
+    def keep_state(self, folder: Path) -> Path:
+        """Write a checkpoint, from which any number of processes may go on."""
+        if self.together.sharded:
+            return save_checkpoint(folder, self.learner, self.job.fingerprint, self.world)
+        if self.world.is_first:
+            save_checkpoint(folder, self.learner, self.job.fingerprint)
+        return folder / f"step-{self.progress.step}"
 
     def note_progress(self) -> None:
         progress = self.progress
-        progress.seconds, self.started = self.spent(), self.job.clock()
+        progress.seconds, self.started = self.spent(), self.clock()
         progress.log_sizes = self.log.sizes()
 
     def drop_snapshots(self) -> None:
@@ -458,26 +508,30 @@ class Trainer:
                 file.unlink()
 
     def restore(self) -> None:
-        load_checkpoint(self.checkpoints, self.learner, self.job.fingerprint)
+        self.load_state(self.checkpoints)
         self.log.cut_back(self.progress.log_sizes)
-        self.drop_snapshots()
-        self.started = self.job.clock()
+        if self.world.is_first:
+            self.drop_snapshots()
+        self.started = self.clock()
+
+    def load_state(self, folder: Path) -> None:
+        """Put a checkpoint back, in every process, before any of them writes again."""
+        load_checkpoint(folder, self.learner, self.job.fingerprint, tidy=self.world.is_first)
+        self.world.wait()
 
     def rewind(self) -> None:
         """Back to the last checkpoint, to go another way from there."""
         self.restore()
 
-    def go_back(self, trouble: str, batches: list[Batch]) -> None:
+    def go_back(self, trouble: str, shares: Sequence[Share]) -> None:
         """After a divergence: back to the last checkpoint with half the rate, once; then stop with advice."""
-        trouble += f" at step {self.progress.step + 1}"
-        with contextlib.suppress(RuntimeError):
-            trouble += f", {locate(self.model, (partial(self.forward, each, n) for n, each in enumerate(batches)))}"
+        trouble += f" at step {self.progress.step + 1}{self.locate(shares)}"
         self.learner.optimiser.zero_grad(set_to_none=True)
         went_back, spent = self.progress.went_back, self.spent()
         self.rewind()
         self.progress.seconds = spent
         if went_back:
-            self.job.save(self.model, "last", {"weights": f"step {self.progress.step}"})
+            self.save("last", {"weights": f"step {self.progress.step}"})
             raise RegardError(
                 f"{trouble}", f"it happened before, so the run stops at step {self.progress.step}. Now {ADVICE}"
             )
@@ -487,9 +541,19 @@ class Trainer:
         self.watch = self.new_watch()
         self.emit(Note(f"{trouble}; going back to step {self.progress.step} with half the learning rate"))
 
+    def locate(self, shares: Sequence[Share]) -> str:
+        """Where it went wrong, in the rows of the first process that sees it."""
+        found = ""
+        with contextlib.suppress(RuntimeError):
+            forwards = [partial(self.forward, each.batch, each.number, each.place) for each in shares]
+            found = locate(self.model, forwards)
+        told = [each for each in self.world.gather(found) if each]
+        told = [each for each in told if each != ALL_FINITE] or told
+        return f", {told[0]}" if told else ""
+
     def spent(self) -> float:
         """Seconds of training, over all resumes."""
-        return self.progress.seconds + self.job.clock() - self.started
+        return self.progress.seconds + self.clock() - self.started
 
     def spent_in_all(self) -> float:
         """Seconds since the run was asked for, without those between a stop and a resume."""

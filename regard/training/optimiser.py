@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -15,6 +15,7 @@ from regard.models.operations import layer_of
 from regard.models.protocols import HasDepths
 from regard.training.config import TrainConfig
 from regard.training.muon import Muon, hidden_matrices, parts_of
+from regard.training.sharded import Pieces, like, whole
 
 
 def has_fast_bf16(device: torch.device) -> bool:
@@ -192,7 +193,7 @@ def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
 def clip_gradient(parameters: Sequence[nn.Parameter], limit: float) -> float:
     """The norm of the gradient, which is shortened to `limit` where it is longer (0: never)."""
     norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-    length = float(norm)
+    length = float(norm := whole(norm))
     if limit and not length < 0.99 * limit:  # below, a factor of 1 would cost another pass over the gradient
         torch.nn.utils.clip_grads_with_norm_(parameters, limit, norm)
     return length
@@ -204,7 +205,7 @@ def layer_norms(model: nn.Module, limit: float, norm: float) -> dict[str, float]
     squares: dict[str, float] = {}
     for name, each in zip(found, torch._foreach_norm(list(found.values())), strict=True):
         layer = layer_of(name)
-        squares[layer] = squares.get(layer, 0.0) + float(each) ** 2
+        squares[layer] = squares.get(layer, 0.0) + float(whole(each)) ** 2
     clipped = limit and not norm < 0.99 * limit
     factor = min(1.0, limit / (norm + 1e-6)) if clipped else 1.0  # as torch clips
     return {layer: float(f"{math.sqrt(square) / factor:.6g}") for layer, square in squares.items()}
@@ -219,12 +220,16 @@ def optimiser_tensors(optimiser: torch.optim.Optimizer, model: nn.Module) -> dic
     return tensors
 
 
-def load_optimiser(optimiser: torch.optim.Optimizer, model: nn.Module, tensors: dict[str, Tensor]) -> None:
+def load_optimiser(optimiser: torch.optim.Optimizer, model: nn.Module, tensors: Pieces | Mapping[str, Tensor]) -> None:
     """Put back what `optimiser_tensors` gave; nothing at all means an optimiser that has not stepped yet."""
     optimiser.state.clear()
     for name, parameter in model.named_parameters():
-        values = {moment: tensors[f"{name}.{moment}"] for moment in MOMENTS if f"{name}.{moment}" in tensors}
-        if values:
-            optimiser.state[parameter] = {
-                moment: value.to(parameter.device, copy=True) for moment, value in values.items()
-            }  # the step too: a fused kernel reads it where the parameter is
+        found = {moment: f"{name}.{moment}" for moment in MOMENTS if f"{name}.{moment}" in tensors}
+        state = {}
+        for moment, key in found.items():  # the step too: a fused kernel reads it where the parameter is
+            target = None if moment == "step" else parameter
+            part = tensors.for_(key, target) if isinstance(tensors, Pieces) else tensors[key]
+            part = part.to(parameter.device, copy=True)
+            state[moment] = part if target is None else like(target, part)
+        if state:
+            optimiser.state[parameter] = state

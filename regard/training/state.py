@@ -19,6 +19,8 @@ from regard.files import JSON, new_folder, write_json
 from regard.tensors import read_tensors, weights_of, write_tensors
 from regard.training.history import value_of
 from regard.training.optimiser import load_optimiser, optimiser_tensors
+from regard.training.sharded import Pieces, like, ours, write_part
+from regard.world import ALONE, World
 
 
 class MovingAverage:
@@ -56,6 +58,12 @@ def weights_in_place(model: nn.Module, tensors: dict[str, Tensor] | None) -> Ite
 def set_weights(model: nn.Module, tensors: dict[str, Tensor]) -> None:
     for name, tensor in weights_of(model).items():
         tensor.copy_(tensors[name])
+
+
+@torch.no_grad()
+def _load_weights(model: nn.Module, pieces: Pieces) -> None:
+    for name, tensor in weights_of(model).items():
+        ours(tensor).copy_(pieces.for_(name, tensor))
 
 
 def mean_of(files: Sequence[Path]) -> dict[str, Tensor]:
@@ -125,14 +133,21 @@ class Learner:
 Fingerprint: TypeAlias = dict[str, "JSON | StrictConfig"]
 
 
-def save_checkpoint(folder: Path, learner: Learner, fingerprint: Fingerprint) -> Path:
-    """Write the checkpoint of this step and point to it; older ones go only after that."""
+def save_checkpoint(folder: Path, learner: Learner, fingerprint: Fingerprint, world: World = ALONE) -> Path:
+    """Write the checkpoint of this step and point to it; older ones go only after that.
+
+    Of tensors that are cut each process of `world` writes its part; the first commits them when all are there.
+    """
     name = f"step-{learner.progress.step}"
+    if not world.is_first:
+        world.wait()  # for the folder
+        _write_parts(folder / f"{name}.tmp", learner, world)
+        world.wait()
+        return folder / name
     with new_folder(folder / name) as inside:
-        write_tensors(inside / "model.safetensors", weights_of(learner.model))
-        write_tensors(inside / "optimiser.safetensors", optimiser_tensors(learner.optimiser, learner.model))
-        if learner.ema is not None:
-            write_tensors(inside / "ema.safetensors", learner.ema.tensors)
+        world.wait()
+        _write_parts(inside, learner, world)
+        world.wait()
         if learner.batches is not None:
             write_tensors(inside / "batches.safetensors", learner.batches.tensors())
         state = {"format": FORMAT, "progress": asdict(learner.progress), "fingerprint": _as_json(fingerprint)}
@@ -140,6 +155,17 @@ def save_checkpoint(folder: Path, learner: Learner, fingerprint: Fingerprint) ->
     write_json(folder / LATEST, {"checkpoint": name})
     _drop_others(folder, name)
     return folder / name
+
+
+def _write_parts(inside: Path, learner: Learner, world: World) -> None:
+    parts = {"model": weights_of(learner.model), "optimiser": optimiser_tensors(learner.optimiser, learner.model)}
+    if learner.ema is not None:
+        parts["ema"] = learner.ema.tensors
+    for name, tensors in parts.items():
+        if world.is_alone:
+            write_tensors(inside / f"{name}.safetensors", tensors)
+        else:
+            write_part(inside, name, tensors, world)
 
 
 def has_checkpoint(folder: Path) -> bool:
@@ -152,8 +178,8 @@ def progress_in(folder: Path) -> TrainingProgress:
     return TrainingProgress(**value_of(folder / str(name) / STATE, "progress"))
 
 
-def load_checkpoint(folder: Path, learner: Learner, fingerprint: Fingerprint) -> None:
-    """Put the latest checkpoint back into `learner`, bit for bit."""
+def load_checkpoint(folder: Path, learner: Learner, fingerprint: Fingerprint, *, tidy: bool = True) -> None:
+    """Put the latest checkpoint back into `learner`, bit for bit. `tidy`: older ones, which a crash left, go."""
     if not has_checkpoint(folder):
         raise RegardError(f"{folder} holds no checkpoint", "the run was stopped before its first one, start it again")
     name = value_of(folder / LATEST, "checkpoint")
@@ -167,15 +193,20 @@ def load_checkpoint(folder: Path, learner: Learner, fingerprint: Fingerprint) ->
         raise RegardError(
             f"cannot resume: {', '.join(changed)} changed since the run started", "start a new run instead"
         )
-    set_weights(learner.model, read_tensors(inside / "model.safetensors"))
-    load_optimiser(learner.optimiser, learner.model, read_tensors(inside / "optimiser.safetensors"))
+    with Pieces(inside, "model") as pieces:
+        _load_weights(learner.model, pieces)
+    with Pieces(inside, "optimiser") as pieces:
+        load_optimiser(learner.optimiser, learner.model, pieces)
     if learner.ema is not None:
-        ema: dict[str, Tensor] = read_tensors(inside / "ema.safetensors")
-        learner.ema.tensors = {name: ema[name].to(old.device) for name, old in learner.ema.tensors.items()}
+        with Pieces(inside, "ema") as pieces:
+            before = learner.ema.tensors
+            read = {name: pieces.for_(name, old).to(old.device) for name, old in before.items()}
+            learner.ema.tensors = {name: like(before[name], part) for name, part in read.items()}
     if learner.batches is not None:
         learner.batches.restore(read_tensors(inside / "batches.safetensors"))
     learner.progress = TrainingProgress(**state["progress"])
-    _drop_others(folder, inside.name)
+    if tidy:
+        _drop_others(folder, inside.name)
 
 
 def _as_json(fingerprint: Fingerprint) -> dict[str, JSON]:

@@ -11,7 +11,7 @@ import torch
 from regard.training.events import OnEvent, Working
 from regard.training.loop import Job, Outcome, Trainer
 from regard.training.show import Show
-from regard.training.state import has_checkpoint, load_checkpoint, save_checkpoint
+from regard.training.state import has_checkpoint
 from regard.training.timetable import Timetable
 from regard.trials import ThreadTrial
 
@@ -21,6 +21,7 @@ BEFORE_FALL = "before-fall"  # folder of the checkpoint from which a timed run c
 def train(job: Job, show: Show, resume: bool = False, longer: bool = False) -> Outcome:
     """Run a job in its folder, from the start or from its last checkpoint; `longer`: it has been given more time."""
     job.folder.mkdir(parents=True, exist_ok=True)
+    show = show if job.world.is_first else Show()
     with show:
         show(Working("getting ready to learn"))
         return trainer_of(job, show).run(resume, longer)
@@ -36,7 +37,7 @@ class TimedTrainer(Trainer):
 
     def __init__(self, job: Job, emit: OnEvent) -> None:
         super().__init__(job, emit)
-        self.timetable = Timetable(job.config, job.folder, self.most_steps)
+        self.timetable = Timetable(job.config, job.folder, self.most_steps, writes=job.world.is_first)
         self.threads = torch.get_num_threads()  # most of them
         self.trial = ThreadTrial(self.threads)
 
@@ -59,6 +60,7 @@ class TimedTrainer(Trainer):
 
     def rewind(self) -> None:
         super().rewind()
+        self.world.wait()  # all have read what is forgotten now
         self.timetable.forget(self.progress.step)
 
     def go_on_longer(self) -> None:
@@ -68,12 +70,13 @@ class TimedTrainer(Trainer):
             self.timetable.forget_end(self.progress.step)
             return
         ended = self.progress
-        load_checkpoint(before, self.learner, self.job.fingerprint)
+        self.load_state(before)
         progress = self.progress
         progress.best, progress.best_step, progress.chosen = ended.best, ended.best_step, ended.chosen
         self.log.cut_back(progress.log_sizes)
-        self.started = self.job.clock()
+        self.started = self.clock()
         self.timetable.restore(progress.step, progress.prepared, self.spent_in_all())
+        self.world.wait()
         self.timetable.forget_fall(progress.step)
         self.set_threads()
         self.checkpoint()
@@ -98,23 +101,25 @@ class TimedTrainer(Trainer):
         return "patience" if falls and self.is_idle() else ""
 
     def look(self) -> None:
-        began = self.job.clock()
+        began = self.clock()
         self.validate()
         self.look_ahead()
+        self.together.agree_on_time()
         if self.timetable.end is None:
             self.timetable.perhaps_idle(self.progress.step, self.spent_in_all(), self.is_idle())
             self.fall_began()
         self.checkpoint()
-        self.timetable.validated(self.progress.step, self.spent_in_all(), self.job.clock() - began)
+        self.together.agree_on_time()
+        self.timetable.validated(self.progress.step, self.spent_in_all(), self.clock() - began)
 
     def learn(self) -> None:
         """One update of the weights; then see whether the clock decides anything."""
-        before, step, falls = self.job.clock(), self.progress.step, self.timetable.end is not None
+        before, step, falls = self.clock(), self.progress.step, self.timetable.end is not None
         tokens = self.progress.tokens
         super().learn()
         if self.progress.step == step:  # it went back
             return
-        seconds = self.job.clock() - before
+        seconds = self.clock() - before
         self.timetable.updated(self.progress.step, self.spent_in_all(), seconds)
         if not falls:
             self.fall_began()
@@ -133,7 +138,7 @@ class TimedTrainer(Trainer):
         if self.timetable.end is not None:
             self.progress.waited = 0
             self.note_progress()
-            save_checkpoint(self.job.folder / BEFORE_FALL, self.learner, self.job.fingerprint)
+            self.keep_state(self.job.folder / BEFORE_FALL)
 
     def set_threads(self) -> None:
         """As many as were decided on last."""

@@ -74,9 +74,10 @@ class Timetable:
     Who calls gives the time, in seconds since the run was asked for, preparation included.
     """
 
-    def __init__(self, config: TrainConfig, folder: Path, most_steps: int) -> None:
+    def __init__(self, config: TrainConfig, folder: Path, most_steps: int, *, writes: bool = True) -> None:
         assert config.budget is not None
         self.config, self.path, self.most_steps = config, folder / SCHEDULE, most_steps
+        self._writes = writes  # of several processes, which all decide the same by one clock, one does
         self.budget = config.budget
         self.decisions: list[Decision] = []
         self.written: list[Decision] = []  # behind the checkpoint from which a stopped run goes on
@@ -302,6 +303,8 @@ class Timetable:
         self.forget_end(step)
 
     def _write(self, decisions: list[Decision]) -> None:
+        if not self._writes:
+            return
         write_json(self.path, {"decisions": [asdict(each) for each in decisions]})
 
     def _ended(self, step: int) -> Decision | None:

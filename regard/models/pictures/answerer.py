@@ -15,7 +15,7 @@ from regard.models.configs.pictures import AnswererConfig
 from regard.models.loss import Loss
 from regard.models.pictures.captioner import looking_block, placed_projection, view_of
 from regard.models.pictures.classifier import make_encoder
-from regard.noise import dropout
+from regard.noise import dropout, rows_are
 
 
 class Answerer(nn.Module):
@@ -50,7 +50,8 @@ class Answerer(nn.Module):
 
     def features(self, batch: AnswerBatch) -> Tensor:
         """The vector of each question, asked of its picture: (B, D)."""
-        places = self.projection(view_of(self.encoder, batch.pixels).places)  # (pictures, P, D)
+        with rows_are(batch.picture_place):
+            places = self.projection(view_of(self.encoder, batch.pixels).places)  # (pictures, P, D)
         if batch.pictures is not None:
             places = places.index_select(0, batch.pictures)  # (B, P, D)
         whole = bool((batch.lengths == batch.ids.size(1)).all())

@@ -36,7 +36,7 @@ from regard.models.encoder_decoder import Memory
 from regard.models.loss import Loss, Part, target_log_probabilities
 from regard.models.pictures.captioner import RecurrentCaptioner
 from regard.models.recurrent import RecurrentState
-from regard.noise import dropout
+from regard.noise import dropout, for_rows
 
 KEPT = 0.9  # of the baseline at each update (eq. 12)
 
@@ -180,7 +180,8 @@ def spread(weights: Tensor, lengths: Tensor, rate: float) -> Part:
 
 def one_drawn(chances: Tensor) -> Tensor:
     """A one at a place drawn with these chances (B, T, P), zeros elsewhere."""
-    drawn = torch.multinomial(chances.detach().flatten(0, 1), 1).view(*chances.shape[:2], 1)
+    waits = for_rows(lambda *shape: chances.new_empty(shape).exponential_(), *chances.shape)
+    drawn = (chances.detach() / waits).argmax(dim=-1, keepdim=True)  # who waits the shortest time comes first
     return torch.zeros_like(chances).scatter_(-1, drawn, 1.0)
 
 

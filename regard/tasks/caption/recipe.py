@@ -46,6 +46,7 @@ from regard.training.events import Choice, OnEvent, counting, silent
 from regard.training.finetune import NEW, OLD, Side
 from regard.training.state import Fingerprint
 from regard.training.validation import Validation, interval_error, share_error
+from regard.world import world
 
 KNOWING, KNOWING_SIZE = "efficientnet-lite0.safetensors", 224  # weights that know ImageNet, and their pictures
 Captioning = ShowAttendTellConfig | CaptionTransformerConfig | ShowAndTellConfig
@@ -212,7 +213,10 @@ def _validation(
         if not len(rows):
             return Validation(metrics)
         pair = TokenizerPair(tokenizer, tokenizer)
-        outputs = written(Captioner(Bundle(bundle, model, pair, {})), batches.source, rows, beam=1)
+        captioner = Captioner(Bundle(bundle, model, pair, {}))
+        outputs = world().in_parts(
+            rows.tolist(), lambda some: written(captioner, batches.source, np.array(some), beam=1)
+        )
         scores = score_captions(outputs, references)
         metrics["bleu4"], errors = scores.bleu4, {"bleu4": interval_error(scores.bleu4_interval)}
         if config.data.train == (SHAPES,):

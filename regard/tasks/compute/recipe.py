@@ -71,7 +71,7 @@ def _validation(
 
     def validate(model: nn.Module) -> Validation:
         total, found, device = 0.0, [], next(model.parameters()).device
-        for start in range(0, len(questions), TOGETHER):
+        for start in range(0, len(questions), TOGETHER):  # few and short: every process answers them all
             part = slice(start, start + TOGETHER)
             total += float(model(table_batch(encoded[part], fill).to(device)).parts["nll"].sum)
             found += computed(model, questions[part], encoded[part], fill)

@@ -20,6 +20,7 @@ from regard.tasks.remember.config import RememberConfig
 from regard.tasks.subject import EXTRA, ROWS, Subject
 from regard.training.state import Fingerprint
 from regard.training.validation import Validation, share_error
+from regard.world import world
 
 VALIDATED = 160  # sequences, of all lengths
 UNSEEN = 1_000_003  # added to the seed of a run, for sequences that it does not learn from
@@ -58,14 +59,16 @@ def _validation(batches: BitBatches) -> Callable[[nn.Module], Validation]:
     """Loss, and the share of bits that are wrong, on sequences that were not learned from."""
 
     def validate(model: nn.Module) -> Validation:
-        device, sums, bits = next(model.parameters()).device, {"loss": 0.0, "wrong": 0.0}, 0
-        for index in range(batches.count(0)):
-            parts = model(batches.get(0, index).to(device)).parts
-            for name in sums:
-                sums[name] += float(parts[name].sum)
-            bits += parts["loss"].count
-        wrong = 100 * sums["wrong"] / bits
-        metrics = {"loss": sums["loss"] / bits, "wrong": wrong}
+        device = next(model.parameters()).device
+
+        def measured(batch: BitBatch) -> tuple[float, float, int]:
+            parts = model(batch.to(device)).parts
+            return float(parts["loss"].sum), float(parts["wrong"].sum), parts["loss"].count
+
+        found = world().share_out(every_batch(batches), measured)
+        loss, lost, bits = (sum(each[part] for each in found) for part in range(3))
+        wrong = 100 * lost / bits
+        metrics = {"loss": loss / bits, "wrong": wrong}
         return Validation(metrics, [], {"wrong": share_error(wrong, bits)})
 
     return validate

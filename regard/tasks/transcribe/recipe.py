@@ -25,6 +25,7 @@ from regard.tasks.transcribe.predictor import Transcriber
 from regard.tokens import PAD, TextTokenizer, TokenizerPair, as_arrays
 from regard.training.events import counting
 from regard.training.validation import Validation
+from regard.world import world
 
 FEW_FRAMES = (
     "{count:,} of {total:,} training texts have more tokens than their sounds have frames, and teach CTC nothing"
@@ -96,7 +97,7 @@ def _validation(
         if not len(rows):
             return Validation(metrics)
         transcriber = Transcriber(Bundle(about, model, pair, {}))
-        found = written(transcriber, batches, rows, beam=1)
+        found = world().in_parts(rows.tolist(), lambda some: written(transcriber, batches, np.array(some), beam=1))
         scores = score_words(found, [transcriber.spelled(text) for text in wanted])
         metrics |= {"wer": scores.wer.value, "cer": scores.cer.value}
         names = part.names()

@@ -35,6 +35,7 @@ from regard.tasks.recipe import (
     TOKENS,
     PreparedRun,
     Setup,
+    SomeBatches,
     corpora_note,
     digest_of,
     every_batch,
@@ -57,6 +58,7 @@ from regard.training.finetune import NEW, OLD, Side
 from regard.training.loop import Job
 from regard.training.state import Fingerprint
 from regard.training.validation import Validation, interval_error, share_error
+from regard.world import world
 
 RESAMPLES = 200  # of the validation sentences, to tell how much of their BLEU is chance
 LOOKED_AT = 100_000  # pairs of a corpus whose lengths are looked at
@@ -306,7 +308,11 @@ def validation(
             return Validation(metrics)
         translator = Translator(Bundle(config, model, tokenizers, {}))
         sources = [source for source, _ in shown]
-        outputs = [each.text for each in translator.translate(sources, beam=1, n_best=1, scores=False)]
+
+        def written(some: Sequence[str]) -> list[str]:
+            return [each.text for each in translator.translate(list(some), beam=1, n_best=1, scores=False)]
+
+        outputs = world().in_parts(sources, written)
         references = [target for _, target in shown]
         found = score_translations(outputs, references, **how)["bleu"]
         metrics["bleu"], errors = found.value, {"bleu": interval_error((found.low, found.high))}
@@ -323,7 +329,7 @@ def _all_in_batches(tokens: TokenPairs, run: TranslateConfig) -> Batches:
     return Batches(tokens, max(run.train.batch_tokens, max(map(max, zip(*tokens.lengths(), strict=True)))), seed=0)
 
 
-def held_out(tokenizers: TokenizerPair, pairs: list[Pair], run: TranslateConfig) -> Iterator[PairBatch]:
+def held_out(tokenizers: TokenizerPair, pairs: list[Pair], run: TranslateConfig) -> SomeBatches:
     """The validation pairs, in batches."""
     return every_batch(_all_in_batches(encode(pairs, tokenizers), run))
 
