@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.noise import Picked, RowsOf
+from regard.noise import Picked, Place, RowsOf
 
 
 class ByRows:
@@ -35,7 +35,7 @@ class ByRows:
         """Fields of the part that are no rows: its counts, and what all rows share."""
         return {}
 
-    def place(self, first: int, end: int) -> RowsOf | None:
+    def place(self, first: int, end: int) -> Place:
         """Where the noise of these rows is in that of the whole batch."""
         return RowsOf(first, end - first, self.examples)
 
@@ -108,7 +108,7 @@ class TextBatch(ByRows):
 
 
 @dataclass(frozen=True)
-class PreferenceBatch:
+class PreferenceBatch(ByRows):
     """Two answers to each of B prompts: the first B rows are the chosen ones, the last B the rejected ones."""
 
     ids: Tensor  # (2B, T + 1): begin, prompt, answer, end
@@ -128,6 +128,24 @@ class PreferenceBatch:
     @property
     def real_tokens(self) -> int:
         return int(self.lengths.sum())
+
+    @property
+    def examples(self) -> int:
+        return len(self.ids) // 2
+
+    def rows_of(self, first: int, end: int) -> Tensor:
+        """The rows of prompts `first` to `end`: (2B',)."""
+        chosen = torch.arange(first, end)
+        return torch.cat([chosen, self.examples + chosen])
+
+    def part(self, first: int, end: int) -> PreferenceBatch:
+        """Prompts `first` to `end`, each with both answers."""
+        rows = self.rows_of(first, end)
+        reference = None if self.reference is None else self.reference[rows]
+        return PreferenceBatch(self.ids[rows], self.lengths[rows], self.learned[rows], reference)
+
+    def place(self, first: int, end: int) -> Place:
+        return Picked(self.rows_of(first, end), len(self.ids))
 
     def to(self, device: torch.device | str) -> PreferenceBatch:
         return _moved(self, device)

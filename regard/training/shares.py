@@ -8,7 +8,7 @@ from typing import Protocol, Self, runtime_checkable
 
 import torch
 
-from regard.noise import RowsOf
+from regard.noise import Place
 from regard.world import World
 
 
@@ -27,7 +27,7 @@ class Divisible(Protocol):
     @property
     def examples(self) -> int: ...
     def part(self, first: int, end: int, /) -> Batch: ...
-    def place(self, first: int, end: int, /) -> RowsOf | None: ...
+    def place(self, first: int, end: int, /) -> Place: ...
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Share:
 
     batch: Batch
     number: int  # of the batch in its update
-    place: RowsOf | None = None  # of the rows in the whole batch; None: they are all there
+    place: Place = None  # of the rows in the whole batch; None: they are all there
     counts: bool = True  # False: computed because others wait for it, and not counted
 
 
