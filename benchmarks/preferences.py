@@ -40,6 +40,7 @@ from regard.training.history import RunLog, read_progress
 
 Row = dict[str, Any]
 TEST = "builtin/preferences/test"
+WATCHED = 200  # prompts
 FEW, NOISE = 300, 0.3  # pairs of the small reward model, and the share of them that is wrong
 TINY: Row = {
     "data": {"builtin_size": 40, "hold_out": 6},
@@ -129,6 +130,14 @@ def tested(over: Row) -> list[Preference]:
     return read_preferences([TEST])[: 6 if over else None]
 
 
+def watched() -> list[Preference]:
+    """Pairs of the prompts that validations of `over` answer."""
+    found: dict[str, Preference] = {}
+    for each in read_preferences(["builtin/preferences/valid"]):
+        found.setdefault(each.prompt, each)
+    return list(found.values())[:WATCHED]
+
+
 def scored(folder: Path, pairs: Sequence[Preference]) -> Row:
     """A run on prompts that it has not seen."""
     generator = regard.load(folder, task="generate")
@@ -156,8 +165,8 @@ def over_optimised(folder: Path, seed: int, over: Row) -> list[Row]:
 
 
 def unpenalised(folder: Path, start: Path, reward: Path, seed: int, over: Row) -> list[Row]:
-    """KL, learned and true reward along a run, the latter with the first answers' as the first row."""
-    method = {"method": "ppo", "reward": str(reward), "penalty": 0.0, "divergence": 0.0, "keep": 0.0, "answers": 200}
+    """KL, learned and true reward at each validation of a run; the first row is of the model that it began with."""
+    method = {"method": "ppo", "reward": str(reward), "penalty": 0.0, "divergence": 0.0, "keep": 0.0, "answers": WATCHED}
     values = {
         "train": {"steps": 400, "schedule": "constant", "validate_every": 16},
         "start": str(start),
@@ -165,7 +174,7 @@ def unpenalised(folder: Path, start: Path, reward: Path, seed: int, over: Row) -
     }
     values = merged(values, {name: each for name, each in over.items() if name != "model"})
     trained(folder, seed, {}, values)
-    before = scored(folder, tested(over))
+    before = scored(folder, watched())
     first = {"kl": 0.0, "reward": before["reward"]["before"], "rule": before["rule"]["before"]}
     keys = ("kl", "reward", "rule", "win_rate")
     rows = [row for row in RunLog(folder).rows() if row["kind"] == "valid"]
