@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +28,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import regard
-from regard.data.preferences import read_preferences
+from regard.data.preferences import Preference, read_preferences
 from regard.files import write_bytes, write_json
 from regard.look.figures.sheet import DPI, TEXT, render, tidy
 from regard.runs import CONFIG
@@ -39,6 +40,7 @@ from regard.training.history import RunLog, read_progress
 
 Row = dict[str, Any]
 TEST = "builtin/preferences/test"
+WATCHED = 200  # prompts
 FEW, NOISE = 300, 0.3  # pairs of the small reward model, and the share of them that is wrong
 TINY: Row = {
     "data": {"builtin_size": 40, "hold_out": 6},
@@ -61,19 +63,29 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--tiny", action="store_true", help="two updates of tiny models, of everything")
     options = parser.parse_args(words)
     torch.set_num_threads(1)
-    found: Row = json.loads(options.out.read_text(encoding="utf-8")) if options.out.exists() else {}
-    over = TINY if options.tiny else {}
-    if options.what == "methods" or options.tiny:
-        for seed in options.seeds:
-            rows = [*methods(options.folder / str(seed), seed, over)]
-            kept = [row for row in found.get("methods", []) if row["seed"] != seed]
-            found["methods"] = [*kept, *rows]
-            write_json(options.out, found)
-    if options.what == "over" or options.tiny:
-        found["over"] = over_optimised(options.folder, options.seeds[0], over)
-        write_json(options.out, found)
-    if options.images and (options.what == "draw" or options.tiny):
-        print(f"wrote {draw(found['over'], options.images / 'over.png')}")
+    if options.tiny:
+        with tempfile.TemporaryDirectory() as place:
+            folder, out = Path(place) / "runs", Path(place) / "preferences.json"
+            measured(("methods", "over", "draw"), [1], folder, out, Path(place) / "images", TINY)
+        return
+    measured((options.what,), options.seeds, options.folder, options.out, options.images, {})
+
+
+def measured(
+    what: Sequence[str], seeds: Sequence[int], folder: Path, out: Path, images: Path | None, over: Row
+) -> None:
+    """Do what is asked, and keep the rows in a file after each part."""
+    found: Row = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
+    for seed in seeds if "methods" in what else ():
+        rows = methods(folder / str(seed), seed, over)
+        kept = [row for row in found.get("methods", []) if row["seed"] != seed]
+        found["methods"] = [*kept, *rows]
+        write_json(out, found)
+    if "over" in what:
+        found["over"] = over_optimised(folder, seeds[0], over)
+        write_json(out, found)
+    if "draw" in what and images is not None:
+        print(f"wrote {draw(found['over'], images / 'over.png')}")
     print(table(found))
 
 
@@ -84,8 +96,11 @@ def methods(folder: Path, seed: int, over: Row) -> list[Row]:
     """The rows of one seed: DPO begins with the supervised model of PPO's run, and is compared with it."""
     ppo = trained(folder / "ppo", seed, over, {"align": {"method": "ppo"}})
     dpo = trained(folder / "dpo", seed, over, {"start": str(folder / "ppo" / "start"), "align": {"method": "dpo"}})
-    accuracy = regard.load(folder / "ppo" / "reward", task=None).accuracy(read_preferences([TEST]))  # type: ignore[attr-defined]
-    rows = [{"method": "ppo", **ppo, **scored(folder / "ppo")}, {"method": "dpo", **dpo, **scored(folder / "dpo")}]
+    accuracy = regard.load(folder / "ppo" / "reward", task=None).accuracy(tested(over))  # type: ignore[attr-defined]
+    rows = [
+        {"method": "ppo", **ppo, **scored(folder / "ppo", tested(over))},
+        {"method": "dpo", **dpo, **scored(folder / "dpo", tested(over))},
+    ]
     return [{"seed": seed, **row, "reward_accuracy": round(accuracy.value, 2)} for row in rows]
 
 
@@ -110,11 +125,24 @@ def merged(*tables: Row) -> Row:
     return found
 
 
-def scored(folder: Path) -> Row:
-    """A run on the test prompts."""
+def tested(over: Row) -> list[Preference]:
+    """The test pairs; a few, where all is tiny."""
+    return read_preferences([TEST])[: 6 if over else None]
+
+
+def watched() -> list[Preference]:
+    """Pairs of the prompts that validations of `over` answer."""
+    found: dict[str, Preference] = {}
+    for each in read_preferences(["builtin/preferences/valid"]):
+        found.setdefault(each.prompt, each)
+    return list(found.values())[:WATCHED]
+
+
+def scored(folder: Path, pairs: Sequence[Preference]) -> Row:
+    """A run on prompts that it has not seen."""
     generator = regard.load(folder, task="generate")
     assert isinstance(generator, Generator)
-    found = evaluate_aligned(generator, folder, read_preferences([TEST]), shown=9)
+    found = evaluate_aligned(generator, folder, pairs, shown=9)
     return found.data()
 
 
@@ -137,8 +165,8 @@ def over_optimised(folder: Path, seed: int, over: Row) -> list[Row]:
 
 
 def unpenalised(folder: Path, start: Path, reward: Path, seed: int, over: Row) -> list[Row]:
-    """KL, learned and true reward along a run, the latter with the first answers' as the first row."""
-    method = {"method": "ppo", "reward": str(reward), "penalty": 0.0, "divergence": 0.0, "keep": 0.0, "answers": 200}
+    """KL, learned and true reward at each validation of a run; the first row is of the model that it began with."""
+    method = {"method": "ppo", "reward": str(reward), "penalty": 0.0, "divergence": 0.0, "keep": 0.0, "answers": WATCHED}
     values = {
         "train": {"steps": 400, "schedule": "constant", "validate_every": 16},
         "start": str(start),
@@ -146,7 +174,7 @@ def unpenalised(folder: Path, start: Path, reward: Path, seed: int, over: Row) -
     }
     values = merged(values, {name: each for name, each in over.items() if name != "model"})
     trained(folder, seed, {}, values)
-    before = scored(folder)
+    before = scored(folder, watched())
     first = {"kl": 0.0, "reward": before["reward"]["before"], "rule": before["rule"]["before"]}
     keys = ("kl", "reward", "rule", "win_rate")
     rows = [row for row in RunLog(folder).rows() if row["kind"] == "valid"]
