@@ -19,11 +19,11 @@ import regard
 from regard.cli.main import run
 from regard.data.builtin.figures import figures
 from regard.data.documents import read_documents
-from regard.data.form import Form, in_sets
+from regard.data.form import Form, in_sets, is_packed
 from regard.data.notation import notation_of, side_of, tokens_for
-from regard.data.pixel_texts import SEED, draw_levels
+from regard.data.pixel_texts import SEED, draw_levels, read_packed
 from regard.data.stream import TokenStream, Windows, evaluation_batches, sampled_batches, sampled_starts
-from regard.errors import RegardError
+from regard.errors import RegardError, UsageError
 from regard.inspect.pixels import gradients_of, looks_of
 from regard.look.pixels import PictureSheet, WritingFilm, as_picture
 from regard.models.configs.pixels import PixelCNNConfig
@@ -132,6 +132,9 @@ def test_files_that_belong_together_are_read_together(place: Path) -> None:
     names = ["a-images-idx3-ubyte", "a-labels-idx1-ubyte", "data_batch_1.bin", "data_batch_2.bin", "b.png", "b.json"]
     assert list(in_sets(names)) == [tuple(names[:2]), tuple(names[2:4]), ("b.png",), ("b.json",)]
     assert list(in_sets(["data_batch_1.png", "l.json", "x.png"])) == [("data_batch_1.png", "l.json"), ("x.png",)]
+    assert tokens_for(["my_batch_notes.txt"]) is None and is_packed(Path("test_batch.png"))
+    with pytest.raises(UsageError, match="labels behind it"):
+        read_packed([Path("test_batch.png")])
     assert tokens_for(named(place)) == tokens_for([str(place)]) == tokens_for(["builtin/figures"]) == "pixels"
     found = read_documents(named(place), form=Form(side=SIDE)).texts
     assert found == read_documents([str(place)], form=Form(side=SIDE)).texts and len(found) == 61

@@ -29,7 +29,9 @@ def form_of(tokens: TokensConfig | None) -> Form:
 
 def is_packed(path: Path) -> bool:
     """Whether it is MNIST's or CIFAR's kind of file, or a folder of MNIST's: many pictures in one file."""
-    return any(path.glob("*-idx3-ubyte*")) if path.is_dir() else "-ubyte" in path.name or "_batch" in path.stem
+    if path.is_dir():
+        return any(path.glob("*-idx3-ubyte*"))
+    return "-ubyte" in path.name or ("_batch" in path.stem and path.suffix in (".bin", ".png"))
 
 
 def in_sets(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -49,5 +51,6 @@ def in_sets(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
 def _goes_with(before: Path, file: Path) -> bool:
     if "idx3-ubyte" in before.name:
         return "idx1-ubyte" in file.name
-    packed = "_batch" in before.stem
-    return packed and (file.suffix == ".json" if before.suffix == ".png" else before.suffix == file.suffix == ".bin")
+    return is_packed(before) and (
+        file.suffix == ".json" if before.suffix == ".png" else before.suffix == file.suffix == ".bin"
+    )

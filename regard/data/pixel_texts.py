@@ -20,7 +20,7 @@ from regard.data.notation import FIGURE_SIDE
 from regard.data.pictures.config import PictureFormat, is_picture
 from regard.data.pictures.decode import PictureError, fit_picture, read_picture
 from regard.data.pictures.sets import PictureSet, read_idx, read_idx_folder, read_rows_bin, read_rows_png
-from regard.errors import RegardError
+from regard.errors import RegardError, UsageError
 from regard.tokens.pixels import write_digits
 
 SEED = 2008
@@ -53,6 +53,8 @@ def read_packed(paths: Sequence[Path]) -> PictureSet:
         return read_idx(*paths[:2])
     if first.suffix == ".bin":
         return read_rows_bin(*paths)
+    if len(paths) < 2:
+        raise UsageError(f"{first} holds rows of pictures", "name the .json of their labels behind it")
     return read_rows_png(paths[0], paths[1])
 
 
