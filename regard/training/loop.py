@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
+from regard.blocks import recompute
 from regard.bundle import WEIGHTS
 from regard.errors import RegardError
 from regard.files import clear_leftovers, read_json, standing_folder
@@ -108,6 +109,8 @@ class Trainer:
     def __init__(self, job: Job, emit: OnEvent) -> None:
         self.job, self.config, self.emit, self.world = job, job.config, emit, job.world
         self.model = job.model.to(job.device)
+        if job.config.recompute:
+            recompute(self.model)
         self.together = Together(self.model, job.world, job.device, job.config, job.clock)
         self.clock = self.together.clock
         self.parameters = list(self.model.parameters())
