@@ -220,11 +220,10 @@ def recompute(model: nn.Module) -> None:
     if not stacks:
         raise UsageError(f"train.recompute: a {type(model).__name__} is no stack of blocks", "leave it out")
     for stack in stacks:
-        if stack.reversible or any(isinstance(module, BatchNorm) for module in stack.modules()):
-            why = (
-                "reversible blocks keep nothing already" if stack.reversible else "batch norm would count a batch twice"
-            )
-            raise UsageError(f"train.recompute: {why}", "leave it out")
+        if stack.reversible:
+            raise UsageError("train.recompute: reversible blocks keep nothing already", "leave it out")
+        if any(isinstance(module, BatchNorm | Experts) for module in stack.modules()):
+            raise UsageError("train.recompute: batch norm and experts would count a batch twice", "leave it out")
         stack.recomputes = True
 
 
