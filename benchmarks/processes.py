@@ -1,4 +1,4 @@
-"""Two processes of one thread against one process of two (and of one): updates of Transformer-Tiny; and runs whose processes are killed.
+"""Two processes of one thread against one of two threads, or of one, by updates of Transformer-Tiny; and runs that are killed.
 
     python benchmarks/processes.py speed --rounds 5 --out docs/results/processes.json
     python benchmarks/processes.py kills --kills 50

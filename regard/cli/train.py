@@ -195,6 +195,7 @@ def train(
         fixed |= given(out=out)
         more = given(budget=None if restarts_so_far() else _budget(budget, steps, max_time))
         if processes is not None:
+            read_run(resume)  # a wrong name is told before any process starts
             raise typer.Exit(launch(processes, restarts, own_words(Typed.words, *LAUNCHING)))
         result = go_on(resume, fixed, {**changes, **more, **_train_settings(settings or [])}, device, wait)
     else:
