@@ -204,7 +204,8 @@ def train(
         tables = data_tables(data, valid, languages) | (column_settings(task_named(what), **columns) if columns else {})
         over = given(preset=preset, train=given(**changes, seed=seed), data=tables, start=origin)
         over |= given(model=None if model is None else {"kind": model})
-        config, data_root = run_config(what, over, settings, say), data_folder(what) or Path.cwd()
+        notes = {} if processes is not None else {"note": say}  # the first process will tell them
+        config, data_root = run_config(what, over, settings, **notes), data_folder(what) or Path.cwd()
         asked = asked_settings(what, over, settings)
         span = time_of(asked, _budget(budget, steps, max_time))
         check_start(config, data_root, out, device, again)
