@@ -1,4 +1,4 @@
-"""One process of two threads against two processes of one: updates of Transformer-Tiny; and runs whose processes are killed.
+"""Two processes of one thread against one of two threads, or of one, by updates of Transformer-Tiny; and runs that are killed.
 
     python benchmarks/processes.py speed --rounds 5 --out docs/results/processes.json
     python benchmarks/processes.py kills --kills 50
@@ -104,8 +104,12 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 def speed(vocabulary: int, rows: int, rounds: int, updates: int) -> dict[str, Any]:
-    """Seconds of an update by one process of two threads and by two of one, in turns."""
-    sizes = {"one process of two threads": (1, 2), "two processes of one thread": (2, 1)}
+    """Seconds of an update by one process of two threads, by two of one, and by one of one, in turns."""
+    sizes = {
+        "one process of two threads": (1, 2),
+        "two processes of one thread": (2, 1),
+        "one process of one thread": (1, 1),
+    }
     groups = {name: group(*size, str(vocabulary), str(rows)) for name, size in sizes.items()}
     for each in groups.values():
         ask(each, 2)  # the first updates warm up
@@ -115,12 +119,14 @@ def speed(vocabulary: int, rows: int, rounds: int, updates: int) -> dict[str, An
             found[name].append(ask(groups[name], updates) / updates)
     for process in (each for group_ in groups.values() for each in group_):
         process.communicate()
-    one, two = found.values()
+    one, two, least = found.values()
     ratios = [first / second for first, second in zip(one, two, strict=True)]
+    parts = [first / second for first, second in zip(least, two, strict=True)]
     medians = {name: round(statistics.median(each), 4) for name, each in found.items()}
     return {
         "vocabulary": vocabulary, "rows": rows, "rounds": rounds, "updates": updates, "seconds": medians,
         "times_faster": round(statistics.median(ratios), 3), "ratios": [round(each, 3) for each in ratios],
+        "times_faster_than_one_thread": round(statistics.median(parts), 3), "load": os.getloadavg()[0],
     }  # fmt: skip
 
 

@@ -95,7 +95,10 @@ def noise(*key: int, place: Place = None) -> Iterator[None]:
 
     `place`: the batch is a part of a whole one, whose noise its rows have.
     """
-    seed_torch(int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1))
+    number = int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1)
+    seed_torch(number)
+    if isinstance(place, RowsOf) and torch.cuda.is_available():
+        torch.cuda.manual_seed(number + place.first)  # there dropout is torch's own, and must not be equal in all parts
     with _drawing_from(Noise(*key, place=place)):
         yield
 

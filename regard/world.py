@@ -190,10 +190,10 @@ def joined(timeout: float = TIMEOUT) -> Iterator[World]:
         dist.init_process_group(
             backend, store=_fresh_store(place, waits), rank=place.rank, world_size=place.size, timeout=waits
         )
-    except RuntimeError as error:  # torch's are of many kinds here, and all mean one thing
+    except (RuntimeError, ValueError) as error:  # torch's are of many kinds here, and all mean one thing
         raise LostError(
             f"rank {place.rank} of {place.size} processes did not find the others within {timeout:g} s",
-            "check MASTER_ADDR and MASTER_PORT, and that all were started; regard doctor --world tries it",
+            "check that all were started, and that MASTER_ADDR and MASTER_PORT name the first one's machine and a port",
         ) from error
     token, patient = _current.set(place), _patient.set(dist.new_group(backend="gloo", timeout=timedelta(days=LONG)))
     try:

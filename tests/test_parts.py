@@ -12,8 +12,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from regard.blocks import recompute
 from regard.blocks.norm import BatchNorm
 from regard.data.batch import ByRows
+from regard.errors import UsageError
 from regard.noise import Noise, Picked, RowsOf, for_rows, noise
 from regard.tasks.configure import run_config
 from regard.training.shares import Share, share_of, shares_of
@@ -80,6 +82,47 @@ def test_questions_of_shared_pictures_are_cut() -> None:
     assert [len(share.batch.pixels) for share in shares] == [2, 3]  # type: ignore[attr-defined]
     for name, gradient in gradients(model, shares, batch.counts).items():
         torch.testing.assert_close(gradient, whole[name], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("task", "kind", "values"),
+    [
+        ("translate", "transformer", {}),
+        ("generate", "llama", {}),
+        ("fill", "bert", {"attention": "performer"}),
+    ],
+)
+def test_what_is_computed_again_is_the_same_to_the_bit(task: str, kind: str, values: dict[str, Any]) -> None:
+    """And less is kept for it, as torch's own hooks see."""
+    batch, kept = exact(whatever(task, ROWS)), [0, 0]
+
+    def keep(x: Tensor) -> Tensor:
+        kept[0] += x.numel()
+        return x
+
+    model = dropping(task, kind, values)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        plain = gradients(model, [Share(batch, 0)], batch.counts)
+    kept.reverse()
+    recompute(model)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        again = gradients(model, [Share(batch, 0)], batch.counts)
+    assert plain.keys() == again.keys() and all(torch.equal(plain[name], again[name]) for name in plain)
+    assert kept[0] < 0.6 * kept[1]
+
+
+@pytest.mark.parametrize(
+    ("task", "kind", "values", "told"),
+    [
+        ("classify-pictures", "convnet", {}, "no stack of blocks"),
+        ("generate", "gpt2", {"reversible": True}, "keep nothing already"),
+        ("translate", "transformer", {"norm_kind": "batch"}, "count a batch twice"),
+        ("generate", "llama", {"experts": 3}, "count a batch twice"),
+    ],
+)
+def test_what_cannot_be_computed_again_is_refused(task: str, kind: str, values: dict[str, Any], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        recompute(fresh(task, kind, **values))
 
 
 @pytest.mark.parametrize("task", sorted({task for task, _ in EVERY}))

@@ -17,7 +17,7 @@ from regard.errors import RegardError, UsageError
 from regard.tensors import read_tensors
 from regard.training.config import TrainConfig
 from regard.training.sharded import shard
-from regard.world import ALONE, World, world_of
+from regard.world import ALONE, World, joined, world_of
 from tests.drivers.many import CASES_OF, Case, learn
 from tests.test_kinds import fresh
 
@@ -83,6 +83,15 @@ def test_a_rank_that_cannot_be_is_told() -> None:
         world_of({"RANK": "first", "WORLD_SIZE": "4"})
     assert world_of({"SLURM_PROCID": "3", "SLURM_NTASKS": "7", "SLURM_LOCALID": "1"}) == World(3, 7, 1)
     assert world_of({}) == ALONE
+
+
+def test_who_does_not_find_the_others_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under srun, when nobody has said where the first one is."""
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    monkeypatch.setenv("SLURM_PROCID", "1")
+    monkeypatch.setenv("SLURM_NTASKS", "2")
+    with pytest.raises(RegardError, match=r"rank 1 of 2 processes did not find the others .* MASTER_ADDR"), joined(1):
+        pass
 
 
 def test_shares_cover_everything_once() -> None:

@@ -7,7 +7,7 @@ from regard.blocks.initialise import Undrawn, initialise, initialise_head, initi
 from regard.blocks.norm import make_norm
 from regard.blocks.recurrent import Recurrent, RecurrentEncoder
 from regard.blocks.selective import Selective
-from regard.blocks.stack import Stack
+from regard.blocks.stack import Stack, recompute
 from regard.blocks.state_space import StateSpace
 
 __all__ = [
@@ -31,4 +31,5 @@ __all__ = [
     "initialise_normal",
     "make_feed_forward",
     "make_norm",
+    "recompute",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import copy_context
 from functools import partial
 from typing import Any, cast
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.func import functional_call
+from torch.utils.checkpoint import checkpoint
 
 from regard.attention import Mask, record
 from regard.blocks.block import Block, BlockState, Unchanged
@@ -146,7 +148,12 @@ class _Reversible(torch.autograd.Function):
 
 
 class Stack(nn.ModuleList):
-    """x (B, T, D) -> (B, T, D) through all blocks. `reversible`: they keep no activations for the gradient."""
+    """x (B, T, D) -> (B, T, D) through all blocks. `reversible`: they keep no activations for the gradient.
+
+    `recomputes`: of each block only its input is kept, and the rest computed again (see `recompute`).
+    """
+
+    recomputes = False
 
     def __init__(self, blocks: Iterable[Block], *, reversible: bool = False) -> None:
         super().__init__(blocks)
@@ -166,7 +173,10 @@ class Stack(nn.ModuleList):
         if self.reversible:
             return self._reversibly(x, mask, distances)
         for block in self.each():
-            x = block(x, mask, memory, memory_mask, distances)
+            if self.recomputes and torch.is_grad_enabled():
+                x = _recomputed(block, x, mask, memory, memory_mask, distances)
+            else:
+                x = block(x, mask, memory, memory_mask, distances)
         return x
 
     def start(self, memory: Tensor | None, memory_mask: Mask | None, like: Tensor) -> list[BlockState]:
@@ -199,6 +209,37 @@ class Stack(nn.ModuleList):
         if torch.is_grad_enabled():
             return keeping_little(blocks, x, mask, distances)
         return in_two_streams(x, blocks, [partial(_to_itself, b.attention, mask, distances) for b in blocks])
+
+
+def recompute(model: nn.Module) -> None:
+    """Let every stack of a model compute its blocks a second time in the backward pass, and keep no more than their inputs.
+
+    Chen et al. 2016, "Training deep nets with sublinear memory cost". Unlike reversible blocks these are the same model.
+    """
+    stacks = [module for module in model.modules() if isinstance(module, Stack)]
+    if not stacks:
+        raise UsageError(f"train.recompute: a {type(model).__name__} is no stack of blocks", "leave it out")
+    for stack in stacks:
+        if stack.reversible:
+            raise UsageError("train.recompute: reversible blocks keep nothing already", "leave it out")
+        if any(isinstance(module, BatchNorm | Experts) for module in stack.modules()):
+            raise UsageError("train.recompute: batch norm and experts would count a batch twice", "leave it out")
+        stack.recomputes = True
+
+
+def _recomputed(block: Block, x: Tensor, *given: Any) -> Tensor:
+    """A block's output, whose inside is computed again with the same noise where the gradient needs it; nobody sees that."""
+
+    @contextmanager
+    def again(place: NoisePlace) -> Iterator[None]:
+        with place.replayed(), record(nn.Identity()):
+            yield
+
+    def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        return nullcontext(), again(NoisePlace(x.device))
+
+    out: Tensor = checkpoint(block, x, *given, use_reentrant=False, preserve_rng_state=False, context_fn=contexts)
+    return out
 
 
 def _to_itself(attention: nn.Module, mask: Mask | None, distances: Tensor | None, x: Tensor) -> Tensor:

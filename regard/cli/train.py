@@ -198,6 +198,7 @@ def train(
         fixed |= given(out=out)
         more = given(budget=None if restarts_so_far() else _budget(budget, steps, max_time))
         if processes is not None:
+            read_run(resume)  # a wrong name is told before any process starts
             raise typer.Exit(launch(processes, restarts, own_words(Typed.words, *LAUNCHING)))
         result = go_on(resume, fixed, {**changes, **more, **_train_settings(settings or [])}, device, wait)
     else:
@@ -207,7 +208,8 @@ def train(
         over = given(preset=preset, train=given(**changes, seed=seed), data=tables, start=origin)
         over |= given(model=None if model is None else {"kind": model})
         over |= given(align=None if method is None else {"method": method})
-        config, data_root = run_config(what, over, settings, say), data_folder(what) or Path.cwd()
+        notes = {} if processes is not None else {"note": say}  # the first process will tell them
+        config, data_root = run_config(what, over, settings, **notes), data_folder(what) or Path.cwd()
         asked = asked_settings(what, over, settings)
         span = time_of(asked, _budget(budget, steps, max_time), config.task)
         check_start(config, data_root, out, device, again)

@@ -94,6 +94,10 @@ class TrainConfig(StrictConfig):
         description="Of several processes each holds a part of all weights and moments, for models that do not fit.",
     )
 
+    recompute: bool = Field(
+        False, description="Compute the inside of each block again for the gradient: less memory, a third more time."
+    )
+
     ema: float = Field(0.0, ge=0, lt=1, description="Decay of a moving average of the weights; 0 for none.")
     average: int = Field(5, ge=0, description="Weights of the last N validations averaged at the end; 0 for none.")
     validate_every: int = Field(0, ge=0, description="Updates between validations; 0: about an epoch, 100 to 1000.")

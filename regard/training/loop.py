@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import increment_version
 
+from regard.blocks import recompute
 from regard.bundle import WEIGHTS
 from regard.errors import RegardError
 from regard.files import clear_leftovers, read_json, standing_folder
@@ -113,6 +114,8 @@ class Trainer:
     def __init__(self, job: Job, emit: OnEvent) -> None:
         self.job, self.config, self.emit, self.world = job, job.config, emit, job.world
         self.model = job.model.to(job.device)
+        if job.config.recompute:
+            recompute(self.model)
         self.together = Together(self.model, job.world, job.device, job.config, job.clock)
         self.clock = self.together.clock
         self.parameters = list(self.model.parameters())
