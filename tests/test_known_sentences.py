@@ -170,7 +170,7 @@ def test_documents_and_splits() -> None:
     assert len(sets.train) > 20 and len(sets.valid) >= 1
     with pytest.raises(UsageError, match="did you mean test"):
         read_documents(["builtin/sentences/tset"])
-    with pytest.raises(UsageError, match="builtin/python, builtin/sentences, builtin/canon"):
+    with pytest.raises(UsageError, match="builtin/python, builtin/sentences, builtin/mappings, builtin/canon"):
         read_documents(["builtin/nothing"])
 
 
