@@ -166,7 +166,14 @@ def over_optimised(folder: Path, seed: int, over: Row) -> list[Row]:
 
 def unpenalised(folder: Path, start: Path, reward: Path, seed: int, over: Row) -> list[Row]:
     """KL, learned and true reward at each validation of a run; the first row is of the model that it began with."""
-    method = {"method": "ppo", "reward": str(reward), "penalty": 0.0, "divergence": 0.0, "keep": 0.0, "answers": WATCHED}
+    method = {
+        "method": "ppo",
+        "reward": str(reward),
+        "penalty": 0.0,
+        "divergence": 0.0,
+        "keep": 0.0,
+        "answers": WATCHED,
+    }
     values = {
         "train": {"steps": 400, "schedule": "constant", "validate_every": 16},
         "start": str(start),
