@@ -269,8 +269,8 @@ def test_look_writes_every_form(tiny_run: RunResult, capsys: Captured, tmp_path:
 def test_look_says_what_to_type(tiny_run: RunResult, capsys: Captured) -> None:
     look = ("look", TEXT, "-m", str(tiny_run.best))
     for words, message in [
-        (("--as", "cake"), "nothing is shown as cake; there is beam, features, graph, grid, lines, map, outputs, pixels, positions, "
-         "roll, rollout, routing, states, words"),
+        (("--as", "cake"), "nothing is shown as cake; there is beam, features, graph, grid, lines, map, outputs, pixels, "
+         "positions, roll, rollout, routing, states, words"),
         (("--role", "pool"), "choose a role that there is"),
         (("--exact", "--as", "grid"), "--exact has a form of its own; leave out --as"),
         (("--as", "grid", "-o", "a.gif"), "use .png, .svg, .html, .json, .csv"),
