@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 TIMEOUT = 600.0  # seconds for which the others are waited for
-SIGNS = ("gloo/", "NCCL", "Connection closed by peer", "Connection reset", "TCPStore")  # of an error between processes
+SIGNS = (  # of an error between processes, in torch's words and gloo's
+    "gloo/", "NCCL", "TCPStore", "Application timeout", "pair closure", "error when running the callback",
+    "Connection closed", "Connection reset", "Broken pipe", "Timed out waiting", "Socket",
+)  # fmt: skip
 HERE, ASKING = "regard/here/", 2.0  # what those that are left tell each other, and for how many seconds they ask
 ENDED = "REGARD_ENDED"  # names the file in which a launched process says that starting it again would not help
 RESTARTED = "TORCHELASTIC_RESTART_COUNT"  # how often torchrun has started this group again
