@@ -34,6 +34,7 @@ GUIDES = {
         "finetuning",
         "preferences",
         "training",
+        "processes",
         "scaling",
         "scale",
         "known",
