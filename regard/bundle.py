@@ -29,6 +29,7 @@ from regard.errors import RegardError
 from regard.files import new_folder, read_json, sha256, standing_folder, write_json, write_text
 from regard.models.kinds import OneModelConfig
 from regard.models.table import build
+from regard.noise import GENERATOR
 from regard.plugins import check_plugins, load_plugins, needed_by
 from regard.runs import EXAMPLES
 from regard.tensors import map_tensors, read_tensors, weights_of, write_tensors
@@ -49,10 +50,11 @@ class Made(StrictConfig):
     device: str = ""
     threads: int = 0  # of torch, within an operation
     precision: str = ""  # "float32" or "bf16"
+    noise: str = "SFC64"  # the generator of dropout; runs that do not say it had this one
 
     def differences(self, other: Made) -> list[str]:
         """List what is different in `other` and changes bits, as a person reads it: "torch 2.5 (was 2.4)"."""
-        names = ("torch", "threads", "platform", "device", "precision")
+        names = ("torch", "threads", "platform", "device", "precision", "noise")
         pairs = [(name, getattr(self, name), getattr(other, name)) for name in names]
         return [f"{name} {new} (was {old})" for name, old, new in pairs if old != new]
 
@@ -68,6 +70,7 @@ def made_now(device: str | torch.device = "cpu", precision: str = "float32") -> 
         device=str(kind) if kind.type == "cpu" else f"{kind} ({_device_name(kind)})",
         threads=torch.get_num_threads(),
         precision=precision,
+        noise=GENERATOR,
     )
 
 

@@ -44,6 +44,9 @@ class Picked:
 Place: TypeAlias = RowsOf | Picked | None  # of the rows with which tensors begin; None: they are all there
 
 
+GENERATOR = "PCG64DXSM"  # NumPy's, which draws as fast as any, and jumps
+
+
 class Noise:
     """A stream of random bytes that depends on nothing but its key; `place`: our rows among those of the whole batch."""
 

@@ -263,7 +263,7 @@ def test_dropout_stands_between_layers_and_only_in_training(
             stack.step(stack.gates(x[:, 0]), states)
             encoder(x, torch.tensor(LENGTHS))
         between = (layers - 1) * training
-        expected = [((S, B, HIDDEN), 0.3), ((B, HIDDEN), 0.3), ((S, B, 2 * HIDDEN), 0.3)]
+        expected = [((B, S, HIDDEN), 0.3), ((B, HIDDEN), 0.3), ((B, S, 2 * HIDDEN), 0.3)]
         assert sorted(drawn) == sorted(expected * between)
         with noise(3):
             assert torch.equal(stack(x, states)[0], whole)

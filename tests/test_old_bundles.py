@@ -13,9 +13,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import regard
+import regard.noise
 
 OLD = Path(__file__).parent / "old"
 ANSWERS: dict[str, Any] = json.loads((OLD / "answers.json").read_text(encoding="utf-8"))
@@ -114,19 +116,23 @@ def resumed(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     with pytest.raises(SystemExit) as end:
         runpy.run_module("regard", run_name="__main__")
     assert not end.value.code
-    said: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return said
+    printed = capsys.readouterr()
+    said: dict[str, Any] = json.loads(printed.out)
+    return {**said, "told": printed.err}
 
 
 def test_an_old_run_that_was_stopped_goes_on_and_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It was stopped by Ctrl-C after 7 of 12 updates, and lies somewhere else now."""
+    """It was stopped by Ctrl-C after 7 of 12 updates, and lies somewhere else now. It is told that dropout is drawn by another
+    generator; with that of its time it ends as it did then.
+    """
+    monkeypatch.setattr(regard.noise.np.random, "PCG64DXSM", np.random.SFC64)
     folder = shutil.copytree(OLD / "stopped", tmp_path / "moved")
     assert json.loads((folder / "checkpoints" / "step-7" / "state.json").read_text())["progress"]["finished"] == ""
     before = (folder / "log.jsonl").read_text(encoding="utf-8")
     said = resumed(folder, monkeypatch, capsys)
-    assert (said["reason"], said["step"]) == ("steps", 12)
+    assert (said["reason"], said["step"]) == ("steps", 12) and "noise PCG64DXSM (was SFC64)" in said["told"]
     log = (folder / "log.jsonl").read_text(encoding="utf-8")
     assert log.startswith(before)  # what was learned before stands as it did
     rows = [json.loads(row) for row in log.splitlines()]
