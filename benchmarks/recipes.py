@@ -209,6 +209,48 @@ EXPERIMENTS += [
 ]
 
 
+def by_rules(group: str, task: str, seconds: float, settings: Tables, **rates: tuple[float, ...]) -> list[Experiment]:
+    """A family with the settings that the rules give it, by each optimiser at each of its rates."""
+    own = merge({"probes": 0, "train": {**TIMED, "select": "loss"}}, settings)
+    return [
+        Experiment(group, f"{name} {rate:g}", task, seconds, merge(own, {"train": {"optimiser": name, "lr": rate}}))
+        for name, several in rates.items()
+        for rate in several
+    ]
+
+
+CIFAR: Tables = {"train": ["pictures/cifar10/train.bin"], "augment": {"crop": 3, "flip": True}}
+EXPERIMENTS += [
+    *by_rules(
+        "optimisers-fill",
+        "fill",
+        100.0,
+        {
+            "data": {"train": ["tinyshakespeare.txt"], "context": 64},
+            "tokens": {"size": 4096},
+            "masked": 0.3,
+            "model": {"norm": "pre", "layers": 4, "width": 128, "heads": 4, "feed_forward": 512},
+            "train": {"warmup": 50, "batch_tokens": 2048},
+            "validate": {"tokens": 65_536},
+        },
+        adam=(1e-3, 2e-3, 4e-3),
+        muon=(5e-3, 1e-2),
+    ),
+    *by_rules(
+        "optimisers-cifar10",
+        "classify-pictures",
+        100.0,
+        {
+            "data": CIFAR,
+            "model": {"kind": "convnet", "channels": [32, 64, 128, 192], "layers": 1},
+            "train": {"batch_pictures": 64, "smoothing": 0.1, "ema": 0.98},
+        },
+        adam=(3e-3,),
+        muon=(3e-3, 1e-2),
+    ),
+]
+
+
 def by_embedding_rate(task: str, name: str, updates: int, settings: Tables) -> list[Experiment]:
     """Embeddings and the output layer at the rate of the matrices and at multiples of it, by as many updates each."""
     train = {**TIMED, "steps": updates, "fall": 0.6, "warmup": 50, "validate_every": updates // 2, "select": "loss"}

@@ -88,9 +88,13 @@ def print_table(
         table.add_column(name, justify="right" if name in right else "left", no_wrap=name not in fold, overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
-    if not console.is_terminal:
-        console.width = WIDE
-    console.print(table)
+    if console.is_terminal:
+        console.print(table)
+        return
+    console.width = WIDE
+    with console.capture() as captured:
+        console.print(table)
+    console.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
 
 def _natural_width(columns: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> int:

@@ -18,7 +18,7 @@ from regard.tasks.table import TASKS
 from regard.training.config import TrainConfig
 from regard.training.events import Choice
 from regard.training.loop import Source
-from regard.training.optimiser import make_optimiser
+from regard.training.optimiser import autocast, make_optimiser
 from regard.trials import seconds_by_threads
 
 KIND = "model.kind"
@@ -147,16 +147,20 @@ def _nested(names: Sequence[str], value: Value) -> Tables:
 
 
 def seconds_of_an_update(model: nn.Module, batches: Source, config: TrainConfig, most: float) -> float:
-    """Time updates of the model on its own batches, with one thread and with all. Its weights change: give a copy.
+    """Time updates of the model on its own batches, in the run's precision, with one thread and with all.
 
-    The first update warms up; if it alone takes longer than `most` seconds, it is all that is measured.
+    Its weights change: give a copy. The first update warms up; if it alone takes longer than `most` seconds, it is all that
+    is measured.
     """
     optimiser, numbers = make_optimiser(model, config), count()
+    device = next(model.parameters()).device
     model.train()
 
     def update() -> None:
         batch = batches.get(0, next(numbers) % batches.count(0))
-        model(batch).objective(dict(batch.counts)).backward()
+        with autocast(config.precision, device):
+            loss = model(batch).objective(dict(batch.counts))
+        loss.backward()
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
 

@@ -26,6 +26,7 @@ from regard.training.show import Show
 from regard.training.timetable import COSTLY, ENDING, LOOKS
 
 MEASURED = 20.0  # seconds of the run's time of which a share is measured, where nobody says how long it shall be
+LONGEST = 240.0  # of a longer run no more is measured: who asks beforehand does not wait for its second digit
 COUNTED = 3  # batches whose operations are counted
 FEW = 100  # updates, below which nothing is learned that a table could tell
 
@@ -81,7 +82,7 @@ def rehearse(
         prepared = prepare(config, Path(place), data_root=root, resume=False, device=device, emit=show, chooser=chooser)
         ready = time.monotonic() - began
         show(Working("measuring the speed of updates"))
-        pace = measure(prepared.measured(), span or MEASURED, by_clock=timed)
+        pace = measure(prepared.measured(), min(span or MEASURED, LONGEST), by_clock=timed)
     return _rehearsal(config.task, prepared, pace, span, ready, chooser)
 
 
