@@ -1,6 +1,6 @@
 """How many examples and minutes for what? Tables and the figure of docs/how-much.md, from what `benchmarks/in_time.py` found.
 
-    python benchmarks/how_much.py docs/results/in_time.json --image docs/images/how-much.png
+    python benchmarks/how_much.py docs/results/how_much.json --image docs/images/how-much.png
 
 Also prints the rows of `EXPECTED` in `regard/tasks/expected.py`, by which `regard train --dry-run` says what to expect.
 """
@@ -55,7 +55,7 @@ MADE = {f"multi30k-{pairs}-{time}/1/processor": {"value": 9.0} for pairs in (100
 
 def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("results", type=Path, nargs="?", default=Path("docs/results/in_time.json"))
+    parser.add_argument("results", type=Path, nargs="?", default=Path("docs/results/how_much.json"))
     parser.add_argument("--image", type=Path, default=Path("docs/images/how-much.png"))
     parser.add_argument("--tiny", action="store_true", help="of made results, and the figure is thrown away")
     options = parser.parse_args(words)

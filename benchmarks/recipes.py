@@ -211,7 +211,7 @@ EXPERIMENTS += [
 
 def by_rules(group: str, task: str, seconds: float, settings: Tables, **rates: tuple[float, ...]) -> list[Experiment]:
     """A family with the settings that the rules give it, by each optimiser at each of its rates."""
-    own = merge({"probes": 0, "train": {**TIMED, "select": "loss"}}, settings)
+    own = merge({"train": {**TIMED, "select": "loss"}}, settings)
     return [
         Experiment(group, f"{name} {rate:g}", task, seconds, merge(own, {"train": {"optimiser": name, "lr": rate}}))
         for name, several in rates.items()
@@ -234,7 +234,7 @@ EXPERIMENTS += [
             "validate": {"tokens": 65_536},
         },
         adam=(1e-3, 2e-3, 4e-3),
-        muon=(5e-3, 1e-2),
+        muon=(2.5e-3, 5e-3, 1e-2),
     ),
     *by_rules(
         "optimisers-cifar10",
@@ -247,6 +247,17 @@ EXPERIMENTS += [
         },
         adam=(3e-3,),
         muon=(3e-3, 1e-2),
+    ),
+    *by_rules(
+        "optimisers-scenes",
+        "caption",
+        100.0,
+        {
+            "model": {"kind": "show-attend-tell", "width": 64, "hidden": 128},
+            "train": {"batch_pictures": 32},
+        },
+        adam=(2e-3,),
+        muon=(5e-3, 1e-2),
     ),
 ]
 

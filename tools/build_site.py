@@ -30,6 +30,7 @@ FRONT = {"README.md": "index.md", "ARCHITECTURE.md": "architecture.md", "CHANGEL
 GUIDES = {
     "Data and training": (
         "data",
+        "how-much",
         "tuning",
         "finetuning",
         "preferences",

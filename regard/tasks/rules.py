@@ -179,8 +179,8 @@ FILL = (
     Rule("model.norm", "pre", "learns from the first update on, at any rate"),
     Rule("data.context", 64, "gaps are filled from the words around them"),
     Rule("masked", 0.3, "more to guess in each text (Wettig et al. 2023)"),
-    Rule("train.optimiser", "muon", "as for texts that go on"),
-    Rule("train.lr", 1e-2, "as for texts that go on"),
+    Rule("train.optimiser", "muon", "tiny Shakespeare in 100 s of a core: 5.11 nats a gap, AdamW 6.06"),
+    Rule("train.lr", 5e-3, "with 0.01 gaps had 5.81 nats then"),
     Rule("train.warmup", 50, "Muon needs no longer one"),
     Rule("train.batch_tokens", 2_048, "only some of the tokens are guessed"),
     READ,
@@ -207,9 +207,14 @@ PICTURES = (
         "data.augment.flip", by("channels", (1, False), (MORE, True)), "photographs have no left and right, letters do"
     ),
     Rule("train.batch_pictures", 64, "many small updates"),
-    Rule("train.lr", 3e-3, "as in the recorded experiments", ("convnet", "resnet", "convmixer")),
-    Rule("train.optimiser", "muon", "networks of matrices need a third of the updates", ("vit", "mixer")),
-    Rule("train.lr", 1e-2, "with Muon", ("vit", "mixer")),
+    Rule("train.lr", 3e-3, "as in the recorded experiments", ("resnet",)),
+    Rule(
+        "train.optimiser",
+        "muon",
+        "CIFAR-10 in 100 s of a core: 80.4% where AdamW has 77.2; a ViT of drawn letters 87.5 and 62.8",
+        ("convnet", "convmixer", "vit", "mixer"),
+    ),
+    Rule("train.lr", 1e-2, "of 0.003, 0.005 and 0.01", ("convnet", "convmixer", "vit", "mixer")),
     Rule("train.smoothing", by("size", (30, 0.0), (MORE, 0.1)), "labels of larger pictures are less certain"),
     Rule("train.ema", 0.98, "validations swing less"),
 )
