@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from regard.models.fast.layer import Workspace
+from regard.native.logits import Digest
 
 FIRST = 96  # slots of a source that buffers begin with; pages that nobody filled are not there (`zeros`), and nothing is moved
 ROOM = 32  # slots: buffers grow by a multiple of it
@@ -47,6 +48,8 @@ class Slots:
     place: Tensor | None = None  # (B,) the row of each source; None: they stand in order
     order: Tensor | None = None  # (B,) the source in each row
     logits: Tensor | None = None  # (B * W or more, V) those of the last step, where they are many
+    digest: Digest | None = None  # of the logits of the last step
+    scratch: Tensor | None = None  # where kernels compute
     work: Workspace | None = None  # where the last step computed; None: shapes or buffers are others since
 
     def __len__(self) -> int:

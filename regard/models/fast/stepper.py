@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -22,8 +23,12 @@ from regard.attention import MultiHead, is_changed, is_recorded, is_softened
 from regard.blocks import Block
 from regard.embed import LearnedPositions, NoPositions, RandomOffset, SinusoidalPositions, TokenEmbedding
 from regard.models.fast.layer import Cross, Layer, Shape, Turn, Workspace
+from regard.models.fast.native import Panels, Stack, logits_of, stack_of
+from regard.models.fast.native import step as native_step
 from regard.models.fast.products import (
+    Function,
     MakeProduct,
+    Product,
     feed_forward_function,
     joined,
     norm_function,
@@ -49,8 +54,10 @@ class FastStepper:
         output: nn.Linear,
         product: MakeProduct = product_of_any,
     ) -> None:
-        self.layers = [_layer(number, block, product) for number, block in enumerate(blocks)]
-        self.norm, self.output = norm_function(norm), product(output.weight, None)
+        self.native = stack_of(blocks, norm, tokens.table.weight) if product is product_of_any else None
+        self._parts, self._product = (blocks, norm, output), product
+        if self.native is not None:
+            self._panels = Panels(self.native.library, output.weight, None)
         self.vocabulary, self.in_place = len(output.weight), product is product_of_any
         self.table, self.scale, self.positions = tokens.table.weight, tokens.scale, _added_positions(tokens)
         heads = self_attention(blocks[0])
@@ -60,13 +67,33 @@ class FastStepper:
             heads.head_width,
             heads.rotary,
         )
-        self.band = max(layer.band for layer in self.layers)
-        self.small = None if self.band else small_steps(blocks, norm)
+        self.band = max(self_attention(block).band for block in blocks)
+
+    @cached_property
+    def layers(self) -> list[Layer]:
+        """The blocks in torch, laid out when they are first needed, as is all that the kernels have by themselves."""
+        blocks, _, _ = self._parts
+        return [_layer(number, block, self._product) for number, block in enumerate(blocks)]
+
+    @cached_property
+    def norm(self) -> Function:
+        return norm_function(self._parts[1])
+
+    @cached_property
+    def output(self) -> Product:
+        return self._product(self._parts[2].weight, None)
+
+    @cached_property
+    def small(self) -> SmallSteps | None:
+        blocks, norm, _ = self._parts
+        return None if self.band else small_steps(blocks, norm)
 
     def step(self, ids: Tensor, state: Slots) -> tuple[Tensor, Slots]:
         """The newest token of each hypothesis (B, W) -> logits (B, W, V), until the next step. The state is consumed."""
         rows, width = ids.shape
         state = with_room(state, width)
+        if self.native is not None:
+            return self._native(self.native, ids, state)
         if rows == 1 and width <= FEW and self.small is not None:
             x = self._small(self.small, ids, state)  # (W, D)
         else:
@@ -77,6 +104,16 @@ class FastStepper:
         state.read.add_(1)
         state.longest, state.filled = state.longest + 1, state.filled + width
         return self._logits(x, state).view(rows, width, -1), state
+
+    def _native(self, native: Stack, ids: Tensor, state: Slots) -> tuple[Tensor, Slots]:
+        """As `step`, by the kernels."""
+        positions = None
+        if self.positions is not None:
+            positions = self.positions.rows(state.longest + 1).detach().to(self.table.dtype).contiguous()
+        x = native_step(native, ids, state, self.table, self.scale, positions, self.band)  # (B * W, D)
+        state.read.add_(1)
+        state.longest, state.filled = state.longest + 1, state.filled + ids.size(1)
+        return logits_of(self._panels, x, state), state
 
     def _logits(self, x: Tensor, state: Slots) -> Tensor:
         """What the output layer gives of vectors (N, D): (N, V), of many in a place that all steps share.

@@ -1,0 +1,151 @@
+/* The parts of a Transformer's block, for rows of tokens: norms, attention, feed-forward.
+
+   N tokens, width D, H heads of width E in G groups that share keys and values, F numbers inside feed-forward. `Block` and the
+   structures in it are filled in by Python (regard/models/fast/native.py), field by field as they stand here. */
+
+#ifndef BLOCKS_H
+#define BLOCKS_H
+
+#include "products.h"
+
+typedef enum { NO_NORM, LAYER_NORM, ROOT_MEAN_SQUARE } NormKind;
+typedef enum { RELU, SWISH, GELU, GELU_TANH, GATE } Activation;
+
+typedef struct {
+    const REAL *weight, *bias; /* (D,), or none */
+    double epsilon;
+    Int kind;
+} Norm;
+
+typedef struct {
+    Norm own_norm, cross_norm, last_norm;
+    Product project;    /* (N, D) -> (N, D + 2 G E): queries, scaled; keys; values */
+    Product join;       /* (N, H E) -> (N, D) */
+    Product ask, reply; /* to the memory: queries, scaled; what heads saw */
+    Product up, down;
+    Int norms_first; /* norms stand before each part, not behind */
+    Int narrow;      /* sees only the last tokens */
+    Int crosses;     /* has a memory to look at */
+    Int activation;
+} Block;
+
+/* The sizes that all blocks of a model share. */
+typedef struct {
+    Int layers, width, heads, groups, each, inner; /* L, D, H, G, E, and what `up` gives */
+} Sizes;
+
+/* One row (D,) normalised into `out`. */
+static void normalise_row(const Norm *norm, const REAL *x, REAL *out, Int width)
+{
+    REAL mean = norm->kind == LAYER_NORM ? total(x, width) / (REAL)width : 0;
+    for (Int i = 0; i < width; i++)
+        out[i] = x[i] - mean;
+    REAL scale = 1 / (REAL)sqrt((double)dot(out, out, width) / (double)width + norm->epsilon);
+    if (norm->weight == NULL)
+        for (Int i = 0; i < width; i++)
+            out[i] *= scale;
+    else
+        for (Int i = 0; i < width; i++)
+            out[i] *= scale * norm->weight[i];
+    if (norm->bias != NULL)
+        for (Int i = 0; i < width; i++)
+            out[i] += norm->bias[i];
+}
+
+/* Rows (N, D), normalised into `out`, which may be x itself; gives where they are now. */
+static const REAL *normalised(const Norm *norm, const REAL *x, REAL *out, Int rows, Int width)
+{
+    if (norm->kind == NO_NORM)
+        return x;
+    for (Int row = 0; row < rows; row++)
+        normalise_row(norm, x + row * width, out + row * width, width);
+    return out;
+}
+
+/* softmax(q Kᵀ) V of one query (E,) over the keys and values at `places`; zeros where there are none. `each` is E. */
+INLINE void attend_by(const Int each, const REAL *query, const REAL *keys, const REAL *values, Int stride,
+                      const int32_t *places, Int count, REAL *scores, REAL *seen)
+{
+    for (Int i = 0; i < count; i++)
+        scores[i] = dot(query, keys + places[i] * stride, each);
+    REAL most = greatest(scores, count);
+    for (Int i = 0; i < count; i++)
+        scores[i] = exp_of(scores[i] - most);
+    REAL scale = count > 0 ? 1 / total(scores, count) : 0;
+    for (Int e = 0; e < each; e++)
+        seen[e] = 0;
+    for (Int i = 0; i < count; i++) {
+        const REAL *value = values + places[i] * stride;
+        for (Int e = 0; e < each; e++)
+            seen[e] += scores[i] * value[e];
+    }
+    for (Int e = 0; e < each; e++)
+        seen[e] *= scale;
+}
+
+static void attend(Int each, const REAL *query, const REAL *keys, const REAL *values, Int stride, const int32_t *places, Int count,
+                   REAL *scores, REAL *seen)
+{
+    switch (each) { /* sizes that are often met are compiled for themselves */
+    case 16: attend_by(16, query, keys, values, stride, places, count, scores, seen); break;
+    case 32: attend_by(32, query, keys, values, stride, places, count, scores, seen); break;
+    case 64: attend_by(64, query, keys, values, stride, places, count, scores, seen); break;
+    default: attend_by(each, query, keys, values, stride, places, count, scores, seen); break;
+    }
+}
+
+/* Turn pairs (i, i + E / 2) of some heads, (heads, E), by the angles of a position: cosines and sines (E / 2,). */
+static void turn(REAL *x, const REAL *cosine, const REAL *sine, Int heads, Int each)
+{
+    Int half = each / 2;
+    for (Int head = 0; head < heads; head++)
+        for (Int i = 0; i < half; i++) {
+            REAL *pair = x + head * each + i, first = pair[0], second = pair[half];
+            pair[0] = first * cosine[i] - second * sine[i];
+            pair[half] = second * cosine[i] + first * sine[i];
+        }
+}
+
+/* Numbers in place; of a gate with what it lets through, (N, 2 F), the first half of each row. */
+static void activate(Int activation, REAL *x, Int rows, Int outputs)
+{
+    Int count = rows * outputs;
+    switch (activation) {
+    case RELU:
+        for (Int i = 0; i < count; i++)
+            x[i] = x[i] < 0 ? 0 : x[i];
+        break;
+    case SWISH:
+        for (Int i = 0; i < count; i++)
+            x[i] = silu_of(x[i]);
+        break;
+    case GELU:
+        for (Int i = 0; i < count; i++)
+            x[i] = gelu_of(x[i]);
+        break;
+    case GELU_TANH:
+        for (Int i = 0; i < count; i++)
+            x[i] = gelu_tanh_of(x[i]);
+        break;
+    default:
+        for (Int row = 0; row < rows; row++) {
+            const REAL *gate = x + row * outputs, *open = gate + outputs / 2;
+            REAL *out = x + row * (outputs / 2); /* before what is still to be read */
+            for (Int i = 0; i < outputs / 2; i++)
+                out[i] = silu_of(gate[i]) * open[i];
+        }
+    }
+}
+
+/* x + FFN(x) in place; `room` has (N, D) for what norms give and (N, F or 2 F) behind it. */
+static void feed_forward(const Block *block, const Sizes *sizes, REAL *x, Int rows, REAL *normed, REAL *inner)
+{
+    const REAL *read = block->norms_first ? normalised(&block->last_norm, x, normed, rows, sizes->width) : x;
+    multiply(&block->up, read, inner, rows, PUT);
+    activate(block->activation, inner, rows, block->up.outputs);
+    multiply(&block->down, inner, x, rows, ADD);
+    if (!block->norms_first)
+        normalised(&block->last_norm, x, x, rows, sizes->width);
+}
+
+#endif
