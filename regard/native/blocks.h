@@ -62,25 +62,61 @@ static const REAL *normalised(const Norm *norm, const REAL *x, REAL *out, Int ro
     return out;
 }
 
-/* softmax(q Kᵀ) V of one query (E,) over the keys and values at `places`; zeros where there are none. `each` is E. */
-INLINE void attend_by(const Int each, const REAL *query, const REAL *keys, const REAL *values, Int stride,
-                      const int32_t *places, Int count, REAL *scores, REAL *seen)
+#define IN_REGISTERS 8 /* vectors of one head that are summed without going to memory */
+
+/* Sum of weights[i] V[places[i]] of one head (E,), places in turns into two sums, which do not wait for each other. */
+INLINE void mix(const Int each, const REAL *weights, const REAL *values, Int stride, const int32_t *places, Int count, REAL *seen)
 {
-    for (Int i = 0; i < count; i++)
-        scores[i] = dot(query, keys + places[i] * stride, each);
-    REAL most = greatest(scores, count);
-    for (Int i = 0; i < count; i++)
-        scores[i] = exp_of(scores[i] - most);
-    REAL scale = count > 0 ? 1 / total(scores, count) : 0;
-    for (Int e = 0; e < each; e++)
-        seen[e] = 0;
+    Vector sum[2][IN_REGISTERS] = {{{0}}};
+    Int i = 0;
+    for (; i + 2 <= count; i += 2)
+#pragma GCC unroll 2
+        for (Int turn = 0; turn < 2; turn++)
+#pragma GCC unroll 8
+            for (Int c = 0; c < each / LANES; c++)
+                sum[turn][c] += weights[i + turn] * vector_at(values + places[i + turn] * stride + c * LANES);
+    for (; i < count; i++)
+#pragma GCC unroll 8
+        for (Int c = 0; c < each / LANES; c++)
+            sum[0][c] += weights[i] * vector_at(values + places[i] * stride + c * LANES);
+#pragma GCC unroll 8
+    for (Int c = 0; c < each / LANES; c++)
+        *(Vector *)(seen + c * LANES) = sum[0][c] + sum[1][c];
+}
+
+/* As `mix`, of heads of any width. */
+static void mix_any(Int each, const REAL *weights, const REAL *values, Int stride, const int32_t *places, Int count, REAL *seen)
+{
+    memset(seen, 0, each * sizeof(REAL));
     for (Int i = 0; i < count; i++) {
         const REAL *value = values + places[i] * stride;
         for (Int e = 0; e < each; e++)
-            seen[e] += scores[i] * value[e];
+            seen[e] += weights[i] * value[e];
     }
-    for (Int e = 0; e < each; e++)
-        seen[e] *= scale;
+}
+
+/* softmax(q Kᵀ) V of one query (E,) over the keys and values at `places`; zeros where there are none. There is room for a vector
+   behind the scores. */
+INLINE void attend_by(const Int each, const REAL *query, const REAL *keys, const REAL *values, Int stride,
+                      const int32_t *places, Int count, REAL *scores, REAL *seen)
+{
+    Int filled = (count + LANES - 1) / LANES * LANES;
+    for (Int i = 0; i < count; i++)
+        scores[i] = dot(query, keys + places[i] * stride, each);
+    for (Int i = count; i < filled; i++)
+        scores[i] = (REAL)-INFINITY;
+    REAL most = greatest(scores, filled);
+    for (Int from = 0; from < filled; from += LANES)
+        for (Int i = from; i < from + LANES; i++)
+            scores[i] = exp_of(scores[i] - most);
+    REAL scale = count > 0 ? 1 / total(scores, filled) : 0;
+    for (Int from = 0; from < filled; from += LANES)
+        for (Int i = from; i < from + LANES; i++)
+            scores[i] *= scale;
+    if (each % LANES == 0 && each / LANES <= IN_REGISTERS)
+        mix(each, scores, values, stride, places, count, seen);
+    else
+        mix_any(each, scores, values, stride, places, count, seen);
 }
 
 static void attend(Int each, const REAL *query, const REAL *keys, const REAL *values, Int stride, const int32_t *places, Int count,

@@ -1,30 +1,46 @@
 /* The output layer, and what a search asks of its logits: one pass while they are written, and a glance at few of them later.
 
-   A row of V logits is PANEL by PANEL. With each panel its greatest logit is kept, which bounds it from above whatever filters
+   A row of V logits is PANEL by PANEL. With each panel its greatest logit is kept, which bounds all from above whatever filters
    forbid later, and, where a search wants probabilities, the sum of its exponentials. The k best of a source then stand in the
    few panels whose bounds reach the k-th best that was found so far. */
 
 #include "products.h"
 
-/* Greatest logit and sum of exponentials of `count` logits of one panel, the sum into LANES sums of the row. The greatest is NaN
-   where any is. */
-static void digest_panel(const REAL *logits, Int count, REAL *maximum, REAL *sums)
+/* A bound of one panel's `count` logits, and the sum of their exponentials, into LANES sums of the row. The bound is infinite where
+   anything is no number. */
+INLINE void digest(const REAL *logits, const Int count, REAL *bound, REAL *sums)
 {
-    Int strange = 0;
-    for (Int i = 0; i < count; i++)
-        strange |= logits[i] != logits[i];
-    *maximum = strange ? (REAL)NAN : greatest(logits, count);
+    Vector most = (Vector){0} - (REAL)INFINITY, all = {0};
+    for (Int c = 0; c < count / LANES; c++) {
+        most = greater(vector_at(logits + c * LANES), most);
+        all += vector_at(logits + c * LANES);
+    }
+    for (Int lane = 0; lane < LANES; lane++) /* also where infinities of both signs are: a bound all the same */
+        most[lane] = all[lane] == all[lane] ? most[lane] : (REAL)INFINITY;
+    *bound = greatest_of(most);
     if (sums == NULL)
         return;
-    REAL powers[PANEL];
-    for (Int i = 0; i < count; i++)
-        powers[i] = exp_of(logits[i]);
-    for (Int i = count; i < PANEL; i++)
-        powers[i] = 0;
     Vector sum = vector_at(sums);
-    for (Int c = 0; c < ACROSS; c++)
-        sum += vector_at(powers + c * LANES);
-    memcpy(sums, &sum, sizeof(sum));
+    for (Int c = 0; c < count / LANES; c++) {
+        REAL powers[BYTES / sizeof(REAL)];
+        for (Int lane = 0; lane < LANES; lane++)
+            powers[lane] = exp_of(logits[c * LANES + lane]);
+        sum += vector_at(powers);
+    }
+    *(Vector *)sums = sum;
+}
+
+/* As `digest`, of a panel that may be narrower than others. */
+static void digest_panel(const REAL *logits, Int count, REAL *bound, REAL *sums)
+{
+    if (count == PANEL) {
+        digest(logits, PANEL, bound, sums);
+        return;
+    }
+    REAL filled[PANEL];
+    for (Int i = 0; i < PANEL; i++)
+        filled[i] = i < count ? logits[i] : (REAL)-INFINITY;
+    digest(filled, PANEL, bound, sums);
 }
 
 /* The log-sum-exp of a row: of the sum of its exponentials, where that neither overflows nor vanishes. */
@@ -58,8 +74,8 @@ static void put_norms(const REAL *sums, const REAL *logits, Int rows, Int count,
         norms[row] = norm_of(sums + row * LANES, logits + row * count, count);
 }
 
-/* x (N, D) -> logits (N, V), their panels' maxima (N, panels), and norms (N,) where `sums` (N, LANES) is there to compute in. */
-void regard_output(const Product *p, const REAL *x, Int rows, REAL *logits, REAL *maxima, REAL *sums, double *norms)
+/* x (N, D) -> logits (N, V), their panels' bounds (N, panels), and norms (N,) where `sums` (N, LANES) is there to compute in. */
+void regard_output(const Product *p, const REAL *x, Int rows, REAL *logits, REAL *bounds, REAL *sums, double *norms)
 {
     Int at_once = NEAR / (p->inputs + 1) / TALL * TALL + TALL, panels = panels_of(p);
     cleared(sums, rows);
@@ -69,20 +85,20 @@ void regard_output(const Product *p, const REAL *x, Int rows, REAL *logits, REAL
                 Int tall = least(TALL, rows - row), count = least(PANEL, p->outputs - number * PANEL);
                 put_tile(p, number, tall, x + row * p->inputs, p->inputs, logits + row * p->outputs, p->outputs, PUT);
                 for (Int r = row; r < row + tall; r++)
-                    digest_panel(logits + r * p->outputs + number * PANEL, count, maxima + r * panels + number,
+                    digest_panel(logits + r * p->outputs + number * PANEL, count, bounds + r * panels + number,
                                  sums == NULL ? NULL : sums + r * LANES);
             }
     put_norms(sums, logits, rows, p->outputs, norms);
 }
 
 /* As `regard_output`, of logits (N, V) that are there. */
-void regard_digest(const REAL *logits, Int rows, Int count, REAL *maxima, REAL *sums, double *norms)
+void regard_digest(const REAL *logits, Int rows, Int count, REAL *bounds, REAL *sums, double *norms)
 {
     Int panels = (count + PANEL - 1) / PANEL;
     cleared(sums, rows);
     for (Int row = 0; row < rows; row++)
         for (Int number = 0; number < panels; number++)
-            digest_panel(logits + row * count + number * PANEL, least(PANEL, count - number * PANEL), maxima + row * panels + number,
+            digest_panel(logits + row * count + number * PANEL, least(PANEL, count - number * PANEL), bounds + row * panels + number,
                          sums == NULL ? NULL : sums + row * LANES);
     put_norms(sums, logits, rows, count, norms);
 }
@@ -99,26 +115,64 @@ static void insert(double value, Int place, Int k, double *values, Int *places)
     places[i] = place;
 }
 
+/* One source's numbers found, and what it has: k values with their places; logits (W, V), bounds (W, panels), offsets (W,). */
+typedef struct {
+    const REAL *logits, *bounds;
+    const double *offsets;
+    Int width, count, panels, k;
+    double *values;
+    Int *places;
+} Search;
+
+static void clear(const Search *s)
+{
+    for (Int i = 0; i < s->k; i++) {
+        s->values[i] = -INFINITY;
+        s->places[i] = 0;
+    }
+}
+
+/* The k-th greatest bound: as many numbers are as great, unless a filter forbids them. */
+static double cut_of(const Search *s)
+{
+    clear(s);
+    for (Int w = 0; w < s->width; w++)
+        for (Int number = 0; number < s->panels; number++) {
+            double bound = (double)s->bounds[w * s->panels + number] + s->offsets[w];
+            if (bound > s->values[s->k - 1])
+                insert(bound, 0, s->k, s->values, s->places);
+        }
+    return s->values[s->k - 1];
+}
+
+/* The k greatest among the panels whose bounds reach the cut. */
+static void search(const Search *s, double cut)
+{
+    clear(s);
+    for (Int w = 0; w < s->width; w++)
+        for (Int number = 0; number < s->panels; number++) {
+            double offset = s->offsets[w], bound = (double)s->bounds[w * s->panels + number] + offset;
+            if (bound < cut || bound <= s->values[s->k - 1])
+                continue;
+            for (Int i = w * s->count + number * PANEL; i < w * s->count + least(s->count, (number + 1) * PANEL); i++)
+                if ((double)s->logits[i] + offset > s->values[s->k - 1])
+                    insert((double)s->logits[i] + offset, i, s->k, s->values, s->places);
+        }
+}
+
 /* The k greatest of logits (B, W, V) + offsets (B, W) of each source, and where in (W * V) they stand, each (B, k): greatest
    first, of equals the first; -inf where there are fewer. What is no number is passed over. */
-void regard_best(const REAL *logits, const REAL *maxima, const double *offsets, Int sources, Int width, Int count, Int k,
+void regard_best(const REAL *logits, const REAL *bounds, const double *offsets, Int sources, Int width, Int count, Int k,
                  double *values, Int *places)
 {
     Int panels = (count + PANEL - 1) / PANEL;
-    for (Int source = 0; source < sources; source++, values += k, places += k) {
-        for (Int i = 0; i < k; i++) {
-            values[i] = -INFINITY;
-            places[i] = 0;
-        }
-        for (Int number = 0; number < width * panels; number++) {
-            Int w = number / panels, row = source * width + w, first = (number - w * panels) * PANEL;
-            double offset = offsets[row];
-            if ((double)maxima[source * width * panels + number] + offset <= values[k - 1])
-                continue;
-            const REAL *some = logits + row * count;
-            for (Int i = first; i < least(count, first + PANEL); i++)
-                if ((double)some[i] + offset > values[k - 1])
-                    insert((double)some[i] + offset, w * count + i, k, values, places);
-        }
+    for (Int source = 0; source < sources; source++) {
+        Int row = source * width;
+        Search s = {logits + row * count, bounds + row * panels, offsets + row, width, count, panels, k, values + source * k,
+                    places + source * k};
+        double cut = cut_of(&s);
+        search(&s, cut);
+        if (s.values[k - 1] < cut) /* some of the greatest were forbidden */
+            search(&s, -INFINITY);
     }
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ class Digest:
     def __init__(self, library: Kernels, logits: Tensor) -> None:
         rows, count = logits.shape
         self.library, self.logits = library, logits
-        self.maxima = logits.new_empty(rows, -(-count // library.regard_panel()))  # (N, panels)
+        self.bounds = logits.new_empty(rows, -(-count // library.regard_panel()))  # (N, panels)
         self._norms: Floats | None = None
         self.asked = False  # for norms
 
@@ -39,14 +40,14 @@ class Digest:
         sums, place = self._places(norms)
         x = x.contiguous()
         self.library.regard_output(
-            output, x.data_ptr(), len(x), self.logits.data_ptr(), self.maxima.data_ptr(), *_at(sums, place)
+            output, x.data_ptr(), len(x), self.logits.data_ptr(), self.bounds.data_ptr(), *_at(sums, place)
         )
 
     def read(self, norms: bool) -> None:
         """Go through logits that are there."""
         sums, place = self._places(norms)
         rows, count = self.logits.shape
-        self.library.regard_digest(self.logits.data_ptr(), rows, count, self.maxima.data_ptr(), *_at(sums, place))
+        self.library.regard_digest(self.logits.data_ptr(), rows, count, self.bounds.data_ptr(), *_at(sums, place))
 
     @property
     def norms(self) -> Floats:
@@ -63,14 +64,14 @@ class Digest:
         sources, width = offsets.shape
         values, places = np.empty((sources, k)), np.empty((sources, k), np.int64)
         self.library.regard_best(
-            self.logits.data_ptr(), self.maxima.data_ptr(), offsets.ctypes.data, sources, width, self.logits.size(1), k,
+            self.logits.data_ptr(), self.bounds.data_ptr(), offsets.ctypes.data, sources, width, self.logits.size(1), k,
             values.ctypes.data, places.ctypes.data,
         )  # fmt: skip
         return values, places
 
     def greatest(self) -> Ints | None:
         """Where the greatest logit of each row stands (N,), of equals the first; None where any is no number."""
-        if bool(self.maxima.isnan().any()):
+        if not bool((self.bounds < math.inf).all()):
             return None
         return self.best(np.zeros((len(self.logits), 1)), 1)[1][:, 0]
 

@@ -76,22 +76,40 @@ INLINE REAL total(const REAL *x, Int count)
     return found;
 }
 
+/* The greater of two, lane by lane; of a NaN and a number, the second. */
+INLINE Vector greater(Vector a, Vector b)
+{
+    Vector found;
+    for (Int lane = 0; lane < LANES; lane++)
+        found[lane] = a[lane] > b[lane] ? a[lane] : b[lane];
+    return found;
+}
+
+/* The greatest number in a vector. */
+INLINE REAL greatest_of(Vector v)
+{
+    REAL left[BYTES / 2 / sizeof(REAL)];
+    for (Int i = 0; i < LANES / 2; i++)
+        left[i] = v[i] > v[i + LANES / 2] ? v[i] : v[i + LANES / 2];
+#pragma GCC unroll 4
+    for (Int count = LANES / 4; count > 0; count /= 2)
+#pragma GCC unroll 8
+        for (Int i = 0; i < count; i++)
+            left[i] = left[i] > left[i + count] ? left[i] : left[i + count];
+    return left[0];
+}
+
 /* The greatest of x[i], -inf of none. What is no number is passed over. */
 INLINE REAL greatest(const REAL *x, Int count)
 {
-    REAL found[LANES];
+    Vector most = (Vector){0} - (REAL)INFINITY;
     Int i = 0;
-    for (Int lane = 0; lane < LANES; lane++)
-        found[lane] = (REAL)-INFINITY;
     for (; i + LANES <= count; i += LANES)
-        for (Int lane = 0; lane < LANES; lane++)
-            found[lane] = x[i + lane] > found[lane] ? x[i + lane] : found[lane];
+        most = greater(vector_at(x + i), most);
+    REAL found = greatest_of(most);
     for (; i < count; i++)
-        found[0] = x[i] > found[0] ? x[i] : found[0];
-    for (Int half = LANES / 2; half > 0; half /= 2)
-        for (Int lane = 0; lane < half; lane++)
-            found[lane] = found[lane + half] > found[lane] ? found[lane + half] : found[lane];
-    return found[0];
+        found = x[i] > found ? x[i] : found;
+    return found;
 }
 
 /* exp(x) = 2^n exp(r), n the nearest whole number to x / ln 2; exp(r) by the polynomial of Cephes (Moshier), to 1.5 units in the

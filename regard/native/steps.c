@@ -50,7 +50,7 @@ static Int parts_of(const Sizes *s) { return most((s->heads + 2 * s->groups) * s
 /* Numbers that `tokens` need, with lists of so many slots and positions of a memory. */
 static Int numbers_for(const Sizes *s, Int tokens, Int slots, Int reach)
 {
-    return tokens * (s->width + parts_of(s) + s->heads * s->each + 2 * slots + 2) + most(slots, reach) + reach;
+    return tokens * (s->width + parts_of(s) + s->heads * s->each + 2 * slots + 2) + most(slots, reach) + LANES + reach;
 }
 
 static Places places_in(REAL *scratch, const Sizes *s, Int tokens, Int slots, Int reach)
@@ -60,7 +60,7 @@ static Places places_in(REAL *scratch, const Sizes *s, Int tokens, Int slots, In
     p.parts = p.normed + tokens * s->width;
     p.seen = p.parts + tokens * parts_of(s);
     p.scores = p.seen + tokens * s->heads * s->each;
-    p.slots = (int32_t *)(p.scores + most(slots, reach));
+    p.slots = (int32_t *)(p.scores + most(slots, reach) + LANES);
     p.near = p.slots + tokens * slots;
     p.count = p.near + tokens * slots;
     p.near_count = p.count + tokens;
