@@ -6,22 +6,21 @@
 
 #include "products.h"
 
-/* A bound of one panel's `count` logits, and the sum of their exponentials, into LANES sums of the row. The bound is infinite where
+/* A bound of the logits of one panel, and the sum of their exponentials, into LANES sums of the row. The bound is infinite where
    anything is no number. */
-INLINE void digest(const REAL *logits, const Int count, REAL *bound, REAL *sums)
+INLINE void digest(const REAL *logits, REAL *bound, REAL *sums)
 {
     Vector most = (Vector){0} - (REAL)INFINITY, all = {0};
-    for (Int c = 0; c < count / LANES; c++) {
+    for (Int c = 0; c < ACROSS; c++) {
         most = greater(vector_at(logits + c * LANES), most);
         all += vector_at(logits + c * LANES);
     }
-    for (Int lane = 0; lane < LANES; lane++) /* also where infinities of both signs are: a bound all the same */
-        most[lane] = all[lane] == all[lane] ? most[lane] : (REAL)INFINITY;
-    *bound = greatest_of(most);
+    /* also infinite where infinities of both signs are: a bound all the same */
+    *bound = greatest_of(either(all == all, most, (Vector){0} + (REAL)INFINITY));
     if (sums == NULL)
         return;
     Vector sum = vector_at(sums);
-    for (Int c = 0; c < count / LANES; c++) {
+    for (Int c = 0; c < ACROSS; c++) {
         REAL powers[BYTES / sizeof(REAL)];
         for (Int lane = 0; lane < LANES; lane++)
             powers[lane] = exp_of(logits[c * LANES + lane]);
@@ -30,17 +29,23 @@ INLINE void digest(const REAL *logits, const Int count, REAL *bound, REAL *sums)
     *(Vector *)sums = sum;
 }
 
-/* As `digest`, of a panel that may be narrower than others. */
-static void digest_panel(const REAL *logits, Int count, REAL *bound, REAL *sums)
+/* One panel of a row: its digest, and its logits from where they were computed to their place, if that is elsewhere. The last
+   panel may be narrower than others. */
+INLINE void put_panel(const REAL *near, REAL *logits, Int count, Int number, REAL *bounds, REAL *sums)
 {
-    if (count == PANEL) {
-        digest(logits, PANEL, bound, sums);
+    Int left = count - number * PANEL;
+    if (left >= PANEL) {
+        digest(near, bounds + number, sums);
+        for (Int c = 0; c < ACROSS && logits != NULL; c++)
+            *(Vector *)(logits + number * PANEL + c * LANES) = vector_at(near + c * LANES);
         return;
     }
     REAL filled[PANEL];
     for (Int i = 0; i < PANEL; i++)
-        filled[i] = i < count ? logits[i] : (REAL)-INFINITY;
-    digest(filled, PANEL, bound, sums);
+        filled[i] = i < left ? near[i] : (REAL)-INFINITY;
+    digest(filled, bounds + number, sums);
+    for (Int i = 0; i < left && logits != NULL; i++)
+        logits[number * PANEL + i] = near[i];
 }
 
 /* The log-sum-exp of a row: of the sum of its exponentials, where that neither overflows nor vanishes. */
@@ -78,15 +83,17 @@ static void put_norms(const REAL *sums, const REAL *logits, Int rows, Int count,
 void regard_output(const Product *p, const REAL *x, Int rows, REAL *logits, REAL *bounds, REAL *sums, double *norms)
 {
     Int at_once = NEAR / (p->inputs + 1) / TALL * TALL + TALL, panels = panels_of(p);
+    REAL near[TALL * PANEL]; /* logits on their way: what is read again is not waited for */
     cleared(sums, rows);
     for (Int from = 0; from < rows; from += at_once)
         for (Int number = 0; number < panels; number++)
             for (Int row = from; row < least(rows, from + at_once); row += TALL) {
-                Int tall = least(TALL, rows - row), count = least(PANEL, p->outputs - number * PANEL);
-                put_tile(p, number, tall, x + row * p->inputs, p->inputs, logits + row * p->outputs, p->outputs, PUT);
-                for (Int r = row; r < row + tall; r++)
-                    digest_panel(logits + r * p->outputs + number * PANEL, count, bounds + r * panels + number,
-                                 sums == NULL ? NULL : sums + r * LANES);
+                Int tall = least(TALL, rows - row);
+                tiles_of(tall, x + row * p->inputs, p->inputs, p->weight + number * PANEL * p->inputs, p->bias + number * PANEL,
+                         p->inputs, near, PANEL, PUT);
+                for (Int r = 0; r < tall; r++)
+                    put_panel(near + r * PANEL, logits + (row + r) * p->outputs, p->outputs, number, bounds + (row + r) * panels,
+                              sums == NULL ? NULL : sums + (row + r) * LANES);
             }
     put_norms(sums, logits, rows, p->outputs, norms);
 }
@@ -98,8 +105,8 @@ void regard_digest(const REAL *logits, Int rows, Int count, REAL *bounds, REAL *
     cleared(sums, rows);
     for (Int row = 0; row < rows; row++)
         for (Int number = 0; number < panels; number++)
-            digest_panel(logits + row * count + number * PANEL, least(PANEL, count - number * PANEL), bounds + row * panels + number,
-                         sums == NULL ? NULL : sums + row * LANES);
+            put_panel(logits + row * count + number * PANEL, NULL, count, number, bounds + row * panels,
+                      sums == NULL ? NULL : sums + row * LANES);
     put_norms(sums, logits, rows, count, norms);
 }
 

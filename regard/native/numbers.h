@@ -36,6 +36,8 @@ typedef int64_t Int;
 typedef REAL Vector __attribute__((vector_size(BYTES), aligned(sizeof(REAL)), may_alias));
 typedef REAL Half __attribute__((vector_size(BYTES / 2), aligned(sizeof(REAL)), may_alias));
 
+typedef __typeof__(((Vector){0}) > ((Vector){0})) Mask; /* a comparison, lane by lane */
+
 INLINE Vector vector_at(const REAL *x) { return *(const Vector *)x; }
 
 /* The sum of the numbers in a vector, halves added to halves. */
@@ -76,14 +78,11 @@ INLINE REAL total(const REAL *x, Int count)
     return found;
 }
 
+/* Lane by lane a where `chosen` says so (all bits), else b. */
+INLINE Vector either(Mask chosen, Vector a, Vector b) { return (Vector)(((Mask)a & chosen) | ((Mask)b & ~chosen)); }
+
 /* The greater of two, lane by lane; of a NaN and a number, the second. */
-INLINE Vector greater(Vector a, Vector b)
-{
-    Vector found;
-    for (Int lane = 0; lane < LANES; lane++)
-        found[lane] = a[lane] > b[lane] ? a[lane] : b[lane];
-    return found;
-}
+INLINE Vector greater(Vector a, Vector b) { return either(a > b, a, b); }
 
 /* The greatest number in a vector. */
 INLINE REAL greatest_of(Vector v)
@@ -113,9 +112,11 @@ INLINE REAL greatest(const REAL *x, Int count)
 }
 
 /* exp(x) = 2^n exp(r), n the nearest whole number to x / ln 2; exp(r) by the polynomial of Cephes (Moshier), to 1.5 units in the
-   last place. What would be less than the least normal number is 0. */
+   last place. Beyond what a float holds it stays at the ends, 1e-38 and 2e38; of NaN it is NaN. */
 INLINE float exp_of_float(float x)
 {
+    x = x < -87.3f ? -87.3f : x;
+    x = x > 88.3f ? 88.3f : x;
     float n = __builtin_rintf(x * 1.44269504088896341f);
     float r = x - n * 0.693359375f;
     r = r + n * 2.12194440e-4f;
@@ -126,14 +127,10 @@ INLINE float exp_of_float(float x)
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * (r * r) + r + 1.0f;
-    float bounded = n > 128.0f ? 128.0f : n;
-    bounded = bounded > -127.0f ? bounded : -127.0f; /* also of what is no number */
-    int32_t bits = ((int32_t)bounded + 127) << 23;   /* of 2^n */
+    int32_t bits = ((int32_t)n + 127) << 23; /* of 2^n */
     float power;
     memcpy(&power, &bits, sizeof(power));
-    float found = p * power;
-    found = x < -87.3f ? 0.0f : found;
-    return x > 88.3f ? INFINITY : found;
+    return p * power;
 }
 
 INLINE REAL exp_of(REAL x) { return IS_DOUBLE ? (REAL)exp(x) : (REAL)exp_of_float((float)x); }
