@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.decode.choice import Candidates, Choice, StepLogits, log_norm
 from regard.decode.filters import Filter
-from regard.decode.live import Bools, Ints, Live, Wants
+from regard.decode.live import Bools, Floats, Ints, Live, Wants
 from regard.decode.ranking import Hypothesis, Ranking
 from regard.errors import ModelError, RegardError
 
@@ -31,6 +31,11 @@ class Move:
         """More hypotheses for each source, whose places are empty: they go on as the first does, with any token."""
         more = ((0, 0), (0, width - self.ids.shape[1]))
         return Move(self.rows, np.pad(self.parents, more), np.pad(self.ids, more))
+
+
+def numbers_of(tensor: Tensor) -> Floats:
+    """A copy in float64."""
+    return tensor.cpu().numpy().astype(np.float64)
 
 
 class Books:
@@ -77,8 +82,8 @@ class Books:
         return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
 
     def _scores(self, logits: Tensor, at_limit: Bools) -> StepLogits:
-        norms = log_norm(logits) if self.live.wants.scored.any() else None
-        ends = logits[..., self.choice.end].double().cpu().numpy().copy()  # (B, W); before filters
+        norms = log_norm(logits) if self.live.wants.any_scored else None
+        ends = numbers_of(logits[..., self.choice.end])  # (B, W); before filters
         allowed = logits
         for rule in self.filters:
             allowed = rule(allowed, self.live)
@@ -122,9 +127,9 @@ class Books:
 
     def _stopped(self, found: Candidates) -> Candidates:
         """Move what ends without an end token to the ranking; it is no candidate any more."""
-        asked = self.live.wants.stops != None  # noqa: E711 (B,) each is asked
-        if not asked.any():
+        if not self.live.wants.any_stops:
             return found
+        asked = self.live.wants.stops != None  # noqa: E711 (B,) each is asked
         totals = found.totals.copy()
         going = (found.ids != self.choice.end) & (totals > -np.inf) & asked[:, None]  # (B, C)
         going[:, self.choice.width :] = False
@@ -166,6 +171,8 @@ class Books:
 
     def _cut(self, move: Move | None) -> Move | None:
         """Without the sources that are at their limit and want no scores: they need not be read to the end."""
+        if self.live.wants.all_scored:
+            return move
         cut = ~self.live.wants.scored & (self.live.lengths >= self.live.wants.limits)  # (B,)
         if move is None or not cut.any():
             return move

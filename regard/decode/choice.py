@@ -254,17 +254,17 @@ class Alone(Choice):
     def _pick(self, allowed: Tensor, live: Live) -> Ints:
         """The next token of each hypothesis (B, W)."""
         drawn = live.wants.drawn
-        if drawn.all():
+        if live.wants.any_drawn and drawn.all():
             return _draw(allowed, _next_numbers(live))
         digest = digest_of(allowed)
-        if digest is not None and not drawn.any() and (found := digest.greatest()) is not None:
+        if digest is not None and not live.wants.any_drawn and (found := digest.greatest()) is not None:
             return found.reshape(drawn.size, -1)
         ids: Ints = (
             allowed.numpy().argmax(axis=-1)
             if allowed.device.type == "cpu"
             else top(allowed, 1)[1].squeeze(-1).cpu().numpy()
         )
-        if drawn.any():
+        if live.wants.any_drawn:
             rows = torch.from_numpy(drawn.nonzero()[0]).to(allowed.device)
             ids[drawn] = _draw(allowed[rows], _next_numbers(live)[drawn])
         return ids

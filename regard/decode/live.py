@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -84,6 +85,26 @@ class Wants(ByRow):
     stops: Objects  # Stops | None
     scored: Bools  # log-probabilities are needed: for whoever asked, or to choose by
 
+    @cached_property
+    def any_drawn(self) -> bool:
+        return bool(self.drawn.any())
+
+    @cached_property
+    def any_scored(self) -> bool:
+        return bool(self.scored.any())
+
+    @cached_property
+    def all_scored(self) -> bool:
+        return bool(self.scored.all())
+
+    @cached_property
+    def any_enough(self) -> bool:
+        return bool(self.enough.any())
+
+    @cached_property
+    def any_stops(self) -> bool:
+        return any(each is not None for each in self.stops)
+
     @classmethod
     def of(
         cls,
@@ -146,7 +167,7 @@ class Live:
         """W hypotheses for each source, still without a token."""
         shape = (len(sources), width)
         samples = np.tile(np.arange(width), (len(sources), 1))  # (B, W)
-        numbers = np.zeros((*shape, NUMBERS if wants.drawn.any() else 0))
+        numbers = np.zeros((*shape, NUMBERS if wants.any_drawn else 0))
         ids, lengths = np.zeros((*shape, 0), np.int64), np.zeros(len(sources), np.int64)
         numbered = np.array(sources, dtype=np.int64)
         return cls(numbered, wants, lengths, samples, ids, np.zeros((*shape, 0)), np.zeros(shape), numbers)

@@ -167,6 +167,24 @@ static void search(const Search *s, double cut)
         }
 }
 
+/* Where the greatest logit of each row (N, V) stands, of equals the first; gives 0 where anything may be no number. */
+Int regard_greatest(const REAL *logits, const REAL *bounds, Int rows, Int count, Int *places)
+{
+    Int panels = (count + PANEL - 1) / PANEL;
+    for (Int i = 0; i < rows * panels; i++)
+        if (!(bounds[i] < (REAL)INFINITY))
+            return 0;
+    double offset = 0, value;
+    for (Int row = 0; row < rows; row++) {
+        Search s = {logits + row * count, bounds + row * panels, &offset, 1, count, panels, 1, &value, places + row};
+        double cut = cut_of(&s);
+        search(&s, cut);
+        if (value < cut)
+            search(&s, -INFINITY);
+    }
+    return 1;
+}
+
 /* The k greatest of logits (B, W, V) + offsets (B, W) of each source, and where in (W * V) they stand, each (B, k): greatest
    first, of equals the first; -inf where there are fewer. What is no number is passed over. */
 void regard_best(const REAL *logits, const REAL *bounds, const double *offsets, Int sources, Int width, Int count, Int k,

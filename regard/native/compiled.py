@@ -45,9 +45,10 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {  # of each function, as the sources ha
     "regard_output_scratch": (c_int64,),
     "regard_output": (c_void_p, c_void_p, c_int64, c_void_p, c_void_p, c_void_p, c_void_p),
     "regard_digest": (c_void_p, c_int64, c_int64, c_void_p, c_void_p, c_void_p),
+    "regard_greatest": (c_void_p, c_void_p, c_int64, c_int64, c_void_p),
     "regard_best": (c_void_p, c_void_p, c_void_p, *(c_int64,) * 4, c_void_p, c_void_p),
 }
-COUNTS = ("regard_panel", "regard_step_scratch", "regard_read_scratch", "regard_remember_scratch", "regard_output_scratch")
+COUNTS = ("regard_panel", "regard_step_scratch", "regard_read_scratch", "regard_remember_scratch", "regard_output_scratch", "regard_greatest")
 
 Kernels = ctypes.CDLL
 

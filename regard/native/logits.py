@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -71,9 +70,12 @@ class Digest:
 
     def greatest(self) -> Ints | None:
         """Where the greatest logit of each row stands (N,), of equals the first; None where any is no number."""
-        if not bool((self.bounds < math.inf).all()):
-            return None
-        return self.best(np.zeros((len(self.logits), 1)), 1)[1][:, 0]
+        rows, count = self.logits.shape
+        places = np.empty(rows, np.int64)
+        known = self.library.regard_greatest(
+            self.logits.data_ptr(), self.bounds.data_ptr(), rows, count, places.ctypes.data
+        )
+        return places if known else None
 
     def _places(self, norms: bool) -> tuple[Tensor | None, Floats | None]:
         if not norms:

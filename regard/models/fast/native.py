@@ -5,8 +5,10 @@ Fields stand as in `products.h`, `blocks.h` and `steps.c`. What a structure poin
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from ctypes import Structure, addressof, byref, c_double, c_int64, c_void_p
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -16,6 +18,7 @@ from torch.nn.functional import pad
 from regard.attention import MultiHead, Rotary
 from regard.blocks import Block, FeedForward, GatedFeedForward
 from regard.blocks.feed_forward import ACTIVATIONS
+from regard.embed import LearnedPositions, SinusoidalPositions
 from regard.models.fast.products import joined, scale_of
 from regard.models.fast.slots import Slots
 from regard.native.compiled import Kernels
@@ -23,6 +26,7 @@ from regard.native.logits import Digest, kernels_for, with_digest
 
 NORMS = {nn.Identity: 0, nn.LayerNorm: 1, nn.RMSNorm: 2}
 RELU, SWISH, GELU, GELU_TANH, GATE = range(5)
+SOME = 64  # positions and slots that a call is made for in advance
 FRESH = 2**18  # logits up to which each step has its own; fresh memory for more is 4% of the time of a beam
 
 
@@ -102,6 +106,7 @@ class Stack:
         inner = max(each.up.outputs for each in fields)
         sizes = SizesFields(len(fields), fields[0].project.inputs, own.heads, own.groups, own.head_width, inner)
         self.fields = StackFields(sizes, addressof(self.blocks), self._norm(norm))
+        self.at = byref(self.fields)
 
     def turns(self, end: int, like: Tensor) -> tuple[Tensor, Tensor] | tuple[None, None]:
         """Cosines and sines of positions 0 .. end - 1, where positions turn: each (end, E / 2)."""
@@ -184,9 +189,9 @@ def read(stack: Stack, vectors: Tensor, lengths: Tensor) -> Tensor:
     vectors, lengths = vectors.contiguous(), lengths.contiguous()
     cosine, sine = stack.turns(vectors.size(1), vectors)
     fields = SourcesFields(*vectors.shape[:2], *map(_at, (lengths, cosine, sine, vectors)))
-    scratch = vectors.new_empty(stack.library.regard_read_scratch(byref(stack.fields), byref(fields)))
+    scratch = vectors.new_empty(stack.library.regard_read_scratch(stack.at, byref(fields)))
     fields.scratch = scratch.data_ptr()
-    stack.library.regard_read(byref(stack.fields), byref(fields))
+    stack.library.regard_read(stack.at, byref(fields))
     return vectors
 
 
@@ -202,32 +207,88 @@ def remember(stack: Stack, product: Panels, vectors: Tensor, lengths: Tensor) ->
     return memory
 
 
-def step(stack: Stack, ids: Tensor, state: Slots, table: Tensor, scale: float, positions: Tensor | None, band: int) -> Tensor:
-    """The newest token of each hypothesis (B, W) through all blocks and the last norm: (B * W, D).
+class Call:
+    """The call of a step for the buffers of a state, to be made again as long as they stay: half a step of one sentence goes
+    into making it."""
 
-    positions (longest + 1, D) are added, where they are.
-    """
-    ids, (rows, width) = ids.contiguous(), ids.shape
-    out = table.new_empty(rows * width, table.size(1))
-    cosine, sine = stack.turns(state.longest + 1, table)
-    for each in (state.visible, state.read, state.past):
-        assert each.is_contiguous()
-    padding = None if state.padding is None else state.padding.contiguous()
-    memory = state.memory
-    fields = StepFields(
-        sources=rows, width=width, first=state.filled, room=state.past.size(4), rows=state.past.size(2),
-        reach=state.reach, memory_room=0 if memory is None else memory.size(4),
-        memory_rows=0 if memory is None else memory.size(2), band=band, ids=_at(ids), row=_at(state.place),
-        read=_at(state.read), table=_at(table), scale=scale, positions=_at(positions), cosine=_at(cosine), sine=_at(sine),
-        past=_at(state.past), visible=_at(state.visible), at=_at(state.at), memory=_at(memory), padding=_at(padding),
-        out=_at(out),
-    )  # fmt: skip
-    needed = stack.library.regard_step_scratch(byref(stack.fields), byref(fields))
-    if state.scratch is None or len(state.scratch) < needed:
-        state.scratch = table.new_empty(needed)
-    fields.scratch = _at(state.scratch)
-    stack.library.regard_step(byref(stack.fields), byref(fields))
-    return out
+    def __init__(self, stack: Stack, embedding: Embedding, state: Slots) -> None:
+        buffers = (state.past, state.visible, state.read, state.memory, state.padding, state.at, state.place)
+        assert state.past.is_contiguous() and state.visible.is_contiguous() and state.read.is_contiguous()
+        self.stack, self.embedding, self.buffers = stack, embedding, buffers
+        self.padding = None if state.padding is None else state.padding.contiguous()
+        self.scratch: Tensor | None = None
+        self.tables: tuple[Tensor | None, ...] = ()
+        self.end = self.needed = 0  # positions that tables have, and slots that there is scratch for
+        memory, table = state.memory, embedding.table
+        self.fields = StepFields(
+            sources=len(state), width=state.visible.size(1), room=state.past.size(4), rows=state.past.size(2),
+            reach=state.reach, memory_room=0 if memory is None else memory.size(4),
+            memory_rows=0 if memory is None else memory.size(2), band=embedding.band, row=_at(state.place),
+            read=_at(state.read), table=_at(table), scale=embedding.scale, past=_at(state.past), visible=_at(state.visible),
+            at=_at(state.at), memory=_at(memory), padding=_at(self.padding),
+        )  # fmt: skip
+        self.at = byref(self.fields)
+
+    def fits(self, state: Slots) -> bool:
+        now = (state.past, state.visible, state.read, state.memory, state.padding, state.at, state.place)
+        return self.fields.reach == state.reach and all(map(operator.is_, now, self.buffers))
+
+    def __call__(self, ids: Tensor, state: Slots) -> Tensor:
+        """The newest token of each hypothesis (B, W) through all blocks and the last norm: (B * W, D)."""
+        ids, fields, table = ids.contiguous(), self.fields, self.embedding.table
+        fields.first = state.filled
+        if state.longest >= self.end:
+            self._reach(state.longest + 1)
+        if state.filled >= self.needed:
+            self._make_room(state.filled)
+        out = table.new_empty(ids.numel(), table.size(1))
+        fields.ids, fields.out = ids.data_ptr(), out.data_ptr()
+        self.stack.library.regard_step(self.stack.at, self.at)
+        return out
+
+    def _reach(self, end: int) -> None:
+        """Tables for so many positions, and a few more where they are known."""
+        self.end = self.embedding.reach(end)
+        self.tables = (self.embedding.rows(self.end), *self.stack.turns(self.end, self.embedding.table))
+        self.fields.positions, self.fields.cosine, self.fields.sine = map(_at, self.tables)
+
+    def _make_room(self, filled: int) -> None:
+        """Scratch for lists of so many slots, and of some more."""
+        self.needed = self.fields.first = filled + SOME
+        self.scratch = self.embedding.table.new_empty(self.stack.library.regard_step_scratch(self.stack.at, self.at))
+        self.fields.scratch, self.fields.first = self.scratch.data_ptr(), filled
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """How tokens become vectors: their table (V, D), a factor, what is added at a position; and how far back layers see."""
+
+    table: Tensor
+    scale: float
+    positions: SinusoidalPositions | LearnedPositions | None
+    rotary: Rotary | None
+    band: int
+
+    def reach(self, end: int) -> int:
+        """Positions to have tables for where `end` are needed: more, as far as they are known without being computed."""
+        known = [len(self.positions.table)] if self.positions is not None else []
+        known += [len(self.rotary.cosine)] if self.rotary is not None else []
+        return max(end, min([end + SOME, *known]))
+
+    def rows(self, end: int) -> Tensor | None:
+        """What is added at positions 0 .. end - 1: (end, D)."""
+        if self.positions is None:
+            return None
+        return self.positions.rows(end).detach().to(self.table.dtype).contiguous()
+
+
+def step(stack: Stack, embedding: Embedding, ids: Tensor, state: Slots) -> Tensor:
+    """The newest token of each hypothesis (B, W) through all blocks and the last norm: (B * W, D)."""
+    call = state.call
+    if call is None or not call.fits(state):
+        call = state.call = Call(stack, embedding, state)
+    found: Tensor = call(ids, state)
+    return found
 
 
 def logits_of(output: Panels, x: Tensor, state: Slots) -> Tensor:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -49,7 +50,7 @@ class Slots:
     order: Tensor | None = None  # (B,) the source in each row
     logits: Tensor | None = None  # (B * W or more, V) those of the last step, where they are many
     digest: Digest | None = None  # of the logits of the last step
-    scratch: Tensor | None = None  # where kernels compute
+    call: Any = None  # of the kernels, as the last step made it (`native.Call`)
     work: Workspace | None = None  # where the last step computed; None: shapes or buffers are others since
 
     def __len__(self) -> int:

@@ -23,7 +23,7 @@ from regard.attention import MultiHead, is_changed, is_recorded, is_softened
 from regard.blocks import Block
 from regard.embed import LearnedPositions, NoPositions, RandomOffset, SinusoidalPositions, TokenEmbedding
 from regard.models.fast.layer import Cross, Layer, Shape, Turn, Workspace
-from regard.models.fast.native import Panels, Stack, logits_of, stack_of
+from regard.models.fast.native import Embedding, Panels, Stack, logits_of, stack_of
 from regard.models.fast.native import step as native_step
 from regard.models.fast.products import (
     Function,
@@ -68,6 +68,7 @@ class FastStepper:
             heads.rotary,
         )
         self.band = max(self_attention(block).band for block in blocks)
+        self.embedding = Embedding(self.table, self.scale, self.positions, self.rotary, self.band)
 
     @cached_property
     def layers(self) -> list[Layer]:
@@ -107,10 +108,7 @@ class FastStepper:
 
     def _native(self, native: Stack, ids: Tensor, state: Slots) -> tuple[Tensor, Slots]:
         """As `step`, by the kernels."""
-        positions = None
-        if self.positions is not None:
-            positions = self.positions.rows(state.longest + 1).detach().to(self.table.dtype).contiguous()
-        x = native_step(native, ids, state, self.table, self.scale, positions, self.band)  # (B * W, D)
+        x = native_step(native, self.embedding, ids, state)  # (B * W, D)
         state.read.add_(1)
         state.longest, state.filled = state.longest + 1, state.filled + ids.size(1)
         return logits_of(self._panels, x, state), state
@@ -248,7 +246,7 @@ class LaidOut(Generic[Fast]):
     def __init__(self, model: nn.Module, lay_out: Callable[[nn.Module], Fast | None]) -> None:
         """`lay_out` gives the laid-out stepper of a model, or None where the model has parts that only modules know."""
         self.model, self.lay_out, self.weights = model, lay_out, list(model.parameters())
-        self._laid_out: tuple[Fast, list[tuple[Tensor, int]]] | None = None  # with the weights as they stood
+        self._laid_out: tuple[Fast, list[Tensor], list[int]] | None = None  # with the weights as they stood
 
     def stepper(self) -> nn.Module | Fast:
         """The stepper for a search that begins now, in this thread."""
@@ -256,21 +254,17 @@ class LaidOut(Generic[Fast]):
         if model.training or is_recorded(model) or is_changed(model) or is_softened():
             return model
         known = self._laid_out  # one assignment: several threads may ask at once
-        if known is not None and all(map(_is_as_it_stood, self.weights, known[1])):
-            return known[0]
+        if known is not None and [*map(Tensor.data_ptr, self.weights)] + _changes(self.weights) == known[2]:
+            return known[0]  # what stood there is kept, so that nothing else can stand in its place
         with torch.inference_mode():
             found = self.lay_out(model)
             if found is None:
                 return model
-            self._laid_out = (found, [(each.detach(), _changes(each)) for each in self.weights])
+            stood = [*map(Tensor.data_ptr, self.weights)] + _changes(self.weights)
+            self._laid_out = (found, [each.detach() for each in self.weights], stood)
         return found
 
 
-def _is_as_it_stood(weight: Tensor, stood: tuple[Tensor, int]) -> bool:
-    before, changes = stood
-    same = weight.data_ptr() == before.data_ptr() and weight.dtype == before.dtype
-    return same and _changes(weight) == changes
-
-
-def _changes(weight: Tensor) -> int:
-    return 0 if weight.is_inference() else weight._version
+def _changes(weights: list[Tensor]) -> list[int]:
+    """How often each was changed; one made for inference counts nothing."""
+    return [0 if each.is_inference() else each._version for each in weights]
