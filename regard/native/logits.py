@@ -96,18 +96,15 @@ def with_digest(logits: Tensor, digest: Digest) -> Tensor:
 
 
 def digest_of(logits: Tensor) -> Digest | None:
-    """What was computed with logits (..., V), which only -inf was written into since."""
+    """What was computed along with logits (..., V), into which only -inf was written since."""
     found: Digest | None = getattr(logits, ATTRIBUTE, None)
     return found
 
 
-def made_digest(logits: Tensor) -> Digest | None:
+def made_digest(logits: Tensor, norms: bool) -> Digest | None:
     """The digest of logits (..., V), made now where they come without; None without kernels."""
-    if (found := digest_of(logits)) is not None:
-        return found
-    library = kernels_for(logits)
-    if library is None or not logits.is_contiguous():
-        return None
-    digest = Digest(library, logits.view(-1, logits.size(-1)))
-    with_digest(logits, digest)
-    return digest
+    found = digest_of(logits)
+    if found is None and logits.is_contiguous() and (library := kernels_for(logits)) is not None:
+        found = Digest(library, logits.view(-1, logits.size(-1)))
+        found.read(norms)
+    return found

@@ -24,7 +24,7 @@ from regard.models.fast.slots import Slots
 from regard.native.compiled import Kernels
 from regard.native.logits import Digest, kernels_for, with_digest
 
-NORMS = {nn.Identity: 0, nn.LayerNorm: 1, nn.RMSNorm: 2}
+LAYER_NORM, ROOT_MEAN_SQUARE = 1, 2
 RELU, SWISH, GELU, GELU_TANH, GATE = range(5)
 SOME = 64  # positions and slots that a call is made for in advance
 FRESH = 2**18  # logits up to which each step has its own; fresh memory for more is 4% of the time of a beam
@@ -148,7 +148,7 @@ class Stack:
         weight, bias = (None if each is None else each.detach() for each in (norm.weight, getattr(norm, "bias", None)))
         self.kept += [weight, bias]
         epsilon = torch.finfo(norm.weight.dtype).eps if norm.eps is None else norm.eps
-        return NormFields(_at(weight), _at(bias), epsilon, NORMS[type(norm)])
+        return NormFields(_at(weight), _at(bias), epsilon, LAYER_NORM if isinstance(norm, nn.LayerNorm) else ROOT_MEAN_SQUARE)
 
 
 def is_known(block: Block, norm: nn.Module) -> bool:
@@ -159,7 +159,7 @@ def is_known(block: Block, norm: nn.Module) -> bool:
     known = isinstance(forward, GatedFeedForward) or (
         isinstance(forward, FeedForward) and forward.activation in ACTIVATIONS.values()
     )
-    return known and all(type(each) in NORMS for each in norms)
+    return known and all(isinstance(each, nn.Identity | nn.LayerNorm | nn.RMSNorm) for each in norms)
 
 
 def stack_of(blocks: Sequence[Block], norm: nn.Module, like: Tensor) -> Stack | None:
