@@ -55,9 +55,9 @@ static double norm_of(const REAL *sums, const REAL *logits, Int count)
     if (sum > 1e-20 && sum < 1e30)
         return log(sum);
     most = (double)greatest(logits, count);
+    if (most == -INFINITY || sum != sum)
+        return sum == sum ? most : NAN;
     sum = 0;
-    if (most == -INFINITY)
-        return sum_of(vector_at(sums)) == 0 ? most : NAN;
     for (Int i = 0; i < count; i++)
         sum += exp((double)logits[i] - most);
     most += log(sum);

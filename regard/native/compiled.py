@@ -16,6 +16,7 @@ import stat
 import subprocess
 import tempfile
 import threading
+from contextlib import suppress
 from ctypes import c_int64, c_void_p
 from pathlib import Path
 from typing import Any, Literal
@@ -48,7 +49,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {  # of each function, as the sources ha
     "regard_greatest": (c_void_p, c_void_p, c_int64, c_int64, c_void_p),
     "regard_best": (c_void_p, c_void_p, c_void_p, *(c_int64,) * 4, c_void_p, c_void_p),
 }
-COUNTS = ("regard_panel", "regard_step_scratch", "regard_read_scratch", "regard_remember_scratch", "regard_output_scratch", "regard_greatest")
+COUNTS = ("regard_panel", "regard_greatest", *(name for name in ARGUMENTS if name.endswith("_scratch")))  # give a number
 
 Kernels = ctypes.CDLL
 
@@ -78,7 +79,7 @@ def status() -> str:
     if not is_wanted():
         return f"off ({SWITCH}=0): decoding goes through torch"
     if kernels("float") is not None:
-        return f"compiled by {compiler()}"
+        return "native kernels, compiled here"
     return f"none ({_found['float']}): decoding goes through torch"
 
 
@@ -95,8 +96,10 @@ def _loaded(real: Real) -> Kernels | str:
             return "there is no C compiler"
         folder = _private(cache_of("native"))
         path = folder / f"{_digest(program)}-{real}.so"
-        if not path.exists():
-            _compile(program, real, path)
+        if path.exists():
+            with suppress(OSError):  # damaged: made anew
+                return _opened(path)
+        _compile(program, real, path)
         return _opened(path)
     except subprocess.TimeoutExpired:
         return f"the compiler took more than {PATIENCE} seconds"
@@ -112,7 +115,9 @@ def _private(folder: Path) -> Path:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     about = folder.stat()
     if hasattr(os, "getuid") and (about.st_uid != os.getuid() or about.st_mode & OTHERS):
-        raise RegardError(f"{folder} can be written by others", "chmod 700 it, or set REGARD_CACHE to a folder of yours")
+        raise RegardError(
+            f"{folder} can be written by others", "chmod 700 it, or set REGARD_CACHE to a folder of yours"
+        )
     return folder
 
 

@@ -58,7 +58,7 @@ class Digest:
         return self._norms
 
     def best(self, offsets: Floats, k: int) -> tuple[Floats, Ints]:
-        """The k greatest of the logits of each source + offsets (B, W), and where in (W * V): each (B, k), of equals the first."""
+        """The k greatest logits of each source + offsets (B, W), and where in (W * V): each (B, k), of equals the first."""
         offsets = np.ascontiguousarray(offsets)
         sources, width = offsets.shape
         values, places = np.empty((sources, k)), np.empty((sources, k), np.int64)

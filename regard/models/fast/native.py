@@ -1,6 +1,6 @@
-"""The kernels of `regard/native` as a laid-out model calls them: structures of pointers to its weights, and to a step's state.
+"""The kernels of `regard/native` as a laid-out model calls them: structures of pointers to its weights and a step's state.
 
-Fields stand as in `products.h`, `blocks.h` and `steps.c`. What a structure points to is kept beside it, for as long as it is used.
+Fields stand as in `products.h`, `blocks.h` and `steps.c`. What a structure points to is kept beside it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class StackFields(Structure):
 
 class StepFields(Structure):
     _fields_: ClassVar = [
-        *((name, c_int64) for name in ("sources", "width", "first", "room", "rows", "reach", "memory_room", "memory_rows", "band")),
+        *((name, c_int64) for name in ("sources", "width", "first", "room", "rows")),
+        *((name, c_int64) for name in ("reach", "memory_room", "memory_rows", "band")),
         *((name, c_void_p) for name in ("ids", "row", "read", "table")),
         ("scale", c_double),
         *((name, c_void_p) for name in ("positions", "cosine", "sine", "past", "visible", "at", "memory", "padding")),
@@ -148,7 +149,9 @@ class Stack:
         weight, bias = (None if each is None else each.detach() for each in (norm.weight, getattr(norm, "bias", None)))
         self.kept += [weight, bias]
         epsilon = torch.finfo(norm.weight.dtype).eps if norm.eps is None else norm.eps
-        return NormFields(_at(weight), _at(bias), epsilon, LAYER_NORM if isinstance(norm, nn.LayerNorm) else ROOT_MEAN_SQUARE)
+        return NormFields(
+            _at(weight), _at(bias), epsilon, LAYER_NORM if isinstance(norm, nn.LayerNorm) else ROOT_MEAN_SQUARE
+        )
 
 
 def is_known(block: Block, norm: nn.Module) -> bool:
@@ -164,7 +167,9 @@ def is_known(block: Block, norm: nn.Module) -> bool:
 
 def stack_of(blocks: Sequence[Block], norm: nn.Module, like: Tensor) -> Stack | None:
     """Blocks laid out for the kernels; None where there are no kernels, or not for these parts."""
-    known = all(is_known(block, norm) and all(each.dtype == like.dtype for each in block.parameters()) for block in blocks)
+    known = all(
+        is_known(block, norm) and all(each.dtype == like.dtype for each in block.parameters()) for block in blocks
+    )
     library = kernels_for(like) if known else None
     return None if library is None else Stack(library, blocks, norm)
 

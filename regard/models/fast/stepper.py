@@ -254,17 +254,17 @@ class LaidOut(Generic[Fast]):
         if model.training or is_recorded(model) or is_changed(model) or is_softened():
             return model
         known = self._laid_out  # one assignment: several threads may ask at once
-        if known is not None and [*map(Tensor.data_ptr, self.weights)] + _changes(self.weights) == known[2]:
+        if known is not None and _stand(self.weights) == known[2]:
             return known[0]  # what stood there is kept, so that nothing else can stand in its place
         with torch.inference_mode():
             found = self.lay_out(model)
             if found is None:
                 return model
-            stood = [*map(Tensor.data_ptr, self.weights)] + _changes(self.weights)
-            self._laid_out = (found, [each.detach() for each in self.weights], stood)
+            self._laid_out = (found, [each.detach() for each in self.weights], _stand(self.weights))
         return found
 
 
-def _changes(weights: list[Tensor]) -> list[int]:
-    """How often each was changed; one made for inference counts nothing."""
-    return [0 if each.is_inference() else each._version for each in weights]
+def _stand(weights: Sequence[Tensor]) -> list[int]:
+    """Where weights stand, and how often each was changed; one made for inference counts nothing."""
+    changes = [0 if each.is_inference() else each._version for each in weights]
+    return [*map(Tensor.data_ptr, weights), *changes]

@@ -159,7 +159,6 @@ class FastDecoder(FastStepper):
         state.reach = state.memory.size(4)
         return state
 
-
     def _begin_natively(self, native: Stack, product: Panels, memory: Memory) -> Slots:
         """As `_begin`, by the kernels: of a source nothing is computed behind its end."""
         rows, length, _ = memory.vectors.shape
