@@ -49,7 +49,11 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {  # of each function, as the sources ha
     "regard_greatest": (c_void_p, c_void_p, c_int64, c_int64, c_void_p),
     "regard_best": (c_void_p, c_void_p, c_void_p, *(c_int64,) * 4, c_void_p, c_void_p),
 }
-COUNTS = ("regard_panel", "regard_greatest", *(name for name in ARGUMENTS if name.endswith("_scratch")))  # give a number
+COUNTS = (
+    "regard_panel",
+    "regard_greatest",
+    *(name for name in ARGUMENTS if name.endswith("_scratch")),
+)  # give a number
 
 Kernels = ctypes.CDLL
 
