@@ -36,7 +36,7 @@ from regard.models.fast.products import (
     scale_of,
     writes_in_place,
 )
-from regard.models.fast.slots import FIRST, Slots, kept, reordered, with_room, zeros
+from regard.models.fast.slots import FIRST, ROOM, Slots, kept, reordered, with_room, zeros
 from regard.models.fast.slots import joined as joined_slots
 from regard.models.fast.small import FEW, Look, SmallSteps, small_steps
 
@@ -141,7 +141,8 @@ class FastStepper:
         shape = (len(self.layers), 2, rows, self.groups, FIRST, self.head_width)
         past, read = zeros(shape, self.table), torch.zeros(rows, dtype=torch.long, device=self.table.device)
         at = torch.zeros(rows, FIRST, dtype=torch.long, device=read.device) if self.band else None
-        return Slots(past, past.new_full((rows, 1, FIRST), -math.inf), read, at=at)
+        few = ROOM // 2 if self.native is None else 3 * FIRST // 4  # kernels never read what nobody sees
+        return Slots(past, past.new_full((rows, 1, FIRST), -math.inf), read, at=at, few=few, crowded=few)
 
     def _through(self, ids: Tensor, places: Tensor, state: Slots, work: Workspace) -> Tensor:
         """Tokens (B, N) at places (B, N or 1) through all layers, their keys and values into the next N slots: (B * N, D)."""
