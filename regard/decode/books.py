@@ -91,11 +91,10 @@ class Books:
 
     def _checked(self, found: Candidates) -> Candidates:
         """Without the candidates of sources whose numbers are none."""
-        wrong = np.asarray(
-            np.isnan(found.log_probs).any(axis=1)
-        )  # (B,) NaN or +inf anywhere in a row makes its norm NaN
-        if not wrong.any():
+        strange = np.isnan(found.log_probs)  # (B, C)
+        if not strange.any():
             return found
+        wrong = strange.any(axis=1)  # (B,) NaN or +inf anywhere in a row makes its norm NaN
         for row in wrong.nonzero()[0].tolist():
             source, step = self.live.sources[row], self.live.lengths[row] + 1
             self.failed[int(source)] = ModelError(
@@ -152,11 +151,11 @@ class Books:
     def _go_on(self, found: Candidates) -> Move | None:
         """The first `width` candidates of each source that can still win; None when no source has one."""
         going = (found.ids != self.choice.end) & self.ranking.can_win(self.live.wants, found.totals)  # (B, C)
-        goes_on = going.any(axis=1)  # (B,)
         every = np.arange(len(going))
         if going.shape[1] <= self.choice.width and going.all():  # as nearly always in greedy search
             self.live = self.live.extended(every, found.parents, found.ids, found.log_probs, found.totals)
             return Move(every, found.parents, found.ids)
+        goes_on = going.any(axis=1)  # (B,)
         self._leave((~goes_on).nonzero()[0])
         rows = every[goes_on]
         if len(rows) < len(every):

@@ -186,13 +186,15 @@ class Live:
         in_place = whole and self.samples.shape[1] == parents.shape[1] == 1  # every parent is 0, as in greedy search
         at = ... if in_place else (rows[:, None], parents)  # (B', W')
         lengths = self.lengths if whole else self.lengths[rows]
+        longest = int(lengths.max(initial=0))
+        level = int(lengths.min(initial=longest)) == longest
         return Live(
             sources=self.sources if whole else self.sources[rows],
             wants=self.wants if whole else self.wants.take(rows),
             lengths=lengths + 1,
             samples=self.samples[at],
-            ids=_appended(self.ids[at], ids, lengths, NO_TOKEN),
-            log_probs=_appended(self.log_probs[at], log_probs, lengths, 0),
+            ids=_appended(self.ids[at], ids, lengths, longest, level, NO_TOKEN),
+            log_probs=_appended(self.log_probs[at], log_probs, lengths, longest, level, 0),
             totals=totals,
             numbers=self.numbers if whole else self.numbers[rows],
         )
@@ -229,10 +231,11 @@ class Live:
         )
 
 
-def _appended(so_far: NDArray[Any], newest: NDArray[Any], lengths: Ints, empty: float) -> NDArray[Any]:
-    """(B, W, T) with the newest (B, W) at the end of each row, which is as long as `lengths` (B,) says."""
-    longest = int(lengths.max(initial=0))
-    if int(lengths.min(initial=longest)) == longest:
+def _appended(
+    so_far: NDArray[Any], newest: NDArray[Any], lengths: Ints, longest: int, level: bool, empty: float
+) -> NDArray[Any]:
+    """(B, W, T) with the newest (B, W) at the end of each row, which is as long as `lengths` (B,) says; `level`: all alike."""
+    if level:
         return np.concatenate([so_far[..., :longest], newest[..., None]], axis=2)  # (B, W, T + 1)
     longer = np.full((*newest.shape, longest + 1), empty, dtype=so_far.dtype)
     longer[..., :longest] = so_far[..., :longest]
