@@ -26,6 +26,10 @@ from regard.native.logits import Digest, kernels_for, with_digest
 
 LAYER_NORM, ROOT_MEAN_SQUARE = 1, 2
 RELU, SWISH, GELU, GELU_TANH, GATE = range(5)
+FEW_THREADS, MUCH = (
+    2,
+    2**26,
+)  # threads of torch up to which, and multiply-adds up to which, the kernels on one are as fast
 SOME = 64  # positions and slots that a call is made for in advance
 FRESH = 2**18  # logits up to which each step has its own; fresh memory for more is 4% of the time of a beam
 
@@ -99,6 +103,7 @@ class Stack:
 
     def __init__(self, library: Kernels, blocks: Sequence[Block], norm: nn.Module) -> None:
         self.library, self.kept = library, list[Any]()
+        self.numbers = sum(weight.numel() for block in blocks for weight in block.parameters())
         own = blocks[0].attention
         assert isinstance(own, MultiHead)
         self.rotary: Rotary | None = own.rotary
@@ -152,6 +157,10 @@ class Stack:
         return NormFields(
             _at(weight), _at(bias), epsilon, LAYER_NORM if isinstance(norm, nn.LayerNorm) else ROOT_MEAN_SQUARE
         )
+
+    def is_best(self, tokens: int) -> bool:
+        """Whether the kernels, which compute on one thread, are as fast as torch on all it has, for so many tokens."""
+        return torch.get_num_threads() <= FEW_THREADS or tokens * self.numbers <= MUCH
 
 
 def is_known(block: Block, norm: nn.Module) -> bool:

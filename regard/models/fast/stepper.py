@@ -93,7 +93,7 @@ class FastStepper:
         """The newest token of each hypothesis (B, W) -> logits (B, W, V), until the next step. The state is consumed."""
         rows, width = ids.shape
         state = with_room(state, width)
-        if self.native is not None:
+        if self.native is not None and self.native.is_best(rows * width):
             return self._native(self.native, ids, state)
         if rows == 1 and width <= FEW and self.small is not None:
             x = self._small(self.small, ids, state)  # (W, D)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor, nn
@@ -77,12 +77,17 @@ class FastEncoder:
         self.embed, self.norm = model.source, norm_function(model.encoder_norm)
         native = product is product_of_any
         self.native = stack_of(blocks, model.encoder_norm, model.source.table.weight) if native else None
-        self.layers = [_encoder_layer(block, product) for block in blocks] if self.native is None else []
+        self._blocks, self._product = blocks, product
+
+    @cached_property
+    def layers(self) -> list[EncoderLayer]:
+        """The blocks in torch, laid out when they are first needed."""
+        return [_encoder_layer(block, self._product) for block in self._blocks]
 
     def __call__(self, ids: Tensor, lengths: Tensor) -> Memory:
         rows, length = ids.shape
         mask = None if bool((lengths == length).all()) else Lengths(lengths)
-        if self.native is not None:
+        if self.native is not None and self.native.is_best(rows * length):
             return Memory(read(self.native, self.embed(ids), lengths), mask)
         x = self.embed(ids).flatten(0, 1)  # (B * S, D)
         padding = None
