@@ -94,7 +94,7 @@ class Books:
         strange = np.isnan(found.log_probs)  # (B, C)
         if not strange.any():
             return found
-        wrong = strange.any(axis=1)  # (B,) NaN or +inf anywhere in a row makes its norm NaN
+        wrong = np.asarray(strange.any(axis=1))  # (B,) NaN or +inf anywhere in a row makes its norm NaN
         for row in wrong.nonzero()[0].tolist():
             source, step = self.live.sources[row], self.live.lengths[row] + 1
             self.failed[int(source)] = ModelError(
