@@ -95,16 +95,32 @@ static void mix_any(Int each, const REAL *weights, const REAL *values, Int strid
     }
 }
 
-/* softmax(q Kᵀ) V of one query (E,) over the keys and values at `places`; zeros where there are none. There is room for a vector
-   behind the scores. */
-INLINE void attend_by(const Int each, const REAL *query, const REAL *keys, const REAL *values, Int stride,
-                      const int32_t *places, Int count, REAL *scores, REAL *seen)
+/* One query (E,) of one head, the keys and values that it sees at some places, and where what it saw goes. */
+typedef struct {
+    const REAL *query, *keys, *values;
+    const int32_t *places;
+    Int count;
+    REAL *seen;
+} Query;
+
+#define TOGETHER 8 /* queries whose scores are made before the first is read again: numbers that were just stored one by one are
+                      not there yet for whoever reads a vector of them */
+
+INLINE Int filled_up(Int count) { return (count + LANES - 1) / LANES * LANES; }
+
+/* Scores q Kᵀ of one query, with -inf behind up to whole vectors. */
+INLINE void score(const Int each, const Query *q, Int stride, REAL *scores)
 {
-    Int filled = (count + LANES - 1) / LANES * LANES;
-    for (Int i = 0; i < count; i++)
-        scores[i] = dot(query, keys + places[i] * stride, each);
-    for (Int i = count; i < filled; i++)
+    for (Int i = 0; i < q->count; i++)
+        scores[i] = dot(q->query, q->keys + q->places[i] * stride, each);
+    for (Int i = q->count; i < filled_up(q->count); i++)
         scores[i] = (REAL)-INFINITY;
+}
+
+/* The softmax of some scores, in place; nothing of none. */
+INLINE void soften(REAL *scores, Int count)
+{
+    Int filled = filled_up(count);
     REAL most = greatest(scores, filled);
     for (Int from = 0; from < filled; from += LANES)
         for (Int i = from; i < from + LANES; i++)
@@ -113,20 +129,46 @@ INLINE void attend_by(const Int each, const REAL *query, const REAL *keys, const
     for (Int from = 0; from < filled; from += LANES)
         for (Int i = from; i < from + LANES; i++)
             scores[i] *= scale;
-    if (each % LANES == 0 && each / LANES <= IN_REGISTERS)
-        mix(each, scores, values, stride, places, count, seen);
-    else
-        mix_any(each, scores, values, stride, places, count, seen);
 }
 
-static void attend(Int each, const REAL *query, const REAL *keys, const REAL *values, Int stride, const int32_t *places, Int count,
-                   REAL *scores, REAL *seen)
+/* softmax(q Kᵀ) V of up to TOGETHER queries; zeros where one sees nothing. `scores` has `room` numbers for each. */
+INLINE void attend_by(const Int each, const Query *queries, Int number, Int stride, REAL *scores, Int room)
+{
+    for (Int n = 0; n < number; n++)
+        score(each, queries + n, stride, scores + n * room);
+    for (Int n = 0; n < number; n++)
+        soften(scores + n * room, queries[n].count);
+    for (Int n = 0; n < number; n++) {
+        const Query *q = queries + n;
+        if (each % LANES == 0 && each / LANES <= IN_REGISTERS)
+            mix(each, scores + n * room, q->values, stride, q->places, q->count, q->seen);
+        else
+            mix_any(each, scores + n * room, q->values, stride, q->places, q->count, q->seen);
+    }
+}
+
+static void attend(Int each, const Query *queries, Int number, Int stride, REAL *scores, Int room)
 {
     switch (each) { /* sizes that are often met are compiled for themselves */
-    case 16: attend_by(16, query, keys, values, stride, places, count, scores, seen); break;
-    case 32: attend_by(32, query, keys, values, stride, places, count, scores, seen); break;
-    case 64: attend_by(64, query, keys, values, stride, places, count, scores, seen); break;
-    default: attend_by(each, query, keys, values, stride, places, count, scores, seen); break;
+    case 16: attend_by(16, queries, number, stride, scores, room); break;
+    case 32: attend_by(32, queries, number, stride, scores, room); break;
+    case 64: attend_by(64, queries, number, stride, scores, room); break;
+    default: attend_by(each, queries, number, stride, scores, room); break;
+    }
+}
+
+/* A query more; those that have come together are attended for when they are enough, or the last. */
+typedef struct {
+    Query queries[TOGETHER];
+    Int number;
+} Waiting;
+
+INLINE void wait_for(Waiting *waiting, Query query, int last, Int each, Int stride, REAL *scores, Int room)
+{
+    waiting->queries[waiting->number++] = query;
+    if (waiting->number == TOGETHER || last) {
+        attend(each, waiting->queries, waiting->number, stride, scores, room);
+        waiting->number = 0;
     }
 }
 

@@ -39,6 +39,7 @@ typedef struct {
 /* Where some tokens compute. */
 typedef struct {
     REAL *normed, *parts, *seen, *scores;
+    Int room;                            /* for the scores of one query */
     int32_t *slots, *near, *there;       /* (N, slots) what each token sees; also of narrow layers; (S,) of one source's memory */
     int32_t *count, *near_count;         /* (N,) */
 } Places;
@@ -50,7 +51,7 @@ static Int parts_of(const Sizes *s) { return most((s->heads + 2 * s->groups) * s
 /* Numbers that `tokens` need, with lists of so many slots and positions of a memory. */
 static Int numbers_for(const Sizes *s, Int tokens, Int slots, Int reach)
 {
-    return tokens * (s->width + parts_of(s) + s->heads * s->each + 2 * slots + 2) + most(slots, reach) + LANES + reach;
+    return tokens * (s->width + parts_of(s) + s->heads * s->each + 2 * slots + 2) + TOGETHER * filled_up(most(slots, reach)) + reach;
 }
 
 static Places places_in(REAL *scratch, const Sizes *s, Int tokens, Int slots, Int reach)
@@ -60,7 +61,8 @@ static Places places_in(REAL *scratch, const Sizes *s, Int tokens, Int slots, In
     p.parts = p.normed + tokens * s->width;
     p.seen = p.parts + tokens * parts_of(s);
     p.scores = p.seen + tokens * s->heads * s->each;
-    p.slots = (int32_t *)(p.scores + most(slots, reach) + LANES);
+    p.room = filled_up(most(slots, reach));
+    p.slots = (int32_t *)(p.scores + TOGETHER * p.room);
     p.near = p.slots + tokens * slots;
     p.count = p.near + tokens * slots;
     p.near_count = p.count + tokens;
@@ -139,12 +141,14 @@ static void look_back(const Step *step, const Block *block, const Sizes *s, Int 
             memcpy(values + slot, newest + (s->groups + g) * each, each * sizeof(REAL));
         }
     }
+    Waiting waiting = {.number = 0};
     for (Int head = 0; head < s->heads; head++)
         for (Int w = 0; w < step->width; w++) {
             Int token = number + w, group = head / shared * of_group;
             const int32_t *slots = (block->narrow ? p->near : p->slots) + token * end;
-            attend(each, p->parts + token * across + head * each, keys + group, values + group, each, slots,
-                   block->narrow ? p->near_count[token] : p->count[token], p->scores, p->seen + (token * s->heads + head) * each);
+            Query query = {p->parts + token * across + head * each, keys + group, values + group, slots,
+                           block->narrow ? p->near_count[token] : p->count[token], p->seen + (token * s->heads + head) * each};
+            wait_for(&waiting, query, head + 1 == s->heads && w + 1 == step->width, each, each, p->scores, p->room);
         }
 }
 
@@ -158,11 +162,12 @@ static void look_there(const Step *step, const Sizes *s, Int layer, Int source, 
         p->there[count] = (int32_t)i;
         count += step->padding == NULL || step->padding[row * step->reach + i] == 0;
     }
+    Waiting waiting = {.number = 0};
     for (Int head = 0; head < s->heads; head++)
         for (Int w = 0; w < step->width; w++) {
             Int place = ((number + w) * s->heads + head) * each;
-            attend(each, p->parts + place, keys + head * of_head, values + head * of_head, each, p->there, count, p->scores,
-                   p->seen + place);
+            Query query = {p->parts + place, keys + head * of_head, values + head * of_head, p->there, count, p->seen + place};
+            wait_for(&waiting, query, head + 1 == s->heads && w + 1 == step->width, each, each, p->scores, p->room);
         }
 }
 
@@ -232,12 +237,14 @@ static void look_around(const Sources *sources, const Sizes *s, Int first, Int l
     REAL *parts = p->parts + first * across;
     for (Int i = 0; sources->cosine != NULL && i < length; i++)
         turn(parts + i * across, sources->cosine + i * (each / 2), sources->sine + i * (each / 2), 2 * heads, each);
-    for (Int head = 0; head < heads; head++) {
-        const REAL *keys = parts + (heads + head) * each, *values = keys + heads * each;
-        for (Int i = 0; i < length; i++)
-            attend(each, parts + i * across + head * each, keys, values, across, p->there, length, p->scores,
-                   p->seen + ((first + i) * heads + head) * each);
-    }
+    Waiting waiting = {.number = 0};
+    for (Int head = 0; head < heads; head++)
+        for (Int i = 0; i < length; i++) {
+            const REAL *keys = parts + (heads + head) * each, *values = keys + heads * each;
+            Query query = {parts + i * across + head * each, keys, values, p->there, length,
+                           p->seen + ((first + i) * heads + head) * each};
+            wait_for(&waiting, query, head + 1 == heads && i + 1 == length, each, across, p->scores, p->room);
+        }
 }
 
 /* Tokens of some sources, one behind the other, through all blocks and the last norm: x (N, D), in place. */
