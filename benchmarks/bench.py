@@ -255,6 +255,7 @@ def decode(session: Session) -> list[Row]:
     asked = ["--tiny"] if session.options.tiny else ["--rounds", str(session.options.rounds)]
     without = [
         "regard, by modules",
+        "regard, in torch",
         "regard, scored",
         *(["ctranslate2", "transformers"] if session.options.tiny else []),
     ]

@@ -1,6 +1,6 @@
 """Speed of translation beside CTranslate2 and Hugging Face's `generate`: a file of sentences, and one sentence alone.
 
-    python benchmarks/decode_speed.py [--threads 2] [--rounds 5] [--beams 1 5] [--out FILE]
+    python benchmarks/decode_speed.py [--threads 2] [--rounds 5] [--beams 1 5] [--clock processor] [--out FILE]
 
 A Transformer of 4 + 4 layers, width 128, with 10,000 tokens and random weights translates 1,000 sources, as long as those
 of Multi30k, to exactly 20 tokens each: greedily and with a beam of 5. CTranslate2 (float32) has the same weights in its
@@ -8,7 +8,9 @@ own layout, and Hugging Face's Marian has the same shape; each runs in whichever
 batch size was fastest in a trial, for each beam, and Regard as a person finds it. All have the same number of threads in
 all, each contender in a process of its own: in one, CTranslate2's setting of threads became torch's as well. Round by round
 in turns, so that whatever else the machine does meets all alike; medians, and the least and the greatest. Greedily, nobody
-is asked for scores ("regard, scored" gives them all the same, and reads one token more to score the end). Memory is the
+is asked for scores ("regard, scored" gives them all the same, and reads one token more to score the end). "regard, in torch" is
+without the kernels, as where there is no compiler. On a machine that others use, `--threads 1 --clock processor` counts the
+processor time of each contender, all its threads together, and not that of helpers. Memory is the
 greatest seen in the first round of a process and those that it began together, pages that they share counted once. Who is
 not installed is left out.
 """
@@ -24,7 +26,8 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -46,11 +49,13 @@ from regard.models.config import TransformerConfig
 from regard.models.fast.stepper import LaidOut
 from regard.models.fast.translation import FastDecoder
 from regard.models.transformer import Transformer
+from regard.native.compiled import SWITCH
 from regard.tasks.translate.predictor import Translator
 from regard.tokens import BEGIN, END, PAD, UNKNOWN, TokenizerPair, TokensConfig, train_tokenizer
 
 PEERS = {"ctranslate2": "fast", "transformers": "hf"}  # and with which of Regard's extras they come
 FIRST = 10  # ids below have a meaning of their own
+CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}
 BATCHES = (32, 64, 128)  # sizes that are tried for peers
 
 
@@ -106,7 +111,22 @@ class ByModules(LaidOut):
         return self.model
 
 
-def regard(size: Size, threads: int, *, by_modules: bool = False, scored: bool = False) -> Contender:
+@contextmanager
+def kernels(wanted: bool) -> Iterator[None]:
+    """Inside this block Regard's kernels are on or off."""
+    before = os.environ.get(SWITCH)
+    os.environ[SWITCH] = str(int(wanted))
+    try:
+        yield
+    finally:
+        os.environ.pop(SWITCH)
+        if before is not None:
+            os.environ[SWITCH] = before
+
+
+def regard(
+    size: Size, threads: int, *, by_modules: bool = False, scored: bool = False, native: bool = True
+) -> Contender:
     """Regard as a search of ids."""
     torch.set_num_threads(threads)
     model, tokenizer = make_model(size), train_tokenizer([], TokensConfig(kind="byte"))  # not used: sources are ids
@@ -119,7 +139,8 @@ def regard(size: Size, threads: int, *, by_modules: bool = False, scored: bool =
         asked = {"beam": beam, "min_length": size.tokens, "max_length": size.tokens, "length_penalty": "none"}
         options = translator.options({**asked, "scores": scored})
         arrays = [np.array(source) for source in sources]
-        found = translator.search_ids(arrays, options, places=range(len(arrays)))
+        with kernels(native):
+            found = translator.search_ids(arrays, options, places=range(len(arrays)))
         return [list(best[0].ids) for best in found]
 
     return run
@@ -266,15 +287,22 @@ def in_transformers(size: Size, threads: int) -> Contender:
 MAKERS: dict[str, Callable[[Size, int], Contender]] = {
     "regard": regard,
     "regard, scored": partial(regard, scored=True),
+    "regard, in torch": partial(regard, native=False),
     "regard, by modules": partial(regard, by_modules=True),
     "ctranslate2": in_ctranslate2,
     "transformers": in_transformers,
 }
 
 
-def asked_of(name: str, size: Size, threads: int) -> list[str]:
+def asked_of(name: str, size: Size, threads: int, clock: str = "wall") -> list[str]:
     """The words after `python` that make a process of a contender."""
-    return [__file__, "--answer", json.dumps({"name": name, "size": asdict(size), "threads": threads})]
+    return [
+        __file__,
+        "--answer",
+        json.dumps({"name": name, "size": asdict(size), "threads": threads}),
+        "--clock",
+        clock,
+    ]
 
 
 def contender(name: str, size: Size, threads: int) -> Callable[[Ids, int, bool], Ids]:
@@ -283,7 +311,7 @@ def contender(name: str, size: Size, threads: int) -> Callable[[Ids, int, bool],
     return lambda sources, beam, alone: [run([one], beam)[0] for one in sources] if alone else run(sources, beam)
 
 
-def contenders(size: Size, threads: int, without: Sequence[str]) -> dict[str, Apart | Here]:
+def contenders(size: Size, threads: int, without: Sequence[str], clock: str) -> dict[str, Apart | Here]:
     """Who is there, each in a process of its own; in the tiny mode only the first."""
     missing = [name for name in PEERS if importlib.util.find_spec(name) is None]
     for name in missing:
@@ -291,7 +319,7 @@ def contenders(size: Size, threads: int, without: Sequence[str]) -> dict[str, Ap
     there = [name for name in MAKERS if name not in (*missing, *without)]
     here = there[1:] if size == TINY else []
     return {
-        name: Here(contender(name, size, threads)) if name in here else Apart(asked_of(name, size, threads))
+        name: Here(contender(name, size, threads)) if name in here else Apart(asked_of(name, size, threads, clock))
         for name in there
     }
 
@@ -355,6 +383,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--sources", type=int, help="fewer than 1,000")
     parser.add_argument("--beams", type=int, nargs="+", default=[1, 5])
+    parser.add_argument("--clock", choices=list(CLOCKS), default="wall", help="what seconds are counted by")
     parser.add_argument("--without", nargs="+", default=[], help="contenders to leave out")
     parser.add_argument("--out", type=Path, help="also write the figures here, as JSON")
     parser.add_argument("--tiny", action="store_true", help="next to nothing, in seconds: to see that it runs")
@@ -363,7 +392,8 @@ def main(words: Sequence[str] | None = None) -> None:
     if asked.answer is None:
         compare(asked)
     else:
-        answer(contender(asked.answer["name"], Size(**asked.answer["size"]), asked.answer["threads"]))
+        run = contender(asked.answer["name"], Size(**asked.answer["size"]), asked.answer["threads"])
+        answer(run, CLOCKS[asked.clock])
 
 
 def compare(asked: argparse.Namespace) -> None:
@@ -371,7 +401,7 @@ def compare(asked: argparse.Namespace) -> None:
     size, rounds = (TINY, 1) if asked.tiny else (Size(), asked.rounds)
     asked.threads = 1 if asked.tiny else asked.threads  # two would wait for each other's tiny products
     sources = make_sources(size)[: asked.sources]
-    few, rows, runs = sources[: size.alone], [], contenders(size, asked.threads, asked.without)
+    few, rows, runs = sources[: size.alone], [], contenders(size, asked.threads, asked.without, asked.clock)
     try:
         for beam in asked.beams:
             name = "greedy" if beam == 1 else f"beam {beam}"
@@ -385,7 +415,13 @@ def compare(asked: argparse.Namespace) -> None:
     if asked.out:
         there = ["torch", *(name for name in PEERS if importlib.util.find_spec(name))]
         versions = {name: importlib.metadata.version(name) for name in there}
-        conditions = {"threads": asked.threads, "rounds": rounds, **asdict(size), "versions": versions}
+        conditions = {
+            "threads": asked.threads,
+            "clock": asked.clock,
+            "rounds": rounds,
+            **asdict(size),
+            "versions": versions,
+        }
         asked.out.write_text(json.dumps({"conditions": conditions, "rows": rows}, indent=1) + "\n")
 
 

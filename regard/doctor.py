@@ -12,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 
 from regard import __version__
+from regard.native.compiled import status
 
 CONSTRAINTS = Path(__file__).parent.parent / "constraints.txt"  # beside the package in a checkout
 LITTLE_MEMORY, LITTLE_DISK = 2 * 2**30, 2**30
@@ -128,6 +129,7 @@ def _torch(seconds: float) -> list[Fact]:
         Fact("GPU", gpu()),
         Fact("fast bf16", f"{'yes' if has_fast_bf16(device) else 'no'} (on {device.type})"),
         Fact("matrix products", f"{matrix_speed(seconds):,.0f} GFLOP/s in float32 on the CPU"),
+        Fact("decoding", status()),
     ]
 
 

@@ -36,10 +36,13 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Buffers begin so small that they grow within a few steps."""
+@pytest.fixture(autouse=True, params=["kernels", "torch"])
+def little_room(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Buffers begin so small that they grow within a few steps. By kernels, where there is a compiler, and without."""
     monkeypatch.setattr(fast_stepper, "FIRST", 32)
+    monkeypatch.setenv("REGARD_NATIVE", "1" if request.param == "kernels" else "0")
+    way: str = request.param
+    return way
 
 
 def build(**changes: Any) -> Transformer:
@@ -96,6 +99,7 @@ def test_any_walk_of_steps_is_that_of_the_modules(kind: str, seed: int) -> None:
 def test_logits_of_many_rows_share_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when a beam grows wider and sources leave; of few rows they are fresh."""
     monkeypatch.setattr("regard.models.fast.stepper.writes_in_place", lambda rows: rows >= 6)
+    monkeypatch.setattr("regard.models.fast.native.FRESH", 5 * TARGETS)
     model, prefix = build(), torch.full((5, 1), BEGIN)
     fast, at = laid_out(model), []
     (logits, state), (_, modules) = fast.start(sources(), prefix), model.start(sources(), prefix)

@@ -35,10 +35,11 @@ KINDS: dict[str, GPTConfig] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Buffers begin so small that they grow within a few steps."""
+@pytest.fixture(autouse=True, params=["kernels", "torch"])
+def little_room(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Buffers begin so small that they grow within a few steps. By kernels, where there is a compiler, and without."""
     monkeypatch.setattr(fast_stepper, "FIRST", 32)
+    monkeypatch.setenv("REGARD_NATIVE", "1" if request.param == "kernels" else "0")
 
 
 def build(config: GPTConfig, **changes: Any) -> GPT:

@@ -23,6 +23,7 @@ ORDER = [
     {"config"},
     {"tokens"},
     {"data"},
+    {"native"},
     {"attention"},
     {"embed"},
     {"blocks"},

@@ -149,7 +149,7 @@ def test_texts_of_many_callers_are_those_of_each_alone(kind: str, sizes: dict[st
 
 def test_a_closed_stream_a_cancelled_call_and_a_deadline_leave_no_row() -> None:
     own = generator(layers=2, **SMALL)
-    long: dict[str, Any] = {"sample": True, "min_length": 300, "max_length": 300}
+    long: dict[str, Any] = {"sample": True, "min_length": 3000, "max_length": 3000}
     with own.served() as served:
         events = served.stream("two dogs", **long)
         next(events)

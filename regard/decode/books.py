@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.decode.choice import Candidates, Choice, StepLogits, log_norm
 from regard.decode.filters import Filter
-from regard.decode.live import Bools, Ints, Live, Wants
+from regard.decode.live import Bools, Floats, Ints, Live, Wants
 from regard.decode.ranking import Hypothesis, Ranking
 from regard.errors import ModelError, RegardError
 
@@ -31,6 +31,11 @@ class Move:
         """More hypotheses for each source, whose places are empty: they go on as the first does, with any token."""
         more = ((0, 0), (0, width - self.ids.shape[1]))
         return Move(self.rows, np.pad(self.parents, more), np.pad(self.ids, more))
+
+
+def numbers_of(tensor: Tensor) -> Floats:
+    """A copy in float64."""
+    return tensor.cpu().numpy().astype(np.float64)
 
 
 class Books:
@@ -77,8 +82,8 @@ class Books:
         return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
 
     def _scores(self, logits: Tensor, at_limit: Bools) -> StepLogits:
-        norms = log_norm(logits) if self.live.wants.scored.any() else None
-        ends = logits[..., self.choice.end].double().cpu().numpy().copy()  # (B, W); before filters
+        norms = log_norm(logits) if self.live.wants.any_scored else None
+        ends = numbers_of(logits[..., self.choice.end])  # (B, W); before filters
         allowed = logits
         for rule in self.filters:
             allowed = rule(allowed, self.live)
@@ -86,11 +91,10 @@ class Books:
 
     def _checked(self, found: Candidates) -> Candidates:
         """Without the candidates of sources whose numbers are none."""
-        wrong = np.asarray(
-            np.isnan(found.log_probs).any(axis=1)
-        )  # (B,) NaN or +inf anywhere in a row makes its norm NaN
-        if not wrong.any():
+        strange = np.isnan(found.log_probs)  # (B, C)
+        if not strange.any():
             return found
+        wrong = np.asarray(strange.any(axis=1))  # (B,) NaN or +inf anywhere in a row makes its norm NaN
         for row in wrong.nonzero()[0].tolist():
             source, step = self.live.sources[row], self.live.lengths[row] + 1
             self.failed[int(source)] = ModelError(
@@ -122,9 +126,9 @@ class Books:
 
     def _stopped(self, found: Candidates) -> Candidates:
         """Move what ends without an end token to the ranking; it is no candidate any more."""
-        asked = self.live.wants.stops != None  # noqa: E711 (B,) each is asked
-        if not asked.any():
+        if not self.live.wants.any_stops:
             return found
+        asked = self.live.wants.stops != None  # noqa: E711 (B,) each is asked
         totals = found.totals.copy()
         going = (found.ids != self.choice.end) & (totals > -np.inf) & asked[:, None]  # (B, C)
         going[:, self.choice.width :] = False
@@ -147,11 +151,11 @@ class Books:
     def _go_on(self, found: Candidates) -> Move | None:
         """The first `width` candidates of each source that can still win; None when no source has one."""
         going = (found.ids != self.choice.end) & self.ranking.can_win(self.live.wants, found.totals)  # (B, C)
-        goes_on = going.any(axis=1)  # (B,)
         every = np.arange(len(going))
         if going.shape[1] <= self.choice.width and going.all():  # as nearly always in greedy search
             self.live = self.live.extended(every, found.parents, found.ids, found.log_probs, found.totals)
             return Move(every, found.parents, found.ids)
+        goes_on = going.any(axis=1)  # (B,)
         self._leave((~goes_on).nonzero()[0])
         rows = every[goes_on]
         if len(rows) < len(every):
@@ -166,6 +170,8 @@ class Books:
 
     def _cut(self, move: Move | None) -> Move | None:
         """Without the sources that are at their limit and want no scores: they need not be read to the end."""
+        if self.live.wants.all_scored:
+            return move
         cut = ~self.live.wants.scored & (self.live.lengths >= self.live.wants.limits)  # (B,)
         if move is None or not cut.any():
             return move

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from regard.decode.config import DecodeConfig
 from regard.decode.live import NUMBERS, Bools, Floats, Ints, Live
+from regard.native.logits import digest_of, made_digest
 
 BLOCK = 64  # elements that one maximum stands for: a row of 10,000 becomes 156 maxima
 LEAST = np.finfo(np.float64).min  # what is less is -inf: no candidate
@@ -32,6 +33,8 @@ def log_norm(logits: Tensor) -> Floats:
     Exponentials and their sum are enough where neither overflows nor vanishes: some rows at a time, in one place that
     stays in the cache of a CPU. Powers of 2 take half as long as those of e (10,000 of them 7 and 13 microseconds).
     """
+    if (digest := made_digest(logits, True)) is not None:
+        return digest.norms.reshape(logits.shape[:-1])
     rows = logits.reshape(-1, logits.size(-1))  # (N, V)
     count = max(1, CACHED // rows.size(1)) if logits.device.type == "cpu" else len(rows)
     # Rows apart from each other, so that each is computed alike, to the bit, whichever others there are.
@@ -107,6 +110,8 @@ def best_continuations(logits: Tensor, offsets: Floats, k: int) -> tuple[Floats,
     behind them. They are few, and nothing but these is sorted. None of the numbers may be NaN.
     """
     sources, width, vocabulary = logits.shape
+    if (digest := made_digest(logits, False)) is not None:
+        return digest.best(offsets, k)
     whole = vocabulary // BLOCK * BLOCK
     maxima = logits[..., :whole].unflatten(-1, (-1, BLOCK)).amax(dim=-1).cpu().numpy()  # (B, W, V / BLOCK)
     reached = (maxima + offsets[..., None]).reshape(sources, -1)
@@ -249,14 +254,17 @@ class Alone(Choice):
     def _pick(self, allowed: Tensor, live: Live) -> Ints:
         """The next token of each hypothesis (B, W)."""
         drawn = live.wants.drawn
-        if drawn.all():
+        if live.wants.any_drawn and drawn.all():
             return _draw(allowed, _next_numbers(live))
+        digest = digest_of(allowed)
+        if digest is not None and not live.wants.any_drawn and (found := digest.greatest()) is not None:
+            return found.reshape(drawn.size, -1)
         ids: Ints = (
             allowed.numpy().argmax(axis=-1)
             if allowed.device.type == "cpu"
             else top(allowed, 1)[1].squeeze(-1).cpu().numpy()
         )
-        if drawn.any():
+        if live.wants.any_drawn:
             rows = torch.from_numpy(drawn.nonzero()[0]).to(allowed.device)
             ids[drawn] = _draw(allowed[rows], _next_numbers(live)[drawn])
         return ids

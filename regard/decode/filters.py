@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -45,7 +46,7 @@ class MinLength:
 
     def __call__(self, logits: Tensor, live: Live, /) -> Tensor:
         early = live.lengths < live.wants.min_length  # (B,)
-        if early.all():
+        if np.count_nonzero(early) == len(early):
             return logits.index_fill_(-1, self.end, -math.inf)
         if early.any():
             rows = torch.from_numpy(early.nonzero()[0]).to(logits.device)
@@ -135,7 +136,7 @@ class Drawn:
     rules: tuple[Shape, ...]
 
     def __call__(self, logits: Tensor, live: Live, /) -> Tensor:
-        if live.wants.drawn.any():
+        if live.wants.any_drawn:
             for rule in self.rules:
                 logits = rule(logits, live)
         return logits

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -84,6 +85,26 @@ class Wants(ByRow):
     stops: Objects  # Stops | None
     scored: Bools  # log-probabilities are needed: for whoever asked, or to choose by
 
+    @cached_property
+    def any_drawn(self) -> bool:
+        return bool(self.drawn.any())
+
+    @cached_property
+    def any_scored(self) -> bool:
+        return bool(self.scored.any())
+
+    @cached_property
+    def all_scored(self) -> bool:
+        return bool(self.scored.all())
+
+    @cached_property
+    def any_enough(self) -> bool:
+        return bool(self.enough.any())
+
+    @cached_property
+    def any_stops(self) -> bool:
+        return any(each is not None for each in self.stops)
+
     @classmethod
     def of(
         cls,
@@ -146,7 +167,7 @@ class Live:
         """W hypotheses for each source, still without a token."""
         shape = (len(sources), width)
         samples = np.tile(np.arange(width), (len(sources), 1))  # (B, W)
-        numbers = np.zeros((*shape, NUMBERS if wants.drawn.any() else 0))
+        numbers = np.zeros((*shape, NUMBERS if wants.any_drawn else 0))
         ids, lengths = np.zeros((*shape, 0), np.int64), np.zeros(len(sources), np.int64)
         numbered = np.array(sources, dtype=np.int64)
         return cls(numbered, wants, lengths, samples, ids, np.zeros((*shape, 0)), np.zeros(shape), numbers)
@@ -165,13 +186,15 @@ class Live:
         in_place = whole and self.samples.shape[1] == parents.shape[1] == 1  # every parent is 0, as in greedy search
         at = ... if in_place else (rows[:, None], parents)  # (B', W')
         lengths = self.lengths if whole else self.lengths[rows]
+        longest = int(lengths.max(initial=0))
+        level = int(lengths.min(initial=longest)) == longest
         return Live(
             sources=self.sources if whole else self.sources[rows],
             wants=self.wants if whole else self.wants.take(rows),
             lengths=lengths + 1,
             samples=self.samples[at],
-            ids=_appended(self.ids[at], ids, lengths, NO_TOKEN),
-            log_probs=_appended(self.log_probs[at], log_probs, lengths, 0),
+            ids=_appended(self.ids[at], ids, lengths, longest, level, NO_TOKEN),
+            log_probs=_appended(self.log_probs[at], log_probs, lengths, longest, level, 0),
             totals=totals,
             numbers=self.numbers if whole else self.numbers[rows],
         )
@@ -208,10 +231,11 @@ class Live:
         )
 
 
-def _appended(so_far: NDArray[Any], newest: NDArray[Any], lengths: Ints, empty: float) -> NDArray[Any]:
-    """(B, W, T) with the newest (B, W) at the end of each row, which is as long as `lengths` (B,) says."""
-    longest = int(lengths.max(initial=0))
-    if int(lengths.min(initial=longest)) == longest:
+def _appended(
+    so_far: NDArray[Any], newest: NDArray[Any], lengths: Ints, longest: int, level: bool, empty: float
+) -> NDArray[Any]:
+    """(B, W, T) with the newest (B, W) at the end of each row, which is as long as `lengths` (B,) says; `level`: all alike."""
+    if level:
         return np.concatenate([so_far[..., :longest], newest[..., None]], axis=2)  # (B, W, T + 1)
     longer = np.full((*newest.shape, longest + 1), empty, dtype=so_far.dtype)
     longer[..., :longest] = so_far[..., :longest]

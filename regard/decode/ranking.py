@@ -67,7 +67,7 @@ class Ranking(ByRow):
         whoever would rather not wait for such a turn.
         """
         winning = totals / self.greatest[:, None] > self.to_beat[:, None]
-        if not wants.enough.any():
+        if not wants.any_enough:
             return winning
         early = (
             wants.enough > 0

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -22,8 +23,12 @@ from regard.attention import MultiHead, is_changed, is_recorded, is_softened
 from regard.blocks import Block
 from regard.embed import LearnedPositions, NoPositions, RandomOffset, SinusoidalPositions, TokenEmbedding
 from regard.models.fast.layer import Cross, Layer, Shape, Turn, Workspace
+from regard.models.fast.native import Embedding, Panels, Stack, logits_of, stack_of
+from regard.models.fast.native import step as native_step
 from regard.models.fast.products import (
+    Function,
     MakeProduct,
+    Product,
     feed_forward_function,
     joined,
     norm_function,
@@ -31,7 +36,7 @@ from regard.models.fast.products import (
     scale_of,
     writes_in_place,
 )
-from regard.models.fast.slots import FIRST, Slots, kept, reordered, with_room, zeros
+from regard.models.fast.slots import FIRST, ROOM, Slots, kept, reordered, with_room, zeros
 from regard.models.fast.slots import joined as joined_slots
 from regard.models.fast.small import FEW, Look, SmallSteps, small_steps
 
@@ -49,8 +54,10 @@ class FastStepper:
         output: nn.Linear,
         product: MakeProduct = product_of_any,
     ) -> None:
-        self.layers = [_layer(number, block, product) for number, block in enumerate(blocks)]
-        self.norm, self.output = norm_function(norm), product(output.weight, None)
+        self.native = stack_of(blocks, norm, tokens.table.weight) if product is product_of_any else None
+        self._parts, self._product = (blocks, norm, output), product
+        if self.native is not None:
+            self._panels = Panels(self.native.library, output.weight, None)
         self.vocabulary, self.in_place = len(output.weight), product is product_of_any
         self.table, self.scale, self.positions = tokens.table.weight, tokens.scale, _added_positions(tokens)
         heads = self_attention(blocks[0])
@@ -60,13 +67,34 @@ class FastStepper:
             heads.head_width,
             heads.rotary,
         )
-        self.band = max(layer.band for layer in self.layers)
-        self.small = None if self.band else small_steps(blocks, norm)
+        self.band = max(self_attention(block).band for block in blocks)
+        self.embedding = Embedding(self.table, self.scale, self.positions, self.rotary, self.band)
+
+    @cached_property
+    def layers(self) -> list[Layer]:
+        """The blocks in torch, laid out when they are first needed, as is all that the kernels have by themselves."""
+        blocks, _, _ = self._parts
+        return [_layer(number, block, self._product) for number, block in enumerate(blocks)]
+
+    @cached_property
+    def norm(self) -> Function:
+        return norm_function(self._parts[1])
+
+    @cached_property
+    def output(self) -> Product:
+        return self._product(self._parts[2].weight, None)
+
+    @cached_property
+    def small(self) -> SmallSteps | None:
+        blocks, norm, _ = self._parts
+        return None if self.band else small_steps(blocks, norm)
 
     def step(self, ids: Tensor, state: Slots) -> tuple[Tensor, Slots]:
         """The newest token of each hypothesis (B, W) -> logits (B, W, V), until the next step. The state is consumed."""
         rows, width = ids.shape
         state = with_room(state, width)
+        if self.native is not None and self.native.is_best(rows * width):
+            return self._native(self.native, ids, state)
         if rows == 1 and width <= FEW and self.small is not None:
             x = self._small(self.small, ids, state)  # (W, D)
         else:
@@ -77,6 +105,13 @@ class FastStepper:
         state.read.add_(1)
         state.longest, state.filled = state.longest + 1, state.filled + width
         return self._logits(x, state).view(rows, width, -1), state
+
+    def _native(self, native: Stack, ids: Tensor, state: Slots) -> tuple[Tensor, Slots]:
+        """As `step`, by the kernels."""
+        x = native_step(native, self.embedding, ids, state)  # (B * W, D)
+        state.read.add_(1)
+        state.longest, state.filled = state.longest + 1, state.filled + ids.size(1)
+        return logits_of(self._panels, x, state), state
 
     def _logits(self, x: Tensor, state: Slots) -> Tensor:
         """What the output layer gives of vectors (N, D): (N, V), of many in a place that all steps share.
@@ -106,7 +141,8 @@ class FastStepper:
         shape = (len(self.layers), 2, rows, self.groups, FIRST, self.head_width)
         past, read = zeros(shape, self.table), torch.zeros(rows, dtype=torch.long, device=self.table.device)
         at = torch.zeros(rows, FIRST, dtype=torch.long, device=read.device) if self.band else None
-        return Slots(past, past.new_full((rows, 1, FIRST), -math.inf), read, at=at)
+        few = ROOM // 2 if self.native is None else 3 * FIRST // 4  # kernels never read what nobody sees
+        return Slots(past, past.new_full((rows, 1, FIRST), -math.inf), read, at=at, few=few, crowded=few)
 
     def _through(self, ids: Tensor, places: Tensor, state: Slots, work: Workspace) -> Tensor:
         """Tokens (B, N) at places (B, N or 1) through all layers, their keys and values into the next N slots: (B * N, D)."""
@@ -211,7 +247,7 @@ class LaidOut(Generic[Fast]):
     def __init__(self, model: nn.Module, lay_out: Callable[[nn.Module], Fast | None]) -> None:
         """`lay_out` gives the laid-out stepper of a model, or None where the model has parts that only modules know."""
         self.model, self.lay_out, self.weights = model, lay_out, list(model.parameters())
-        self._laid_out: tuple[Fast, list[tuple[Tensor, int]]] | None = None  # with the weights as they stood
+        self._laid_out: tuple[Fast, list[Tensor], list[int]] | None = None  # with the weights as they stood
 
     def stepper(self) -> nn.Module | Fast:
         """The stepper for a search that begins now, in this thread."""
@@ -219,21 +255,17 @@ class LaidOut(Generic[Fast]):
         if model.training or is_recorded(model) or is_changed(model) or is_softened():
             return model
         known = self._laid_out  # one assignment: several threads may ask at once
-        if known is not None and all(map(_is_as_it_stood, self.weights, known[1])):
-            return known[0]
+        if known is not None and _stand(self.weights) == known[2]:
+            return known[0]  # what stood there is kept, so that nothing else can stand in its place
         with torch.inference_mode():
             found = self.lay_out(model)
             if found is None:
                 return model
-            self._laid_out = (found, [(each.detach(), _changes(each)) for each in self.weights])
+            self._laid_out = (found, [each.detach() for each in self.weights], _stand(self.weights))
         return found
 
 
-def _is_as_it_stood(weight: Tensor, stood: tuple[Tensor, int]) -> bool:
-    before, changes = stood
-    same = weight.data_ptr() == before.data_ptr() and weight.dtype == before.dtype
-    return same and _changes(weight) == changes
-
-
-def _changes(weight: Tensor) -> int:
-    return 0 if weight.is_inference() else weight._version
+def _stand(weights: Sequence[Tensor]) -> list[int]:
+    """Where weights stand, and how often each was changed; one made for inference counts nothing."""
+    changes = [0 if each.is_inference() else each._version for each in weights]
+    return [*map(Tensor.data_ptr, weights), *changes]

@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, partial
 
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
@@ -18,6 +20,7 @@ from regard.attention import Lengths, Mask, MultiHead, Rotary
 from regard.blocks import Block, FeedForward
 from regard.models.encoder_decoder import Memory
 from regard.models.fast.layer import worthwhile_keys
+from regard.models.fast.native import Panels, Stack, read, remember, stack_of
 from regard.models.fast.products import (
     Function,
     MakeProduct,
@@ -70,12 +73,22 @@ class FastEncoder:
     """Ids (B, S) and lengths (B,) -> the memory that the decoder reads, as `Transformer.encode` computes it."""
 
     def __init__(self, model: Transformer, product: MakeProduct) -> None:
-        self.embed, self.layers = model.source, [_encoder_layer(block, product) for block in model.encoder.each()]
-        self.norm = norm_function(model.encoder_norm)
+        blocks = list(model.encoder.each())
+        self.embed, self.norm = model.source, norm_function(model.encoder_norm)
+        native = product is product_of_any
+        self.native = stack_of(blocks, model.encoder_norm, model.source.table.weight) if native else None
+        self._blocks, self._product = blocks, product
+
+    @cached_property
+    def layers(self) -> list[EncoderLayer]:
+        """The blocks in torch, laid out when they are first needed."""
+        return [_encoder_layer(block, self._product) for block in self._blocks]
 
     def __call__(self, ids: Tensor, lengths: Tensor) -> Memory:
         rows, length = ids.shape
         mask = None if bool((lengths == length).all()) else Lengths(lengths)
+        if self.native is not None and self.native.is_best(rows * length):
+            return Memory(read(self.native, self.embed(ids), lengths), mask)
         x = self.embed(ids).flatten(0, 1)  # (B * S, D)
         padding = None
         if mask is not None:
@@ -119,11 +132,9 @@ class FastDecoder(FastStepper):
     def __init__(self, model: TransformerDecoder, product: MakeProduct = product_of_any) -> None:
         blocks = list(model.decoder.each())
         super().__init__(blocks, model.target, model.decoder_norm, model.output, product)
-        self.longest, self.encode, self.memory = (
-            model.longest,
-            encoder_of(model, product),
-            _memory_product(blocks, product),
-        )
+        self.longest, self.encode = model.longest, encoder_of(model, product)
+        make = product if self.native is None else partial(Panels, self.native.library)
+        self.memory = _memory_product(blocks, make)
 
     @classmethod
     def of(cls, model: nn.Module, product: MakeProduct = product_of_any) -> FastDecoder | None:
@@ -141,6 +152,8 @@ class FastDecoder(FastStepper):
 
     def _begin(self, memory: Memory) -> Slots:
         rows, length, width = memory.vectors.shape
+        if self.native is not None and isinstance(self.memory, Panels):
+            return self._begin_natively(self.native, self.memory, memory)
         both = self.memory(memory.vectors.reshape(rows * length, width))  # (B * S, L * 2 D)
         both = both.view(rows, length, -1, 2, self.heads, self.head_width).permute(2, 3, 0, 4, 1, 5)
         state = self.empty(rows)
@@ -149,6 +162,21 @@ class FastDecoder(FastStepper):
         if rows > 1 and length < least:
             state.memory, state.padding = _lengthened(state.memory, state.padding, least)
         state.reach = state.memory.size(4)
+        return state
+
+    def _begin_natively(self, native: Stack, product: Panels, memory: Memory) -> Slots:
+        """As `_begin`, by the kernels: of a source nothing is computed behind its end."""
+        rows, length, _ = memory.vectors.shape
+        state = self.empty(rows)
+        lengths = torch.full((rows,), length)
+        state.reach = length
+        if memory.mask is not None:
+            real = memory.mask.dense(1, length, memory.vectors.device).expand(rows, -1, -1, -1)  # (B, 1, 1, S)
+            nowhere = ~real.any(dim=-1, keepdim=True)
+            places = torch.arange(1, length + 1) * real[:, 0, 0]  # (B, S)
+            lengths = places.amax(dim=1)
+            state.padding = added_to_scores(real | nowhere, memory.vectors)
+        state.memory = remember(native, product, memory.vectors, lengths)  # (L, 2, B, H, S, E)
         return state
 
 

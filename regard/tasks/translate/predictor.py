@@ -334,6 +334,8 @@ class Translator(PairPredictor, Serves):
             return self._search_group(group, sources, options, places, watch)
 
         by_length, watch = groups([len(each) for each in sources], options), partial(check_cancel, cancel)
+        if len(by_length) > 1 and options.softness == 1.0:
+            self.laid_out.stepper()  # before helpers are copies of this process: they share what is laid out
         for group, results in spread(by_length, search, worker_count(self.device), watch):
             for place, hypotheses in zip(group, results, strict=True):
                 found[place] = hypotheses
