@@ -569,23 +569,39 @@ def _moved(batch: AnyBatch, device: torch.device | str) -> AnyBatch:
     if torch.device(device).type == "cpu":
         return batch
     values = {field.name: getattr(batch, field.name) for field in fields(batch)}
-    moved: dict[str, Any] = {name: v.to(device) for name, v in values.items() if isinstance(v, Tensor | SparseRows)}
+    moved: dict[str, Any] = {name: _sent(v, device) for name, v in values.items() if isinstance(v, Tensor)}
+    moved |= {name: v.to(device) for name, v in values.items() if isinstance(v, SparseRows)}
     return replace(batch, **moved)
 
 
-def pad(sequences: Sequence[np.ndarray], fill: int) -> tuple[Tensor, Tensor]:
-    """Sequences of ids as one matrix, `fill` behind the shorter ones, and their lengths."""
+def _sent(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """The tensor on a device; to a GPU from memory that stays where it is (pinned), so that nobody waits for the transfer."""
+    if torch.device(device).type == "cuda" and tensor.device.type == "cpu":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
+def pad(sequences: Sequence[np.ndarray], fill: int, width: int | None = None) -> tuple[Tensor, Tensor]:
+    """Sequences of ids as one matrix, `fill` behind the shorter ones, and their lengths.
+
+    The matrix is `width` wide, where others that are not here may be longer.
+    """
     lengths = torch.tensor([len(sequence) for sequence in sequences])
-    ids = np.full((len(sequences), int(lengths.max())), fill, dtype=np.int64)
+    ids = np.full((len(sequences), int(lengths.max()) if width is None else width), fill, dtype=np.int64)
     for row, sequence in zip(ids, sequences, strict=True):
         row[: len(sequence)] = sequence
     return torch.from_numpy(ids), lengths
 
 
-def pair_batch(sources: Sequence[np.ndarray], targets: Sequence[np.ndarray], fill: int) -> PairBatch:
+def pair_batch(
+    sources: Sequence[np.ndarray],
+    targets: Sequence[np.ndarray],
+    fill: int,
+    widths: tuple[int | None, int | None] = (None, None),
+) -> PairBatch:
     """A batch of sources (each with its end token) and targets (each with its begin and end tokens)."""
-    source, source_lengths = pad(sources, fill)
-    target, lengths = pad(targets, fill)
+    source, source_lengths = pad(sources, fill, widths[0])
+    target, lengths = pad(targets, fill, widths[1])
     return PairBatch(source, source_lengths, target, lengths - 1, int(lengths.sum()) - len(lengths))
 
 
@@ -601,16 +617,17 @@ def label_batch(
     fill: int,
     segments: Sequence[np.ndarray] | None = None,
     parents: Sequence[np.ndarray] | None = None,
+    width: int | None = None,
 ) -> LabelBatch:
     """A batch of texts with the numbers of their labels, which text of a pair each token belongs to, and their trees."""
-    ids, lengths = pad(texts, fill)
+    ids, lengths = pad(texts, fill, width)
     return LabelBatch(
         ids,
         lengths,
         torch.tensor(np.asarray(labels), dtype=torch.long),
         int(lengths.sum()) - len(lengths),
-        None if segments is None else pad(segments, 0)[0],
-        None if parents is None else _own_behind(pad(parents, -1)[0]),
+        None if segments is None else pad(segments, 0, width)[0],
+        None if parents is None else _own_behind(pad(parents, -1, width)[0]),
     )
 
 

@@ -45,7 +45,7 @@ from regard.training.config import Weights
 from regard.training.events import OnEvent, Working, silent
 from regard.training.finetune import START, FineTuning
 from regard.training.loop import Job, Source
-from regard.training.optimiser import autocast
+from regard.training.precision import autocast
 from regard.training.state import Fingerprint
 from regard.training.validation import Validation
 from regard.world import world

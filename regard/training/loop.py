@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -20,11 +20,13 @@ from regard.bundle import WEIGHTS
 from regard.errors import RegardError
 from regard.files import clear_leftovers, read_json, standing_folder
 from regard.models.loss import Loss
-from regard.noise import Place, noise
+from regard.noise import Place as NoisePlace
+from regard.noise import noise
 from regard.tensors import read_tensors, weights_of, write_tensors
 from regard.training.config import TrainConfig
 from regard.training.energy import EnergyMeter
 from regard.training.events import Checkpoint, End, Note, OnEvent, Validated, Working
+from regard.training.feed import Feed, Place, Portion, Source
 from regard.training.finetune import (
     BLEND,
     TUNED,
@@ -37,7 +39,6 @@ from regard.training.finetune import (
 from regard.training.guard import ADVICE, ALL_FINITE, check_update, locate, stop_requests
 from regard.training.history import CLOCK, RunLog
 from regard.training.optimiser import (
-    autocast,
     clip_gradient,
     layer_norms,
     learning_rate,
@@ -45,8 +46,9 @@ from regard.training.optimiser import (
     set_rate,
 )
 from regard.training.outlook import SCHEDULES, look_ahead, outlook_row
+from regard.training.precision import Scaling, autocast, products_in
 from regard.training.sharded import whole
-from regard.training.shares import Batch, Share, shares_of
+from regard.training.shares import Batch, Share
 from regard.training.state import (
     Fingerprint,
     Learner,
@@ -65,17 +67,6 @@ from regard.world import World, world
 
 Number = TypeVar("Number", int, float)
 COUNT = "count."  # before the name of a part of the loss: over how many items its sum goes
-
-
-class Source(Protocol):
-    """Where batches come from: `get(epoch, index)` is a pure function.
-
-    Where it depends on the weights of the moment, too, what it made of them is part of a checkpoint (`MadeWhileLearning`).
-    """
-
-    def count(self, epoch: int) -> int: ...
-    def get(self, epoch: int, index: int) -> Batch: ...
-    def padding_share(self) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -124,6 +115,8 @@ class Trainer:
         ema = MovingAverage(self.model, job.config.ema) if job.config.ema else None
         made = job.batches if isinstance(job.batches, MadeWhileLearning) else None
         self.learner = Learner(self.model, optimiser, ema, TrainingProgress(), made)
+        self.scaling = Scaling(job.config.precision, job.device, job.world)
+        self.feed = Feed(job.batches, job.config, job.world, job.device)
         self.log = RunLog(job.folder, writes=job.world.is_first)
         self.checkpoints, self.snapshots = job.folder / "checkpoints", job.folder / "snapshots"
         epoch = max(1, job.batches.count(0) // job.config.accumulate)  # updates
@@ -157,7 +150,7 @@ class Trainer:
         self.progress.finished = ""
         self.watch = self.new_watch()
         self.emit(Working("the first update"))
-        with stop_requests(patient=not self.world.is_alone) as self.asked:
+        with stop_requests(patient=not self.world.is_alone) as self.asked, contextlib.closing(self.feed):
             while True:
                 if self.is_told_to_stop():
                     self.checkpoint()
@@ -213,36 +206,42 @@ class Trainer:
 
     def learn(self) -> None:
         """Update the weights from `accumulate` batches, whose losses add up before they are divided."""
-        batches = self.next_batches()
-        totals: dict[str, int] = {}
-        for batch in batches:
-            _add(totals, batch.counts)
+        portion = self.next_portion()
         if not self.model.training:  # telling every module costs a millisecond
             self.model.train()
         sums: dict[str, float] = {}
-        shares = shares_of(batches, self.world)
-        for share in shares:
-            with self.together.reducing(now=share is shares[-1]):
-                _add(sums, self.backward(share, totals))
+        for share in portion.shares:
+            with self.together.reducing(now=share is portion.shares[-1]), products_in(self.config.precision):
+                _add(sums, self.backward(share, portion.totals))
         sums = self.together.tally(sums, bool(self.asked))
+        loss, optimiser = sums["loss"] / portion.totals["loss"], self.learner.optimiser
+        if self.scaling.overflows(optimiser) and math.isfinite(loss):
+            self.skip()
+            return
         norm = clip_gradient(self.parameters, self.config.clip)
         layers = layer_norms(self.model, self.config.clip, norm) if self.logs_at(self.progress.step + 1) else {}
-        trouble = check_update(sums["loss"] / totals["loss"], norm, self.progress.first_loss, totals["loss"])
+        trouble = check_update(loss, norm, self.progress.first_loss, portion.totals["loss"])
         if trouble:
-            self.go_back(trouble, shares)
+            self.go_back(trouble, portion.shares)
             return
-        self.apply(norm, sums, totals, layers)
+        self.apply(norm, sums, portion.totals, layers)
+
+    def skip(self) -> None:
+        """Leave out an update whose gradient overflowed in fp16; the next one has a smaller scale."""
+        self.learner.optimiser.zero_grad(set_to_none=True)
+        self.scaling.update()
+        self.progress.skipped += 1
 
     def backward(self, share: Share, totals: dict[str, int]) -> dict[str, float]:
         """The sum of each part of the loss, and its count as `count.NAME`."""
         loss = self.forward(share.batch, share.number, share.place, self.together.replica)
         objective = loss.objective(totals)
-        (objective if share.counts else 0.0 * objective).backward()
+        self.scaling.scale(objective if share.counts else 0.0 * objective).backward()
         sums = {name: float(part.sum.detach()) for name, part in loss.parts.items()}
         sums |= {COUNT + name: float(part.count) for name, part in loss.parts.items()}
         return sums if share.counts else dict.fromkeys(sums, 0.0)
 
-    def forward(self, batch: Batch, number: int, place: Place = None, model: nn.Module | None = None) -> Loss:
+    def forward(self, batch: Batch, number: int, place: NoisePlace = None, model: nn.Module | None = None) -> Loss:
         """The loss of micro-batch `number`; its dropout is seeded here, by (seed, step, micro-batch).
 
         `place`: of the batch's rows in a whole that several processes share.
@@ -251,18 +250,13 @@ class Trainer:
         with noise(*key, place=place), autocast(self.config.precision, self.job.device):
             return (model or self.model)(batch)
 
-    def next_batches(self) -> list[Batch]:
-        """The batches of this update, and the place in the data behind them."""
-        began = time.monotonic()
-        batches = []
-        progress = self.progress
-        for _ in range(self.config.accumulate):
-            if progress.index >= self.job.batches.count(progress.epoch):
-                progress.epoch, progress.index = progress.epoch + 1, 0
-            batches.append(self.job.batches.get(progress.epoch, progress.index).to(self.job.device))
-            progress.index += 1
+    def next_portion(self) -> Portion:
+        """What this update learns from; progress stands behind it in the data then."""
+        began, progress = time.monotonic(), self.progress
+        portion = self.feed.next(Place(progress.epoch, progress.index))
+        progress.epoch, progress.index = portion.behind.epoch, portion.behind.index
         self.waited += time.monotonic() - began
-        return batches
+        return portion
 
     def apply(self, norm: float, sums: dict[str, float], totals: dict[str, int], layers: Mapping[str, float]) -> None:
         """Update the weights; `layers` are the norms of each layer's gradient, where the log gets them."""
@@ -272,6 +266,7 @@ class Trainer:
         optimiser.step()
         increment_version(self.parameters)  # fused steps do not count themselves, and what is laid out would grow stale
         optimiser.zero_grad(set_to_none=True)
+        self.scaling.update()
         progress.step += 1
         progress.tokens += totals["loss"]
         if progress.first_loss is None:
@@ -296,7 +291,7 @@ class Trainer:
         if logged:
             progress.interval = {}
             place = {"kind": "train", "step": progress.step, "epoch": progress.epoch}
-            gradient = {"gradient_norm": norm, "gradient_norms": layers}
+            gradient = {"gradient_norm": norm, "gradient_norms": layers, **self.scaled()}
             self.log.write({**place, **means, "learning_rate": rate, **gradient, "tokens": progress.tokens})
             clock = {"seconds": round(self.spent(), 3), "waited": round(self.waited, 4), "memory": peak_memory()}
             joules = self.meter.since_last()
@@ -304,6 +299,11 @@ class Trainer:
             self.waited = 0.0
         so_far = (progress.step, progress.epoch, progress.tokens, self.spent())
         self.emit(self.watch.progress(*so_far, means, self.last_update()))
+
+    def scaled(self) -> dict[str, float]:
+        """In fp16, by how much the loss is multiplied, and how many updates were left out so far."""
+        scaling = self.scaling
+        return {"scale": scaling.get_scale(), "skipped": self.progress.skipped} if scaling.is_enabled() else {}
 
     def logs_at(self, step: int) -> bool:
         """Whether the log gets a row after this update."""
@@ -501,7 +501,7 @@ class Trainer:
     def note_progress(self) -> None:
         progress = self.progress
         progress.seconds, self.started = self.spent(), self.clock()
-        progress.log_sizes = self.log.sizes()
+        progress.log_sizes, progress.scaling = self.log.sizes(), self.scaling.state_dict()
 
     def drop_snapshots(self) -> None:
         """Only what the checkpoint names stays: older ones are not needed, newer ones will be written again."""
@@ -520,6 +520,8 @@ class Trainer:
     def load_state(self, folder: Path) -> None:
         """Put a checkpoint back, in every process, before any of them writes again."""
         load_checkpoint(folder, self.learner, self.job.fingerprint, tidy=self.world.is_first)
+        if self.progress.scaling:
+            self.scaling.load_state_dict(self.progress.scaling)
         self.world.wait()
 
     def rewind(self) -> None:
@@ -530,6 +532,7 @@ class Trainer:
         """After a divergence: back to the last checkpoint with half the rate, once; then stop with advice."""
         trouble += f" at step {self.progress.step + 1}{self.locate(shares)}"
         self.learner.optimiser.zero_grad(set_to_none=True)
+        self.scaling.update()
         went_back, spent = self.progress.went_back, self.spent()
         self.rewind()
         self.progress.seconds = spent

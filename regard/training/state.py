@@ -95,6 +95,8 @@ class TrainingProgress:
     prepared: float = 0.0  # seconds from when the run was asked for to its first update
     rate_factor: float = 1.0  # halved when the run went back after a divergence
     went_back: int = 0
+    skipped: int = 0  # updates left out, as a gradient in fp16 overflowed
+    scaling: dict[str, float] = field(default_factory=dict)  # of the loss in fp16
     first_loss: float | None = None
     best: dict[str, float] = field(default_factory=dict)  # metrics of the best weights so far
     best_step: int = 0
