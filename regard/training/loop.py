@@ -23,6 +23,7 @@ from regard.models.loss import Loss
 from regard.noise import Place as NoisePlace
 from regard.noise import noise
 from regard.tensors import read_tensors, weights_of, write_tensors
+from regard.training.compiled import compile_as_asked
 from regard.training.config import TrainConfig
 from regard.training.energy import EnergyMeter
 from regard.training.events import Checkpoint, End, Note, OnEvent, Validated, Working
@@ -107,6 +108,7 @@ class Trainer:
         self.model = job.model.to(job.device)
         if job.config.recompute:
             recompute(self.model)
+        compile_as_asked(self.model, job.config, job.world, job.device)
         self.together = Together(self.model, job.world, job.device, job.config, job.clock)
         self.clock = self.together.clock
         self.parameters = list(self.model.parameters())
