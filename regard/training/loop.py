@@ -25,6 +25,7 @@ from regard.noise import noise
 from regard.tensors import read_tensors, weights_of, write_tensors
 from regard.training.compiled import compile_as_asked
 from regard.training.config import TrainConfig
+from regard.training.cut import whole
 from regard.training.energy import EnergyMeter
 from regard.training.events import Checkpoint, End, Note, OnEvent, Validated, Working
 from regard.training.feed import Feed, Place, Portion, Source
@@ -48,7 +49,6 @@ from regard.training.optimiser import (
 )
 from regard.training.outlook import SCHEDULES, look_ahead, outlook_row
 from regard.training.precision import Scaling, autocast, products_in
-from regard.training.sharded import whole
 from regard.training.shares import Batch, Share
 from regard.training.state import (
     Fingerprint,

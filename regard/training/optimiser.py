@@ -13,9 +13,10 @@ from regard.errors import UsageError
 from regard.models.operations import layer_of
 from regard.models.protocols import HasDepths
 from regard.training.config import TrainConfig
+from regard.training.cut import like, whole
 from regard.training.muon import Muon, hidden_matrices, parts_of
 from regard.training.precision import half_of
-from regard.training.sharded import Pieces, like, whole
+from regard.training.sharded import Pieces
 
 
 def learning_rate(step: int, config: TrainConfig, width: int) -> float:

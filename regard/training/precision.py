@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import torch
 from torch import Tensor
 
-from regard.training.sharded import ours
+from regard.training.cut import ours
 from regard.world import World
 
 HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}

@@ -17,9 +17,10 @@ from regard.config import StrictConfig
 from regard.errors import RegardError
 from regard.files import JSON, new_folder, write_json
 from regard.tensors import read_tensors, weights_of, write_tensors
+from regard.training.cut import like, ours
 from regard.training.history import value_of
 from regard.training.optimiser import load_optimiser, optimiser_tensors
-from regard.training.sharded import Pieces, like, ours, write_part
+from regard.training.sharded import Pieces, write_part
 from regard.world import ALONE, World
 
 

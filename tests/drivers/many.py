@@ -12,8 +12,8 @@ from torch import nn
 
 from regard.tensors import weights_of, write_tensors
 from regard.training.config import TrainConfig
+from regard.training.cut import whole
 from regard.training.loop import Job, Trainer
-from regard.training.sharded import whole
 from regard.training.show import Show
 from regard.training.validation import Validation
 from regard.world import World, joined
