@@ -39,7 +39,7 @@ def shard(model: nn.Module, world: World, device: torch.device, config: TrainCon
         policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
     for stack in [module for module in model.modules() if isinstance(module, Stack)]:
         for block in stack:
-            norms = [module for module in block.modules() if isinstance(module, nn.LayerNorm | nn.RMSNorm)]
+            norms: list[nn.Module] = [each for each in block.modules() if isinstance(each, nn.LayerNorm | nn.RMSNorm)]
             if policy.param_dtype is not None and norms:
                 fully_shard(norms, mesh=mesh)  # which compute in float32
             fully_shard(block, mesh=mesh, mp_policy=policy)
