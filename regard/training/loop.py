@@ -17,7 +17,7 @@ from torch.autograd.graph import increment_version
 
 from regard.blocks import recompute
 from regard.bundle import WEIGHTS
-from regard.errors import RegardError
+from regard.errors import RegardError, UsageError
 from regard.files import clear_leftovers, read_json, standing_folder
 from regard.models.loss import Loss
 from regard.noise import Place as NoisePlace
@@ -109,13 +109,15 @@ class Trainer:
         if job.config.recompute:
             recompute(self.model)
         compile_as_asked(self.model, job.config, job.world, job.device)
+        made = job.batches if isinstance(job.batches, MadeWhileLearning) else None
+        if made is not None and job.config.shard and not job.world.is_alone:
+            raise UsageError("train.shard cuts weights, and what learns from its own answers writes with whole ones")
         self.together = Together(self.model, job.world, job.device, job.config, job.clock)
         self.clock = self.together.clock
         self.parameters = list(self.model.parameters())
         optimiser = make_optimiser(self.model, job.config)
         self.together.replicate()
         ema = MovingAverage(self.model, job.config.ema) if job.config.ema else None
-        made = job.batches if isinstance(job.batches, MadeWhileLearning) else None
         self.learner = Learner(self.model, optimiser, ema, TrainingProgress(), made)
         self.scaling = Scaling(job.config.precision, job.device, job.world)
         self.feed = Feed(job.batches, job.config, job.world, job.device)

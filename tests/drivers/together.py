@@ -2,8 +2,8 @@
 
     python -m tests.drivers.together FOLDER [KILLS]
 
-On standard output: what came out unlike, as JSON. Importing torch takes seconds, so the processes are forked from this one,
-which computes nothing with it.
+On standard output: what came out unlike, as JSON. Importing torch takes seconds, and what it imports when it is first used as
+long again in each process, so the processes are forked from this one, which has it all and computes nothing with it.
 """
 
 from __future__ import annotations
