@@ -31,10 +31,9 @@ def gradients(model: torch.nn.Module, batch: Any) -> dict[str, Tensor]:
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
-def test_compiled_blocks_learn_as_the_modules_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_blocks_learn_as_the_modules_do(tmp_path: Path) -> None:
     """Without dropout, on batches of two shapes. A checkpoint has the names of a run that is not compiled."""
     torch._dynamo.reset()
-    monkeypatch.setattr("tests.drivers.many.exact", lambda batch: batch)
     plain, model = (fresh("fill", "bert", layers=1, dropout=0.0).train() for _ in range(2))
     config = TrainConfig(steps=9, warmup=3, precision="float32", compile=True)
     trainer = Trainer(job(Case("fill", "bert"), tmp_path, ALONE, model, config), Show())

@@ -50,9 +50,11 @@ from regard.tasks.table import TASKS
 from regard.tasks.translate.predictor import Translator
 from regard.tokens import TokenizerPair, TokensConfig, train_tokenizer
 from regard.training.config import TrainConfig
-from regard.training.loop import Job, Trainer, Validation
+from regard.training.job import Job
+from regard.training.loop import Trainer
 from regard.training.show import Show
 from regard.training.timed import train
+from regard.training.validation import Validation
 
 TRANSLATE = KINDS_OF["translate"]
 WITH_ATTENTION = {"transformer", "bahdanau", "luong", "decoder-only"}

@@ -65,7 +65,8 @@ from regard.tokens.tokenizer import train_tokenizer
 from regard.training.config import TrainConfig
 from regard.training.events import Progress
 from regard.training.history import RunLog
-from regard.training.loop import Job, Trainer
+from regard.training.job import Job
+from regard.training.loop import Trainer
 from regard.training.show import Show
 from regard.training.validation import Validation
 from regard.verify import verify_bundle

@@ -17,7 +17,7 @@ from regard.tasks.rules import RATE, TIMED, Facts, Rule, Sizes, Value, fine_tune
 from regard.tasks.table import TASKS
 from regard.training.config import TrainConfig
 from regard.training.events import Choice
-from regard.training.loop import Source
+from regard.training.feed import Source
 from regard.training.optimiser import make_optimiser
 from regard.trials import seconds_by_threads
 

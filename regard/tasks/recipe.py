@@ -43,8 +43,9 @@ from regard.tasks.task import Task
 from regard.tokens import TextTokenizer, TokenizerPair
 from regard.training.config import Weights
 from regard.training.events import OnEvent, Working, silent
+from regard.training.feed import Source
 from regard.training.finetune import START, FineTuning
-from regard.training.loop import Job, Source
+from regard.training.job import Job
 from regard.training.precision import autocast
 from regard.training.state import Fingerprint
 from regard.training.validation import Validation

@@ -26,7 +26,7 @@ from regard.training.config import TrainConfig
 from regard.training.events import Chosen, Note, OnEvent, Prepared
 from regard.training.finetune import START, read_table
 from regard.training.history import RunLog
-from regard.training.loop import Outcome
+from regard.training.job import Outcome
 from regard.training.show import BothListeners, Show
 from regard.training.state import has_checkpoint, progress_in
 from regard.training.timed import BEFORE_FALL, train

@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import math
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 import torch
-from torch import Tensor, nn
-from torch.autograd.graph import increment_version
+from torch import Tensor
 
-from regard.blocks import recompute
 from regard.bundle import WEIGHTS
-from regard.errors import RegardError, UsageError
+from regard.errors import RegardError
 from regard.files import clear_leftovers, read_json, standing_folder
-from regard.models.loss import Loss
-from regard.noise import Place as NoisePlace
-from regard.noise import noise
 from regard.tensors import read_tensors, weights_of, write_tensors
-from regard.training.compiled import compile_as_asked
-from regard.training.config import TrainConfig
 from regard.training.cut import whole
-from regard.training.energy import EnergyMeter
-from regard.training.events import Checkpoint, End, Note, OnEvent, Validated, Working
-from regard.training.feed import Feed, Place, Portion, Source
+from regard.training.events import Checkpoint, End, Note, Validated, Working
 from regard.training.finetune import (
     BLEND,
     TUNED,
@@ -38,103 +25,25 @@ from regard.training.finetune import (
     compare,
     write_table,
 )
-from regard.training.guard import ADVICE, ALL_FINITE, check_update, locate, stop_requests
-from regard.training.history import CLOCK, RunLog
+from regard.training.guard import ADVICE, stop_requests
+from regard.training.job import Outcome
 from regard.training.optimiser import (
-    clip_gradient,
-    layer_norms,
     learning_rate,
-    make_optimiser,
-    set_rate,
 )
 from regard.training.outlook import SCHEDULES, look_ahead, outlook_row
-from regard.training.precision import Scaling, autocast, products_in
-from regard.training.shares import Batch, Share
+from regard.training.shares import Share
 from regard.training.state import (
-    Fingerprint,
-    Learner,
-    MadeWhileLearning,
-    MovingAverage,
-    TrainingProgress,
     load_checkpoint,
     mean_of,
     save_checkpoint,
     weights_in_place,
 )
-from regard.training.stopwatch import Stopwatch, peak_memory
-from regard.training.together import Together
+from regard.training.update import Updates
 from regard.training.validation import Selection, Validation, choose
-from regard.world import World, world
-
-Number = TypeVar("Number", int, float)
-COUNT = "count."  # before the name of a part of the loss: over how many items its sum goes
 
 
-@dataclass(frozen=True)
-class Job:
-    """Everything the loop is handed."""
-
-    folder: Path
-    config: TrainConfig
-    model: nn.Module
-    width: int  # of the model, for the paper's schedule
-    batches: Source
-    validate: Callable[[nn.Module], Validation]
-    save: Callable[[nn.Module, str, dict[str, object]], None]  # write the bundle `name` with these metrics
-    fingerprint: Fingerprint = field(default_factory=dict)  # what must not change between a stop and a resume
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    held_out: Callable[[], Iterable[Batch]] | None = None  # the validation examples as batches, the same each time
-    probe: Callable[[nn.Module, int], None] | None = None  # keep where the model looks, at this step
-    unit: str = "tokens"  # what the loss is a mean over, as a person calls it: "tokens", "texts"
-    clock: Callable[[], float] = field(default=lambda: time.monotonic())
-    tuning: FineTuning | None = None  # of a run that goes on from another model
-    asked: float | None = None  # what the clock said when the run was asked for; None: when the loop begins
-    world: World = field(default_factory=world)  # the processes that train together
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a run ended."""
-
-    reason: str  # "steps", "time", "patience", "interrupted"
-    progress: TrainingProgress
-    chosen: str = ""  # which weights the best bundle holds
-    metrics: dict[str, float] = field(default_factory=dict)
-
-
-class Trainer:
-    def __init__(self, job: Job, emit: OnEvent) -> None:
-        self.job, self.config, self.emit, self.world = job, job.config, emit, job.world
-        self.model = job.model.to(job.device)
-        if job.config.recompute:
-            recompute(self.model)
-        compile_as_asked(self.model, job.config, job.world, job.device)
-        made = job.batches if isinstance(job.batches, MadeWhileLearning) else None
-        if made is not None and job.config.shard and not job.world.is_alone:
-            raise UsageError("train.shard cuts weights, and what learns from its own answers writes with whole ones")
-        self.together = Together(self.model, job.world, job.device, job.config, job.clock)
-        self.clock = self.together.clock
-        self.parameters = list(self.model.parameters())
-        optimiser = make_optimiser(self.model, job.config)
-        self.together.replicate()
-        ema = MovingAverage(self.model, job.config.ema) if job.config.ema else None
-        self.learner = Learner(self.model, optimiser, ema, TrainingProgress(), made)
-        self.scaling = Scaling(job.config.precision, job.device, job.world)
-        self.feed = Feed(job.batches, job.config, job.world, job.device)
-        self.log = RunLog(job.folder, writes=job.world.is_first)
-        self.checkpoints, self.snapshots = job.folder / "checkpoints", job.folder / "snapshots"
-        epoch = max(1, job.batches.count(0) // job.config.accumulate)  # updates
-        self.every = job.config.validate_every or min(1000, max(100, epoch))
-        self.most_steps = math.ceil(min(job.config.steps, (job.config.epochs or math.inf) * epoch))
-        self.started = self.clock()
-        self.waited = 0.0  # seconds spent on making batches since the last row of the log
-        self.meter = EnergyMeter()
-        self.watch = self.new_watch()
-        self.asked: list[str] = []  # the signals by which a person asked to stop
-
-    @property
-    def progress(self) -> TrainingProgress:
-        return self.learner.progress
+class Trainer(Updates):
+    """A run of updates: what is due between them, what is kept, and which weights are the best."""
 
     def run(self, resume: bool, longer: bool = False) -> Outcome:
         """Train until a limit, early stopping or a signal; then average, choose and save."""
@@ -207,127 +116,6 @@ class Trainer:
 
     def go_on_longer(self) -> None:
         """Make ready for more time than was known before. A run that does not go by the clock simply goes on."""
-
-    def learn(self) -> None:
-        """Update the weights from `accumulate` batches, whose losses add up before they are divided."""
-        portion = self.next_portion()
-        if not self.model.training:  # telling every module costs a millisecond
-            self.model.train()
-        sums: dict[str, float] = {}
-        for share in portion.shares:
-            with self.together.reducing(now=share is portion.shares[-1]), products_in(self.config.precision):
-                _add(sums, self.backward(share, portion.totals))
-        sums = self.together.tally(sums, bool(self.asked))
-        loss, optimiser = sums["loss"] / portion.totals["loss"], self.learner.optimiser
-        if self.scaling.overflows(optimiser) and math.isfinite(loss):
-            self.skip()
-            return
-        norm = clip_gradient(self.parameters, self.config.clip)
-        layers = layer_norms(self.model, self.config.clip, norm) if self.logs_at(self.progress.step + 1) else {}
-        trouble = check_update(loss, norm, self.progress.first_loss, portion.totals["loss"])
-        if trouble:
-            self.go_back(trouble, portion.shares)
-            return
-        self.apply(norm, sums, portion.totals, layers)
-
-    def skip(self) -> None:
-        """Leave out an update whose gradient overflowed in fp16; the next one has a smaller scale."""
-        self.learner.optimiser.zero_grad(set_to_none=True)
-        self.scaling.update()
-        self.progress.skipped += 1
-
-    def backward(self, share: Share, totals: dict[str, int]) -> dict[str, float]:
-        """The sum of each part of the loss, and its count as `count.NAME`."""
-        loss = self.forward(share.batch, share.number, share.place, self.together.replica)
-        objective = loss.objective(totals)
-        self.scaling.scale(objective if share.counts else 0.0 * objective).backward()
-        sums = {name: float(part.sum.detach()) for name, part in loss.parts.items()}
-        sums |= {COUNT + name: float(part.count) for name, part in loss.parts.items()}
-        return sums if share.counts else dict.fromkeys(sums, 0.0)
-
-    def forward(self, batch: Batch, number: int, place: NoisePlace = None, model: nn.Module | None = None) -> Loss:
-        """The loss of micro-batch `number`; its dropout is seeded here, by (seed, step, micro-batch).
-
-        `place`: of the batch's rows in a whole that several processes share.
-        """
-        key = (self.config.seed, self.progress.step, number)
-        with noise(*key, place=place), autocast(self.config.precision, self.job.device):
-            return (model or self.model)(batch)
-
-    def next_portion(self) -> Portion:
-        """What this update learns from; progress stands behind it in the data then."""
-        began, progress = time.monotonic(), self.progress
-        portion = self.feed.next(Place(progress.epoch, progress.index))
-        progress.epoch, progress.index = portion.behind.epoch, portion.behind.index
-        self.waited += time.monotonic() - began
-        return portion
-
-    def apply(self, norm: float, sums: dict[str, float], totals: dict[str, int], layers: Mapping[str, float]) -> None:
-        """Update the weights; `layers` are the norms of each layer's gradient, where the log gets them."""
-        progress, optimiser = self.progress, self.learner.optimiser
-        rate = self.rate(progress.step + 1) * progress.rate_factor
-        set_rate(optimiser, rate)
-        optimiser.step()
-        increment_version(self.parameters)  # fused steps do not count themselves, and what is laid out would grow stale
-        optimiser.zero_grad(set_to_none=True)
-        self.scaling.update()
-        progress.step += 1
-        progress.tokens += totals["loss"]
-        if progress.first_loss is None:
-            progress.first_loss = sums["loss"] / totals["loss"]
-        if self.learner.ema is not None:
-            self.learner.ema.update(self.model, progress.step)
-        _add(progress.interval, sums)
-        self.record(rate, norm, layers)
-        self.emit_forecast()
-
-    def rate(self, step: int) -> float:
-        """The learning rate of update `step`."""
-        return learning_rate(step, self.config, self.job.width)
-
-    def record(self, rate: float, norm: float, layers: Mapping[str, float]) -> None:
-        """A row of the log every so often, with the means since the last row; the person hears of it more often."""
-        progress = self.progress
-        logged = self.logs_at(progress.step)
-        if not logged and not self.watch.is_due():
-            return
-        means = _means(progress.interval)
-        if logged:
-            progress.interval = {}
-            place = {"kind": "train", "step": progress.step, "epoch": progress.epoch}
-            gradient = {"gradient_norm": norm, "gradient_norms": layers, **self.scaled()}
-            self.log.write({**place, **means, "learning_rate": rate, **gradient, "tokens": progress.tokens})
-            clock = {"seconds": round(self.spent(), 3), "waited": round(self.waited, 4), "memory": peak_memory()}
-            joules = self.meter.since_last()
-            self.log.write({"step": progress.step, **clock, **({} if joules is None else {"joules": joules})}, CLOCK)
-            self.waited = 0.0
-        so_far = (progress.step, progress.epoch, progress.tokens, self.spent())
-        self.emit(self.watch.progress(*so_far, means, self.last_update()))
-
-    def scaled(self) -> dict[str, float]:
-        """In fp16, by how much the loss is multiplied, and how many updates were left out so far."""
-        scaling = self.scaling
-        return {"scale": scaling.get_scale(), "skipped": self.progress.skipped} if scaling.is_enabled() else {}
-
-    def logs_at(self, step: int) -> bool:
-        """Whether the log gets a row after this update."""
-        return step % self.every == 0 or step % self.config.log_every == 0
-
-    def last_update(self) -> int | None:
-        """The last update, if the clock has decided which that is."""
-        return None
-
-    def emit_forecast(self) -> None:
-        """Tell, once, how long the run will take."""
-        progress, padding = self.progress, self.job.batches.padding_share
-        found = self.watch.forecast(progress.step, progress.tokens, self.spent(), padding)
-        if found is not None:
-            self.emit(found)
-
-    def new_watch(self) -> Stopwatch:
-        progress, config = self.progress, self.config
-        span = None if config.budget is None else config.budget - progress.prepared
-        return Stopwatch(config, self.job.unit, progress.step, progress.tokens, self.spent(), self.most_steps, span)
 
     def validate(self) -> None:
         """Look at unseen data; keep these weights if they are the best so far, and for the final average."""
@@ -550,35 +338,6 @@ class Trainer:
         self.checkpoint()
         self.watch = self.new_watch()
         self.emit(Note(f"{trouble}; going back to step {self.progress.step} with half the learning rate"))
-
-    def locate(self, shares: Sequence[Share]) -> str:
-        """Where it went wrong, in the rows of the first process that sees it."""
-        found = ""
-        with contextlib.suppress(RuntimeError):
-            forwards = [partial(self.forward, each.batch, each.number, each.place) for each in shares]
-            found = locate(self.model, forwards)
-        told = [each for each in self.world.gather(found) if each]
-        told = [each for each in told if each != ALL_FINITE] or told
-        return f", {told[0]}" if told else ""
-
-    def spent(self) -> float:
-        """Seconds of training, over all resumes."""
-        return self.progress.seconds + self.clock() - self.started
-
-    def spent_in_all(self) -> float:
-        """Seconds since the run was asked for, without those between a stop and a resume."""
-        return self.progress.prepared + self.spent()
-
-
-def _add(sums: dict[str, Number], more: Mapping[str, Number]) -> None:
-    for name, value in more.items():
-        sums[name] = sums.get(name, 0) + value
-
-
-def _means(interval: Mapping[str, float]) -> dict[str, float]:
-    """The mean of each part of the loss over what it counted; of what counted nothing there is none."""
-    counts = {name: count for name in interval if (count := interval.get(COUNT + name))}
-    return {name: interval[name] / count for name, count in counts.items()}
 
 
 def _choice_row(choice: Selection) -> dict[str, object]:

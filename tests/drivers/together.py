@@ -33,7 +33,7 @@ from regard.training.show import Show
 from regard.training.state import has_checkpoint, progress_in
 from regard.training.timed import train
 from regard.world import LostError, joined
-from tests.drivers.many import CASES_OF, learn_all
+from tests.drivers.many import CASES, SIZES, learn_all
 from tests.toy_run import CONFIG, Contents, ToyBatch, ToyBatches, toy_job
 
 STEPS = 30
@@ -144,14 +144,20 @@ class Killer(threading.Thread):
             time.sleep(0.0005)
 
 
-def main(folder: Path, kills: int) -> None:
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
-    for size, cases in CASES_OF.items():
-        launch(size, 0, learn_all, folder, cases)
-    whole = launched(2, folder / "whole")
+def killed(folder: Path, kills: int, **train_over: Any) -> tuple[int, list[str]]:
+    """How often a process of a run was killed, and which of its files are unlike those of a run that nobody disturbed."""
     killer = Killer(folder / "killed", 2, kills)
     killer.start()
-    unlike = whole.unlike(launched(2, folder / "killed", restarts=kills))
+    found = launched(2, folder / "killed", restarts=kills, **train_over)
+    return killer.done, launched(2, folder / "whole", **train_over).unlike(found)
+
+
+def main(folder: Path, kills: int) -> None:
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    for size in SIZES:
+        launch(size, 0, learn_all, folder / str(size), CASES)
+    whole = launched(2, folder / "whole")
+    unlike = {name: killed(folder / name, kills, **over) for name, over in (("rows", {}), ("cut", {"shard": True}))}
     said, seconds = hung(folder / "hung")
     resumed = whole.unlike(launched(2, folder / "hung"))
     stopped = []
@@ -161,7 +167,7 @@ def main(folder: Path, kills: int) -> None:
     launched(1, folder / "moved")
     ends = [read_tensors(folder / name / "run/last/model.safetensors") for name in ("whole", "moved")]
     moved = max(float((ends[0][name] - ends[1][name]).abs().max()) for name in ends[0])
-    told = {"kills": killer.done, "unlike": unlike, "stopped": stopped, "moved": moved}
+    told = {"unlike": unlike, "stopped": stopped, "moved": moved}
     print(json.dumps({**told, "said": said, "seconds": seconds, "resumed": resumed}))
 
 
