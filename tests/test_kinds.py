@@ -262,7 +262,10 @@ def whatever(task: str, rows: int, seed: int = 5) -> Any:
     def ids(*shape: int) -> Tensor:
         return torch.randint(5, VOCABULARY, shape, generator=draw)
 
-    pixels = torch.randn(rows, SEEN.channels, SEEN.size, SEEN.size, generator=draw)
+    def numbers(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=draw)
+
+    pixels = numbers(rows, SEEN.channels, SEEN.size, SEEN.size)
     places = (torch.arange(11) % 3 == 1).expand(rows, -1) & (torch.arange(11) < lengths[:, None])
     return {
         "translate": PairBatch(ids(rows, 11), lengths, ids(rows, 12), lengths, tokens),
@@ -276,8 +279,8 @@ def whatever(task: str, rows: int, seed: int = 5) -> Any:
         "ask": StoryBatch(ids(rows, 4, 5), 1 + torch.arange(rows) % 4, ids(rows, 3), labels),
         "remember": made("copy-bits", generator(seed), rows, 3, 8, 3),
         "compute": tables(ids(rows, 11), lengths, draw),
-        "transcribe": SpeechBatch(torch.randn(rows, 61, HEARD.mels), 5 * lengths, ids(rows, 12), lengths, tokens),
-        "classify-sounds": SoundBatch(torch.randn(rows, 61, HEARD.mels), 5 * lengths, labels),
+        "transcribe": SpeechBatch(numbers(rows, 61, HEARD.mels), 5 * lengths, ids(rows, 12), lengths, tokens),
+        "classify-sounds": SoundBatch(numbers(rows, 61, HEARD.mels), 5 * lengths, labels),
         "classify-graphs": graphs(rows, seed),
     }[task]
 

@@ -18,7 +18,7 @@ from regard.tensors import read_tensors
 from regard.training.config import TrainConfig
 from regard.training.sharded import shard
 from regard.world import ALONE, World, joined, world_of
-from tests.drivers.many import CASES, HALVES, SIZES, Case, learn, learn_in_half
+from tests.drivers.many import CASES, HALVES, LARGE, SIZES, Case, learn, learn_in_half
 from tests.test_kinds import fresh
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -66,14 +66,15 @@ def test_processes_make_the_updates_of_one(case: Case, found: Found, tmp_path: P
 def test_in_half_precision_too(number: int, precision: str, cut: bool, found: Found, tmp_path: Path) -> None:
     """Two processes are as near to one as that one is to float32; all leave out the same updates, whoever saw an overflow.
 
-    Where weights are cut, bf16 is what is gathered of a block, and float32 what is kept.
+    A sum over fewer rows overflows later, so that one process may leave out one more. Where weights are cut, bf16 is what
+    is gathered of a block, and float32 what is kept.
     """
     first, last = (rank[number] for rank in json.loads((found.folder / "2/halves.json").read_text()))
     assert first == last and first["exact"]
     assert first["products"] == ["torch.bfloat16" if (precision, cut) == ("bf16", True) else "torch.float32"]
     alone, full = (learn_in_half(each, False, tmp_path, ALONE) for each in (precision, "float32"))
-    assert (first["skipped"], first["scale"]) == (alone["skipped"], alone["scale"])
-    assert (alone["skipped"] > 10) is (precision == "fp16")
+    assert 0 <= alone["skipped"] - first["skipped"] <= 1 and (alone["skipped"] > 10) is (precision == "fp16")
+    assert first["scale"] == (LARGE * 2.0 ** -first["skipped"] if precision == "fp16" else 1.0)
     weights = [torch.tensor(each["weights"]) for each in (first, alone, full)]
     assert (weights[0] - weights[1]).norm() <= 2 * (weights[1] - weights[2]).norm()
 

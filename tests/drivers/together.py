@@ -25,6 +25,9 @@ from typing import Any
 
 os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"  # before torch is imported
 
+import torch._dynamo
+import torch.distributed.fsdp
+import torch.distributed.tensor  # noqa: F401
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from regard.tensors import read_tensors
