@@ -59,7 +59,7 @@ HEAD = (
 
 
 def _refuse_pickle(path: Path, start: bytes) -> None:
-    """Refuse what begins as a pickle does. So does a safetensors file whose header has 640 bytes (or 896, 1152, 1408, 19280)."""
+    """Refuse what begins as a pickle does; as does a safetensors file whose header has 640, 896, 1152, 1408 or 19280 bytes."""
     if start[4:] == b"\0\0\0\0{":
         return
     if start[:2] in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK"):

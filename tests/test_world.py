@@ -18,7 +18,7 @@ from regard.tensors import read_tensors
 from regard.training.config import TrainConfig
 from regard.training.sharded import shard
 from regard.world import ALONE, World, joined, world_of
-from tests.drivers.many import CASES, HALVES, LARGE, SIZES, Case, learn, learn_in_half
+from tests.drivers.many import CASES_OF, HALVES, LARGE, Case, learn, learn_in_half
 from tests.test_kinds import fresh
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -47,19 +47,17 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
     return Found(folder, **json.loads(done.stdout.splitlines()[-1]))
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_processes_make_the_updates_of_one(case: Case, found: Found, tmp_path: Path) -> None:
-    """Two, and four. What has batch norm, which knows its batch, has whole batches."""
+@pytest.mark.parametrize(("size", "case"), [(size, case) for size, cases in CASES_OF.items() for case in cases])
+def test_processes_make_the_updates_of_one(size: int, case: Case, found: Found, tmp_path: Path) -> None:
+    """What has batch norm, which knows its batch, has whole batches."""
     alone = learn(case, tmp_path, ALONE)
+    first, last = (read_tensors(found.folder / f"{case.name}.{rank}.safetensors") for rank in ("first", "last"))
     statistics = {name for name in alone if name.endswith(("norm.mean", "norm.variance"))}
-    for size in SIZES:
-        assert not statistics or case.train.get("accumulate", 1) % size == 0
-        names = (found.folder / str(size) / f"{case.name}.{rank}.safetensors" for rank in ("first", "last"))
-        first, last = map(read_tensors, names)
-        for name in alone.keys() - statistics:
-            assert torch.equal(first[name], last[name])
-            difference = (first[name] - alone[name]).abs().max()
-            assert difference <= 1e-10, f"{name} of {size}: {difference:.3g}"
+    assert not statistics or case.train.get("accumulate", 1) % size == 0
+    for name in alone.keys() - statistics:
+        assert torch.equal(first[name], last[name])
+        difference = (first[name] - alone[name]).abs().max()
+        assert difference <= 1e-10, f"{name}: {difference:.3g}"
 
 
 @pytest.mark.parametrize(("number", "precision", "cut"), [(number, *each) for number, each in enumerate(HALVES)])
@@ -69,7 +67,7 @@ def test_in_half_precision_too(number: int, precision: str, cut: bool, found: Fo
     A sum over fewer rows overflows later, so that one process may leave out one more. Where weights are cut, bf16 is what
     is gathered of a block, and float32 what is kept.
     """
-    first, last = (rank[number] for rank in json.loads((found.folder / "2/halves.json").read_text()))
+    first, last = (rank[number] for rank in json.loads((found.folder / "halves.json").read_text()))
     assert first == last and first["exact"]
     assert first["products"] == ["torch.bfloat16" if (precision, cut) == ("bf16", True) else "torch.float32"]
     alone, full = (learn_in_half(each, False, tmp_path, ALONE) for each in (precision, "float32"))

@@ -65,7 +65,7 @@ CASES = [
     Case("classify", "bert", DROPS, {"shard": True, "recompute": True}, 2),
 ]
 
-SIZES = (2, 4)  # numbers of processes
+CASES_OF = {4: CASES[::3], 2: CASES[1::3] + CASES[2::3]}  # by the number of processes (`equal.py`: each kind by both)
 HALVES = [("bf16", True), ("fp16", False), ("fp16", True)]  # precisions, and whether weights are cut
 LARGE = 2.0**40  # a scale of the loss with which every gradient overflows at first
 
@@ -116,7 +116,6 @@ def learn(case: Case, folder: Path, world: World) -> dict[str, torch.Tensor]:
 def learn_all(folder: Path, cases: Sequence[Case]) -> None:
     """One process of those that learn all cases; the first and the last leave what they have learned."""
     torch.set_num_threads(1)
-    folder.mkdir(exist_ok=True)
     with joined(timeout=120) as world:
         for case in cases:
             try:
@@ -125,7 +124,7 @@ def learn_all(folder: Path, cases: Sequence[Case]) -> None:
                 raise RuntimeError(f"{case.name}: {error}") from error
             if world.rank in (0, world.size - 1):
                 write_tensors(folder / f"{case.name}.{'first' if world.is_first else 'last'}.safetensors", found)
-        if world.size == min(SIZES):
+        if world.size == min(CASES_OF):
             halves = world.gather([learn_in_half(*each, folder, world) for each in HALVES])
             if world.is_first:
                 (folder / "halves.json").write_text(json.dumps(halves))

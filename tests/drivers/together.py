@@ -36,7 +36,7 @@ from regard.training.show import Show
 from regard.training.state import has_checkpoint, progress_in
 from regard.training.timed import train
 from regard.world import LostError, joined
-from tests.drivers.many import CASES, SIZES, learn_all
+from tests.drivers.many import CASES_OF, learn_all
 from tests.toy_run import CONFIG, Contents, ToyBatch, ToyBatches, toy_job
 
 STEPS = 30
@@ -157,8 +157,8 @@ def killed(folder: Path, kills: int, **train_over: Any) -> tuple[int, list[str]]
 
 def main(folder: Path, kills: int) -> None:
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
-    for size in SIZES:
-        launch(size, 0, learn_all, folder / str(size), CASES)
+    for size, cases in CASES_OF.items():
+        launch(size, 0, learn_all, folder, cases)
     whole = launched(2, folder / "whole")
     unlike = {name: killed(folder / name, kills, **over) for name, over in (("rows", {}), ("cut", {"shard": True}))}
     said, seconds = hung(folder / "hung")
