@@ -16,27 +16,16 @@ from torch import Tensor, nn
 from regard.blocks.norm import BatchNorm
 from regard.bundle import Bundle, BundleConfig
 from regard.cli import main
-from regard.data.batch import (
-    AnswerBatch,
-    CaptionBatch,
-    GraphBatch,
-    LabelBatch,
-    MaskedBatch,
-    PairBatch,
-    PictureBatch,
-    PreferenceBatch,
-    SoundBatch,
-    SpeechBatch,
-    StoryBatch,
-    TableBatch,
-    TextBatch,
-)
+from regard.data.batch import LabelBatch, MaskedBatch, PairBatch, PreferenceBatch, StoryBatch, TableBatch, TextBatch
 from regard.data.batches import generator
 from regard.data.bits import made
+from regard.data.graphs.batch import GraphBatch
 from regard.data.graphs.batches import graph_batch
 from regard.data.graphs.config import GraphFormat
 from regard.data.graphs.graph import Graph, tidy_edges
+from regard.data.pictures.batch import AnswerBatch, CaptionBatch, PictureBatch
 from regard.data.pictures.config import PictureFormat
+from regard.data.sound.batch import SoundBatch, SpeechBatch
 from regard.data.sound.config import SoundFormat
 from regard.errors import RegardError, UsageError
 from regard.models.config import KINDS_OF, all_kinds

@@ -17,7 +17,7 @@ from regard.training.config import TrainConfig
 from regard.training.history import RunLog
 from regard.training.loop import Trainer
 from regard.training.optimiser import learning_rate, make_optimiser
-from regard.training.precision import Scaling, half_of, products_in
+from regard.training.precision import Scaling, half_of, precision_here, products_in
 from regard.training.show import Show
 from regard.training.state import TrainingProgress
 from regard.training.timed import train
@@ -124,6 +124,8 @@ def test_half_precision_by_its_name() -> None:
         ("bf16", torch.bfloat16), ("fp16", torch.float16), ("float32", None), ("tf32", None),
     )  # fmt: skip
     assert all(half_of(name, CPU) is half for name, half in halves)
+    assert [precision_here(name, CPU) for name, _ in halves] == ["bf16", "fp16", "float32", "float32"]
+    assert precision_here("tf32", torch.device("cuda")) == "tf32"
 
 
 def test_tf32_is_asked_of_a_gpu_and_is_float32_elsewhere(tmp_path: Path) -> None:

@@ -37,6 +37,14 @@ def half_of(precision: str, device: torch.device) -> torch.dtype | None:
     return HALVES.get(precision)
 
 
+def precision_here(precision: str, device: torch.device) -> str:
+    """In which precision products are made on this device, by its name."""
+    half = half_of(precision, device)
+    if half is None:
+        return "tf32" if precision == "tf32" and device.type == "cuda" else "float32"
+    return next(name for name, kind in HALVES.items() if kind is half)
+
+
 def autocast(precision: str, device: torch.device) -> AbstractContextManager[object]:
     half = half_of(precision, device)
     return nullcontext() if half is None else torch.autocast(device.type, dtype=half)

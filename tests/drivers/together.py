@@ -39,7 +39,7 @@ from regard.world import LostError, joined
 from tests.drivers.many import CASES_OF, learn_all
 from tests.toy_run import CONFIG, Contents, ToyBatch, ToyBatches, toy_job
 
-STEPS = 30
+STEPS = 30  # of a run that is killed a few times
 HANGS = 3.0  # seconds for which a process is waited for that hangs
 SLOWLY = 0.01  # seconds a batch, so that there is time to be killed
 
@@ -149,6 +149,7 @@ class Killer(threading.Thread):
 
 def killed(folder: Path, kills: int, **train_over: Any) -> tuple[int, list[str]]:
     """How often a process of a run was killed, and which of its files are unlike those of a run that nobody disturbed."""
+    train_over["steps"] = max(STEPS, 20 * (kills - 2))  # so that it does not end before
     killer = Killer(folder / "killed", 2, kills)
     killer.start()
     found = launched(2, folder / "killed", restarts=kills, **train_over)

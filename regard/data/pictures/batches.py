@@ -14,10 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.batch import AnswerBatch, CaptionBatch, PictureBatch, pad
+from regard.data.batch import pad
 from regard.data.batches import padding_of, plan_by_length
 from regard.data.pictures.augment import Part, mixup, normalise
 from regard.data.pictures.augment import augment as augmented
+from regard.data.pictures.batch import AnswerBatch, CaptionBatch, PictureBatch
 from regard.data.pictures.config import AugmentConfig, PictureFormat
 from regard.data.planned import Planned
 from regard.errors import RegardError, UsageError

@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.batch import SoundBatch, SpeechBatch, pad
+from regard.data.batch import pad
 from regard.data.batches import padding_of, plan_by_length
 from regard.data.planned import Planned
 from regard.data.sound.augment import changed_frames, changed_wave
+from regard.data.sound.batch import SoundBatch, SpeechBatch
 from regard.data.sound.config import SoundAugmentConfig
 from regard.data.sound.features import heard
 from regard.data.sound.load import SoundPart
