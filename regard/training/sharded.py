@@ -10,7 +10,7 @@ steps) is in the first one's. Any number of processes, in any layout, reads the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ def shard(model: nn.Module, world: World, device: torch.device, config: TrainCon
     _refuse(model, config)
     mesh = init_device_mesh(device.type, (world.size,))
     policy = MixedPrecisionPolicy()
-    if rounds(config, device):
+    if half_of(config.precision, device) is torch.bfloat16:
         policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
     for stack in [module for module in model.modules() if isinstance(module, Stack)]:
         for block in stack:
@@ -44,14 +44,10 @@ def shard(model: nn.Module, world: World, device: torch.device, config: TrainCon
                 fully_shard(norms, mesh=mesh)  # which compute in float32
             fully_shard(block, mesh=mesh, mp_policy=policy)
     fully_shard(model, mesh=mesh)
+    model._get_fsdp_state()._lazy_init()  # type: ignore[operator]  # a validation may call a part before the whole is
     for part in _parts(model):
         part.set_gradient_divide_factor(1.0)  # each has divided by the counts of the whole batch
         part.set_force_sum_reduction_for_comms(True)  # Gloo has no other
-
-
-def rounds(config: TrainConfig, device: torch.device) -> bool:
-    """Whether the weights of blocks are rounded to bf16 before they are gathered: half as much is sent."""
-    return half_of(config.precision, device) is torch.bfloat16
 
 
 def _refuse(model: nn.Module, config: TrainConfig) -> None:
@@ -78,30 +74,40 @@ def _parts(model: nn.Module) -> list[Any]:
 
 
 @contextmanager
-def gathered(model: nn.Module, rounded: bool) -> Iterator[None]:
+def gathered(model: nn.Module) -> Iterator[None]:
     """Inside this block every process has all weights, as an ordinary model; changes of them are forgotten behind it.
 
-    They are as precise as they are kept, also where blocks learn with `rounded` ones.
+    They are copies, as precise as they are kept (blocks may learn with rounded ones): NumPy may look at them, after which
+    torch could not give back the memory of its own.
     """
     parts = _parts(model)
-    exact = {name: whole(parameter.data) for name, parameter in model.named_parameters()} if rounded else {}
+    copies = {name: whole(parameter.data) for name, parameter in model.named_parameters()}
     for part in parts:
         part.set_reshard_after_forward(False)
         part.unshard()
-    before = []
-    for name, each in exact.items():
-        parameter = model.get_parameter(name)
-        if parameter.dtype is not each.dtype:
-            before.append((parameter, parameter.data))
-            parameter.data = each
+    before = {name: parameter.data for name, parameter in model.named_parameters()}
+    for name, parameter in model.named_parameters():
+        parameter.data = copies.pop(name)
     try:
         yield
     finally:
-        for parameter, data in before:
-            parameter.data = data
+        for name, parameter in model.named_parameters():
+            parameter.data = before[name]
         for part in parts:
             part.reshard()
             part.set_reshard_after_forward(True)
+        _forget_order(parts)
+
+
+def _forget_order(parts: Sequence[Any]) -> None:
+    """Forget in which order blocks ran: torch gathers them ahead in that order, which must be the same in all processes.
+
+    Each validates something else, and the next backward pass waited for ever for a process that gathered another block.
+    """
+    for state in (part._get_fsdp_state() for part in parts):
+        state._comm_ctx.post_forward_order.clear()
+        for group in state._fsdp_param_groups:
+            group._post_forward_indices.clear()
 
 
 # --- Files

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from regard.tensors import weights_of
 from regard.training.config import TrainConfig
-from regard.training.sharded import gathered, rounds, shard
+from regard.training.sharded import gathered, shard
 from regard.world import World
 
 
@@ -30,7 +30,6 @@ class Together:
     ) -> None:
         self.model, self.world, self.device, self._clock = model, world, device, clock
         self.sharded = config.shard and not world.is_alone
-        self.rounded = self.sharded and rounds(config, device)
         if self.sharded:
             shard(model, world, device, config)
         self.replica = model
@@ -72,7 +71,7 @@ class Together:
             return
         self._gathered = True
         try:
-            with gathered(self.model, self.rounded):
+            with gathered(self.model):
                 yield
         finally:
             self._gathered = False
