@@ -54,9 +54,9 @@ def test_a_run_whose_weights_are_cut_looks_and_validates_on_its_way(tmp_path: Pa
     """
     words = [*WORDS, "--preset", "demo", "--steps", "5", "-o"]
     assert main.run([*words, str(tmp_path / "one")]) == 0
-    assert processes(
-        2, *words, tmp_path / "two", "--set=train.shard=true", "--timeout=30s", told=tmp_path / "told"
-    ) == [0, 0], (tmp_path / "told").read_text()
+    told = tmp_path / "told"
+    codes = processes(2, *words, tmp_path / "two", "--set=train.shard=true", "--timeout=30s", told=told)
+    assert codes == [0, 0], told.read_text()
     rows = [RunLog(tmp_path / name).rows() for name in ("one", "two")]
     assert [row["kind"] for row in rows[0]].count("valid") == 3
     assert [row["loss"] for row in rows[1]] == pytest.approx([row["loss"] for row in rows[0]], rel=1e-5)
