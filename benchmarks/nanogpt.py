@@ -43,7 +43,8 @@ from regard.data.stream import TokenStream, Windows
 from regard.models.config import GPT2Config
 from regard.models.gpt import GPT
 from regard.training.config import TrainConfig
-from regard.training.loop import Job, Trainer
+from regard.training.job import Job
+from regard.training.loop import Trainer
 from regard.training.show import Show
 from regard.training.validation import Validation
 

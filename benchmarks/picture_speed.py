@@ -31,7 +31,8 @@ from regard.data.pictures.store import ArrayStore
 from regard.models.config import ConvNetConfig
 from regard.models.pictures.classifier import PictureClassifier
 from regard.training.config import TrainConfig
-from regard.training.loop import Job, Trainer
+from regard.training.job import Job
+from regard.training.loop import Trainer
 from regard.training.show import Show
 from regard.training.validation import Validation
 

@@ -1,11 +1,13 @@
-"""Two processes of one thread against one of two threads, or of one, by updates of Transformer-Tiny; and runs that are killed.
+"""Two processes of one thread against one of two threads, or of one, by updates of Transformer-Tiny; and what must be equal.
 
     python benchmarks/processes.py speed --rounds 5 --out docs/results/processes.json
+    python benchmarks/processes.py equal --out docs/results/processes.json
     python benchmarks/processes.py kills --kills 50
 
 `speed`: rounds in turns, each with its own processes; what counts is the median of the rounds' ratios. Each process waits at a
-line of its own until it is its turn, so that the others take no time. `kills` trains a small model with two processes, ends a
-random one at random moments, and compares the weights with those of a run that nobody disturbed.
+line of its own until it is its turn, so that the others take no time. `equal` trains every kind of model by one process, by two
+and by four, in three layouts, and compares the weights (`tests/drivers/equal.py`). `kills` trains a small model with two
+processes, ends a random one at random moments, and compares the weights with those of a run that nobody disturbed.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from regard.files import write_json
+from regard.files import read_json, write_json
 from regard.tensors import read_tensors
 
 # A process of those that train together, which makes as many updates as each line says.
@@ -39,7 +41,8 @@ from regard.data.batches import TokenPairs
 from regard.models.config import TransformerConfig
 from regard.models.table import build
 from regard.training.config import TrainConfig
-from regard.training.loop import Job, Trainer
+from regard.training.job import Job
+from regard.training.loop import Trainer
 from regard.training.show import Show
 from regard.training.validation import Validation
 from regard.world import joined
@@ -64,6 +67,8 @@ with joined() as world, tempfile.TemporaryDirectory() as folder:
             trainer.learn()
         print(time.perf_counter() - began, flush=True)
 """
+ROOT = Path(__file__).resolve().parent.parent
+TINY = ("classify/tfidf", "classify-pictures/resnet")  # the fastest kind, and one with batch norm
 CONFIG = """task = "translate"
 preset = "demo"
 [data]
@@ -85,21 +90,24 @@ sentences = 10
 
 def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", choices=("speed", "kills"), default="speed")
+    parser.add_argument("what", nargs="?", choices=("speed", "equal", "kills"), default="speed")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--updates", type=int, default=10, help="of a round")
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--tiny", action="store_true", help="one round of two updates of a small batch")
+    parser.add_argument("--tiny", action="store_true", help="one round of two updates of a small batch; or two kinds")
     asked = parser.parse_args(words)
-    if asked.what == "kills":
-        with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as place:
+        if asked.what == "kills":
             found = kills(Path(place), asked.kills)
-    else:
-        found = speed(40, 4, 1, 2) if asked.tiny else speed(4000, 100, asked.rounds, asked.updates)
+        elif asked.what == "equal":
+            found = equal(Path(place), TINY if asked.tiny else ())
+        else:
+            found = speed(40, 4, 1, 2) if asked.tiny else speed(4000, 100, asked.rounds, asked.updates)
     print(json.dumps(found))
     if asked.out is not None:
-        write_json(asked.out, found)
+        before = read_json(asked.out) if asked.out.exists() else {}
+        write_json(asked.out, {**before, **found})
         print(f"wrote {asked.out}")
 
 
@@ -130,6 +138,23 @@ def speed(vocabulary: int, rows: int, rounds: int, updates: int) -> dict[str, An
         "vocabulary": vocabulary, "rows": rows, "rounds": rounds, "updates": updates, "seconds": medians,
         "times_faster": round(statistics.median(ratios), 3), "ratios": [round(each, 3) for each in ratios],
         "times_faster_than_one_thread": round(statistics.median(parts), 3), "load": os.getloadavg()[0],
+    }  # fmt: skip
+
+
+def equal(place: Path, kinds: Sequence[str]) -> dict[str, Any]:
+    """The largest difference of a weight after ten updates, by kind, number of processes and layout, or why there is none."""
+    command = [sys.executable, "-m", "tests.drivers.equal", str(place), *kinds]
+    threads = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT, env=threads)
+    rows = json.loads(done.stdout.splitlines()[-1])
+    table: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        here = table.setdefault(f"{row['task']} {row['kind']}", {})
+        here[f"{row['processes']} {row['layout']}"] = row.get("told", row.get("difference"))
+    compared = [row for row in rows if "difference" in row]
+    return {
+        "equal": table, "compared": len(compared), "largest": max(row["difference"] for row in compared),
+        "same_bits": all(row["same_bits"] for row in compared),
     }  # fmt: skip
 
 

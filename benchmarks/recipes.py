@@ -26,7 +26,7 @@ from regard.config import Tables, merge
 from regard.tasks.configure import run_config
 from regard.tasks.recipe import prepare
 from regard.training.history import RunLog
-from regard.training.loop import Outcome
+from regard.training.job import Outcome
 from regard.training.show import Show
 from regard.training.timed import train
 

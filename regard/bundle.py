@@ -49,7 +49,7 @@ class Made(StrictConfig):
     platform: str = ""  # such as "Linux x86_64"
     device: str = ""
     threads: int = 0  # of torch, within an operation
-    precision: str = ""  # "float32" or "bf16"
+    precision: str = ""  # "float32", "tf32", "bf16" or "fp16"
     noise: str = "SFC64"  # the generator of dropout; runs that do not say it had this one
 
     def differences(self, other: Made) -> list[str]:

@@ -120,7 +120,7 @@ def _machine(load: float) -> list[Fact]:
 def _torch(seconds: float) -> list[Fact]:
     import torch
 
-    from regard.training.optimiser import has_fast_bf16
+    from regard.training.precision import has_fast_bf16
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return [

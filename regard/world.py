@@ -86,19 +86,24 @@ class World:
 
     def gather(self, value: Any) -> list[Any]:
         """The value of every process, by rank: values that JSON can write."""
-        if self.is_alone:
-            return [value]
+        return [value] if self.is_alone else self._gathered(value, None)
+
+    def gather_long(self, value: Any) -> list[Any]:
+        """The same, however long the others take."""
+        return [value] if self.is_alone else self._gathered(value, _patient.get())
+
+    def _gathered(self, value: Any, group: Any) -> list[Any]:
         import torch
         import torch.distributed as dist
 
         mine = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
         sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
-        dist.all_gather(sizes, torch.tensor([len(mine)]))
+        dist.all_gather(sizes, torch.tensor([len(mine)]), group=group)
         longest = int(max(sizes))
         padded = torch.zeros(longest, dtype=torch.uint8)
         padded[: len(mine)] = mine
         found = [torch.zeros(longest, dtype=torch.uint8) for _ in range(self.size)]
-        dist.all_gather(found, padded)
+        dist.all_gather(found, padded, group=group)
         parts = zip(found, sizes, strict=True)
         return [json.loads(bytes(part[: int(size)].numpy())) for part, size in parts]
 
@@ -135,12 +140,44 @@ class World:
             dist.barrier()
 
     def wait_long(self) -> None:
-        """Go on when every process is here, however long that takes: the first may be preparing the data."""
+        """Go on when every process is here, however long that takes: another may be reading the data."""
         if not self.is_alone:
             import torch
             import torch.distributed as dist
 
             dist.all_reduce(torch.zeros(1), group=_patient.get())
+
+    # --- From one process to others, however long these take
+
+    def tell(self, value: Any) -> None:
+        """Tell all others, who `hear` it: a value that JSON can write."""
+        if not self.is_alone:
+            self.gather_long(value)
+
+    def hear(self) -> Any:
+        """What the first process tells."""
+        return self.gather_long(None)[0]
+
+    def send(self, rank: int, data: bytes) -> None:
+        """Give bytes to another process, which waits for them."""
+        import torch
+        import torch.distributed as dist
+
+        dist.send(torch.tensor([len(data)]), rank, group=_patient.get())
+        if data:
+            dist.send(torch.frombuffer(bytearray(data), dtype=torch.uint8), rank, group=_patient.get())
+
+    def receive(self, rank: int) -> bytes:
+        """The bytes that another process sends."""
+        import torch
+        import torch.distributed as dist
+
+        size = torch.zeros(1, dtype=torch.int64)
+        dist.recv(size, rank, group=_patient.get())
+        data = torch.zeros(int(size), dtype=torch.uint8)
+        if len(data):
+            dist.recv(data, rank, group=_patient.get())
+        return data.numpy().tobytes()
 
 
 ALONE = World()

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import layer_norm, linear
 
 from regard.attention import record
-from regard.data.batch import AnswerBatch
+from regard.data.pictures.batch import AnswerBatch
 from regard.data.pictures.config import PictureFormat
 from regard.models.configs.pictures import AnswererConfig
 from regard.models.pictures.answerer import Answerer

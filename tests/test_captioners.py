@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import layer_norm, linear
 
 from regard.attention import record, softness
-from regard.data.batch import CaptionBatch
+from regard.data.pictures.batch import CaptionBatch
 from regard.data.pictures.config import PictureFormat
 from regard.decode.config import DecodeConfig
 from regard.decode.search import generate

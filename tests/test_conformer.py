@@ -14,7 +14,7 @@ from regard.attention import Causal, Lengths, MultiHead, record
 from regard.attention.relative import TransformerXL, shifted
 from regard.blocks.conformer import ConformerBlock, ConvolutionModule
 from regard.bundle import Bundle, BundleConfig
-from regard.data.batch import SoundBatch, SpeechBatch
+from regard.data.sound.batch import SoundBatch, SpeechBatch
 from regard.data.sound.batches import speech_batch
 from regard.data.sound.config import SoundFormat
 from regard.decode.ctc import align, collapse, greedy, log_probability, prefix_beam, spans

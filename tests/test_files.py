@@ -25,7 +25,7 @@ from regard.files import (
     write_text,
 )  # fmt: skip
 from regard.runs import Run, all_runs, bundle_folder, new_run, newest
-from regard.tensors import read_tensors, write_tensors
+from regard.tensors import open_tensors, read_tensors, write_tensors
 
 
 def listing(folder: Path) -> list[str]:
@@ -247,6 +247,18 @@ def test_a_file_of_torch_save_is_refused(tmp_path: Path, new: bool) -> None:
     torch.save({"a": torch.ones(3)}, tmp_path / "m.safetensors", _use_new_zipfile_serialization=new)
     with pytest.raises(RegardError, match="is a pickle"):
         read_tensors(tmp_path / "m.safetensors")
+
+
+@pytest.mark.parametrize("header", [640, 896, 1152, 1408, 19280])
+def test_a_header_as_long_as_a_pickle_begins_is_read(tmp_path: Path, header: int) -> None:
+    """A checkpoint whose header had 640 bytes, 80 02 in hexadecimal as it stands in front, was refused as a pickle."""
+    path = tmp_path / "m.safetensors"
+    name = "a" * (header - len('{"":{"dtype":"F32","shape":[3],"data_offsets":[0,12]}}'))
+    write_tensors(path, {name: torch.arange(3.0)})
+    assert int.from_bytes(path.read_bytes()[:8], "little") == header
+    assert read_tensors(path)[name].tolist() == [0.0, 1.0, 2.0]
+    with open_tensors(path) as opened:
+        assert opened.get_tensor(name).tolist() == [0.0, 1.0, 2.0]
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00", b"(lp0\n.", b"\xff" * 100, b"\x08" + b"\x00" * 7 + b"{}      "])

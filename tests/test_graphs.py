@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 import regard
 from regard.attention import Dense, Edges, MultiHead
 from regard.attention.edges import edge_matrix, edge_softmax, mix_edges
-from regard.data.batch import SparseRows
+from regard.data.graphs.batch import SparseRows
 from regard.data.graphs.batches import graph_batch
 from regard.data.graphs.config import GraphFormat
 from regard.data.graphs.graph import Graph, SparseFeatures, tidy_edges, with_loops

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import itertools
 import json
+import multiprocessing
 import os
+import pkgutil
+import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +26,7 @@ from regard.data import mapped
 from regard.data.batches import Batches, LabelBatches, TokenPairs, cut_by_budget, encode_labelled, filter_lengths
 from regard.data.builtin.dates import as_pairs, date_pairs
 from regard.data.config import LabelledConfig, PairsConfig, TextConfig
-from regard.data.kept import cache, journal
+from regard.data.kept import cache, encoded_pairs, journal
 from regard.data.kept.cache import clear, data_cache, entries, find_kept, kept
 from regard.data.kept.encoded_documents import DocumentWriter, encode_documents
 from regard.data.kept.encoded_labelled import encode_labelled_sets, fitted
@@ -29,6 +34,7 @@ from regard.data.kept.encoded_pairs import encode_pairs
 from regard.data.kept.encoding import with_ends
 from regard.data.kept.journal import Build, FileBuild, MemoryBuild, open_kept
 from regard.data.kept.ragged import Ragged, TextRows, as_bytes, digest_rows
+from regard.data.kept.ranks import help_until_told, helped_by
 from regard.data.kept.tokenizers import sampled, train_pair_tokenizers
 from regard.data.labelled import load_labelled
 from regard.data.mapped import ArrayWriter
@@ -43,6 +49,7 @@ from regard.tasks.recipe import prepare
 from regard.tasks.run import resume_run, start_run
 from regard.tokens import BEGIN, END, PAD, TextTokenizer, TokenizerPair, TokensConfig, as_arrays, train_tokenizer
 from regard.tokens.encoder import NEAR, Encoder
+from regard.world import alone, joined
 
 TEXTS = [
     "A man rides a bike.",
@@ -455,11 +462,100 @@ def test_several_processes_write_the_same_files(all_kinds: Path, monkeypatch: py
     wanted = contents(data_cache())
     assert len(wanted) > 8
     clear([each.name for each in entries()])
-    modules = ("kept.encoded_pairs", "kept.encoded_labelled", "kept.encoded_documents")
-    for module in (*modules, "pairs", "labelled_rows", "text_sets"):
+    for module in ("kept.ranks", "labelled_rows", "text_sets"):
         monkeypatch.setattr(f"regard.data.{module}.worker_count", lambda items: 3)
     prepare_all(all_kinds)
     assert contents(data_cache()) == wanted
+
+
+def in_processes(place: Path, size: int, dies: tuple[int, int] | None = None) -> tuple[list[int | None], list[str]]:
+    """Prepare by so many processes of a world: their exit codes, and who did which piece. `dies`: rank, at which piece."""
+    fork, said = multiprocessing.get_context("fork"), place / "said"
+    said.unlink(missing_ok=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(size), "TORCH_CPP_LOG_LEVEL": "FATAL"}
+    common |= {"TOKENIZERS_PARALLELISM": "false"}
+    processes = [
+        fork.Process(target=one_of_them, args=(place, said, dies, common | {"RANK": str(rank)})) for rank in range(size)
+    ]
+    for each in processes:
+        each.start()
+    for each in processes:
+        each.join(60)
+    return [each.exitcode for each in processes], said.read_text().splitlines() if said.exists() else []
+
+
+def one_of_them(place: Path, said: Path, dies: tuple[int, int] | None, environment: dict[str, str]) -> None:
+    os.environ.update(environment)
+    with joined(30) as here:
+        for name, pieces in (("encoded_pairs", "_encode_some"), ("encoded_documents", "Documents.encoded")):
+            noting(f"regard.data.kept.{name}.{pieces}", here.rank, said, dies)
+        noting("regard.data.pairs._of_use", here.rank, said, dies)
+        if here.rank:
+            assert help_until_told(here) == {"done": True}
+            return
+        with helped_by(here), alone():
+            prepare_all(place)
+        here.tell({"done": True})
+
+
+def noting(name: str, rank: int, said: Path, dies: tuple[int, int] | None) -> None:
+    """Let a function note in a file who called it, and its process die at some call."""
+    owner, _, function = name.rpartition(".")
+    at = pkgutil.resolve_name(owner)
+    call, calls = getattr(at, function), itertools.count(1)
+
+    def noted(*arguments: Any) -> Any:
+        with open(said, "a") as file:
+            file.write(f"{rank} {function}\n")
+        if dies == (rank, next(calls)):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return call(*arguments)
+
+    setattr(at, function, noted)
+
+
+@pytest.mark.parametrize("dies", [(1, 2), (2, 1), (0, 3)])
+def test_the_processes_of_a_world_write_the_same_files(
+    dies: tuple[int, int], all_kinds: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each does a share, one is killed in the middle, all are started again as two: the bytes that one alone writes."""
+    monkeypatch.setattr("regard.data.kept.encoded_documents.LONG", 300)
+    monkeypatch.setattr("regard.data.pairs.BLOCK", 100)
+    prepare_all(all_kinds)
+    wanted = contents(data_cache())
+    for size, killed in ((3, dies), (2, None)):
+        if killed is not None:
+            clear([each.name for each in entries()])
+        codes, said = in_processes(all_kinds, size, killed)
+        if killed is None:
+            assert codes == [0] * size
+        else:
+            assert codes[killed[0]] == -signal.SIGKILL and 0 not in codes
+            assert len({line.split()[0] for line in said}) == 3
+    assert contents(data_cache()) == wanted
+
+
+def test_who_cannot_see_the_data_is_not_waited_for(all_kinds: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And of whom the work fails, the first one does the rest."""
+    monkeypatch.setattr("regard.data.pairs.BLOCK", 100)
+    prepare_all(all_kinds)
+    wanted = contents(data_cache())
+    real = encoded_pairs.encoding_again
+    ours = os.getpid()
+
+    def fails(key: str, *words: Any) -> Any:
+        items, _ = real(key, *words)  # type: ignore[misc]
+        return items, lambda item: 1 / (os.getpid() == ours)
+
+    for again in (lambda *words: None, fails):
+        clear([each.name for each in entries()])
+        monkeypatch.setattr(encoded_pairs, "encoding_again", again)
+        codes, said = in_processes(all_kinds, 2)
+        assert codes == [0, 0] and contents(data_cache()) == wanted
+        assert "1 _encode_some" not in said and "1 _of_use" in said
 
 
 def written_pairs(place: Path, form: str, pairs: list[tuple[str, str]]) -> list[Path]:

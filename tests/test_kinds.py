@@ -16,27 +16,16 @@ from torch import Tensor, nn
 from regard.blocks.norm import BatchNorm
 from regard.bundle import Bundle, BundleConfig
 from regard.cli import main
-from regard.data.batch import (
-    AnswerBatch,
-    CaptionBatch,
-    GraphBatch,
-    LabelBatch,
-    MaskedBatch,
-    PairBatch,
-    PictureBatch,
-    PreferenceBatch,
-    SoundBatch,
-    SpeechBatch,
-    StoryBatch,
-    TableBatch,
-    TextBatch,
-)
+from regard.data.batch import LabelBatch, MaskedBatch, PairBatch, PreferenceBatch, StoryBatch, TableBatch, TextBatch
 from regard.data.batches import generator
 from regard.data.bits import made
+from regard.data.graphs.batch import GraphBatch
 from regard.data.graphs.batches import graph_batch
 from regard.data.graphs.config import GraphFormat
 from regard.data.graphs.graph import Graph, tidy_edges
+from regard.data.pictures.batch import AnswerBatch, CaptionBatch, PictureBatch
 from regard.data.pictures.config import PictureFormat
+from regard.data.sound.batch import SoundBatch, SpeechBatch
 from regard.data.sound.config import SoundFormat
 from regard.errors import RegardError, UsageError
 from regard.models.config import KINDS_OF, all_kinds
@@ -50,9 +39,11 @@ from regard.tasks.table import TASKS
 from regard.tasks.translate.predictor import Translator
 from regard.tokens import TokenizerPair, TokensConfig, train_tokenizer
 from regard.training.config import TrainConfig
-from regard.training.loop import Job, Trainer, Validation
+from regard.training.job import Job
+from regard.training.loop import Trainer
 from regard.training.show import Show
 from regard.training.timed import train
+from regard.training.validation import Validation
 
 TRANSLATE = KINDS_OF["translate"]
 WITH_ATTENTION = {"transformer", "bahdanau", "luong", "decoder-only"}
@@ -260,7 +251,10 @@ def whatever(task: str, rows: int, seed: int = 5) -> Any:
     def ids(*shape: int) -> Tensor:
         return torch.randint(5, VOCABULARY, shape, generator=draw)
 
-    pixels = torch.randn(rows, SEEN.channels, SEEN.size, SEEN.size, generator=draw)
+    def numbers(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=draw)
+
+    pixels = numbers(rows, SEEN.channels, SEEN.size, SEEN.size)
     places = (torch.arange(11) % 3 == 1).expand(rows, -1) & (torch.arange(11) < lengths[:, None])
     return {
         "translate": PairBatch(ids(rows, 11), lengths, ids(rows, 12), lengths, tokens),
@@ -274,8 +268,8 @@ def whatever(task: str, rows: int, seed: int = 5) -> Any:
         "ask": StoryBatch(ids(rows, 4, 5), 1 + torch.arange(rows) % 4, ids(rows, 3), labels),
         "remember": made("copy-bits", generator(seed), rows, 3, 8, 3),
         "compute": tables(ids(rows, 11), lengths, draw),
-        "transcribe": SpeechBatch(torch.randn(rows, 61, HEARD.mels), 5 * lengths, ids(rows, 12), lengths, tokens),
-        "classify-sounds": SoundBatch(torch.randn(rows, 61, HEARD.mels), 5 * lengths, labels),
+        "transcribe": SpeechBatch(numbers(rows, 61, HEARD.mels), 5 * lengths, ids(rows, 12), lengths, tokens),
+        "classify-sounds": SoundBatch(numbers(rows, 61, HEARD.mels), 5 * lengths, labels),
         "classify-graphs": graphs(rows, seed),
     }[task]
 

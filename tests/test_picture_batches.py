@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.data.batch import AnswerBatch
 from regard.data.pictures.augment import augment, mixup, normalise
+from regard.data.pictures.batch import AnswerBatch
 from regard.data.pictures.batches import AnswerBatches, CaptionBatches, PictureBatches
 from regard.data.pictures.config import AugmentConfig, PictureFormat
 from regard.errors import RegardError, UsageError

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import regard
-from regard.data.batch import PictureBatch
+from regard.data.pictures.batch import PictureBatch
 from regard.data.pictures.config import PictureFormat
 from regard.errors import RegardError
 from regard.models.config import ConvMixerConfig, ConvNetConfig, MixerConfig, ResNetConfig

@@ -6,7 +6,10 @@ import copy
 import itertools
 import json
 import math
+import multiprocessing
+import os
 import re
+import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from toy_run import Contents
 
 import regard
@@ -55,16 +58,19 @@ from regard.tasks.align.recipe import prepare_align
 from regard.tasks.configure import run_config
 from regard.tasks.generate.predictor import Generator
 from regard.tasks.recipe import Setup
-from regard.tasks.run import RunResult, resume_run, start_run
+from regard.tasks.run import RunResult, follow_run, resume_run, start_run
 from regard.tokens import TokenizerPair
 from regard.tokens.config import TokensConfig
 from regard.tokens.tokenizer import train_tokenizer
 from regard.training.config import TrainConfig
 from regard.training.events import Progress
-from regard.training.loop import Job, Trainer
+from regard.training.history import RunLog
+from regard.training.job import Job
+from regard.training.loop import Trainer
 from regard.training.show import Show
 from regard.training.validation import Validation
 from regard.verify import verify_bundle
+from regard.world import World, joined
 
 SIZES: dict[str, Any] = {"layers": 1, "width": 12, "heads": 3, "feed_forward": 17}
 SUM = re.compile(r"\w+ \w+ plus \w+")
@@ -402,6 +408,62 @@ def test_a_run_that_was_stopped_ends_with_the_same_bits(method: str, ppo: RunRes
     assert not [name for name in unlike if not name.endswith((".png", "run.json"))]
 
 
+class Nothing:
+    """No batches at all."""
+
+    def count(self, epoch: int) -> int:
+        return 1
+
+    def get(self, epoch: int, index: int) -> Any:
+        raise AssertionError
+
+    def padding_share(self) -> float:
+        return 0.0
+
+
+def in_a_world(values: dict[str, Any], folder: Path, environment: dict[str, str]) -> None:
+    """One process of a run of several: the first starts it, and the others take part."""
+    os.environ.update(environment)
+    with joined(60) as here:
+        _ = start_run(run_config("align", values), folder=folder) if here.is_first else follow_run()
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_ppo_by_two_processes_is_that_of_one(accumulate: int, ppo: RunResult, tmp_path: Path) -> None:
+    """Each writes all answers, with the same weights; a batch is learned by both and counted once, of two each learns one."""
+    train = {"steps": 5, "validate_every": 3, "precision": "float32", "accumulate": accumulate}
+    values, fork = going_on(ppo, "ppo", train=train), multiprocessing.get_context("fork")
+    start_run(run_config("align", values), folder=tmp_path / "one")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
+    ranks = [common | {"RANK": str(rank), "TORCH_CPP_LOG_LEVEL": "FATAL"} for rank in range(2)]
+    processes = [fork.Process(target=in_a_world, args=(values, tmp_path / "two", each)) for each in ranks]
+    for each in processes:
+        each.start()
+    for each in processes:
+        each.join(120)
+    assert [each.exitcode for each in processes] == [0, 0]
+    unlike = Contents.of(tmp_path / "one").unlike(Contents.of(tmp_path / "two"))
+    assert not [name for name in unlike if not name.endswith((".png", "run.json", "log.jsonl"))]
+    rows = [RunLog(tmp_path / name).rows() for name in ("one", "two")]
+    assert rows[0] == rows[1]  # their keys stand in another order
+
+
+def test_what_learns_from_its_own_answers_is_not_cut(tmp_path: Path) -> None:
+    class Written(Nothing):
+        def tensors(self) -> dict[str, Tensor]:
+            return {}
+
+        def restore(self, tensors: dict[str, Tensor], /) -> None:
+            pass
+
+    config = TrainConfig(shard=True)
+    job = Job(tmp_path, config, nn.Linear(3, 5), 12, Written(), lambda _: Validation({}), lambda *_: None)
+    with pytest.raises(UsageError, match="writes with whole ones"):
+        Trainer(replace(job, world=World(0, 2)), Show())
+
+
 def test_answers_are_written_by_the_weights_of_the_moment(ppo: RunResult) -> None:
     """The bug: fused updates are not counted by torch, and what was laid out for decoding stayed as it was."""
     generator = regard.load(ppo, task="generate")
@@ -419,19 +481,6 @@ def test_answers_are_written_by_the_weights_of_the_moment(ppo: RunResult) -> Non
     fresh = Generator(replace(generator.bundle, model=copy.deepcopy(generator.model)))
     assert written.texts == write_answers(fresh, asked, 5, seed=2).texts
     assert not torch.equal(answer_log_probs(before, batch), answer_log_probs(generator.model, batch))
-
-
-class Nothing:
-    """No batches at all."""
-
-    def count(self, epoch: int) -> int:
-        return 1
-
-    def get(self, epoch: int, index: int) -> Any:
-        raise AssertionError
-
-    def padding_share(self) -> float:
-        return 0.0
 
 
 def test_ratios_begin_at_one_and_the_rule_is_never_asked(

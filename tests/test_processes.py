@@ -11,6 +11,7 @@ from regard.cli.processes import launch, own_words
 from regard.errors import UsageError
 from regard.training.history import RunLog
 from regard.world import ENDED, ended_for_good
+from tests.several import processes
 
 SMALL = {
     "preset": "demo",
@@ -45,6 +46,20 @@ def test_two_processes_do_what_one_does(tmp_path: Path, capfd: pytest.CaptureFix
         assert one.keys() == two.keys() and one["kind"] == two["kind"]
         assert two["loss"] == pytest.approx(one["loss"], rel=1e-5)
     assert (tmp_path / "two/best/model.safetensors").exists()
+
+
+def test_a_run_whose_weights_are_cut_looks_and_validates_on_its_way(tmp_path: Path) -> None:
+    """It failed before the first update, where it looked at what the model sees; and waited for ever behind a validation,
+    where each process had translated other sentences and gathered its blocks in another order.
+    """
+    words = [*WORDS, "--preset", "demo", "--steps", "5", "-o"]
+    assert main.run([*words, str(tmp_path / "one")]) == 0
+    told = tmp_path / "told"
+    codes = processes(2, *words, tmp_path / "two", "--set=train.shard=true", "--timeout=30s", told=told)
+    assert codes == [0, 0], told.read_text()
+    rows = [RunLog(tmp_path / name).rows() for name in ("one", "two")]
+    assert [row["kind"] for row in rows[0]].count("valid") == 3
+    assert [row["loss"] for row in rows[1]] == pytest.approx([row["loss"] for row in rows[0]], rel=1e-5)
 
 
 def test_what_cannot_be_is_told_before_any_process_starts(

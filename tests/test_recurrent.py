@@ -39,7 +39,7 @@ from regard.tensors import weights_of, write_tensors
 from regard.tokens import TokenizerPair, TokensConfig
 from regard.training.config import TrainConfig
 from regard.training.events import Progress
-from regard.training.loop import Job, Outcome
+from regard.training.job import Job, Outcome
 from regard.training.show import Show
 from regard.training.timed import train
 from regard.training.validation import Validation

@@ -34,7 +34,7 @@ from regard.tokens import TokenizerPair
 from regard.training.config import TrainConfig
 from regard.training.events import Checkpoint, End, Forecast, Note, Prepared, Progress, Validated, Working
 from regard.training.history import read_progress
-from regard.training.loop import Job, Outcome
+from regard.training.job import Job, Outcome
 from regard.training.show import Show
 from regard.training.state import has_checkpoint
 from regard.training.timed import train

@@ -27,7 +27,7 @@ from regard.tasks.rules import MORE, TIMED, By, Rule, Size, Sizes, by
 from regard.tasks.table import TASKS
 from regard.training.config import TrainConfig
 from regard.training.events import silent
-from regard.training.loop import Source
+from regard.training.feed import Source
 from regard.training.show import Activity
 
 OURS = [name for name, task in TASKS.items() if task.rules]

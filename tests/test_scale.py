@@ -26,7 +26,7 @@ from regard.scale.family import Family, Interrupted, Trainer, go_on
 from regard.scale.law import efficient, scaling_of
 from regard.scale.sizes import Size, family, largest_family, settings_of, size_of
 from regard.tasks.configure import run_config
-from regard.training.loop import Outcome
+from regard.training.job import Outcome
 from regard.training.show import Show
 from regard.training.state import TrainingProgress
 

@@ -9,7 +9,8 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
-from regard.data.batch import PairBatch, PictureBatch
+from regard.data.batch import PairBatch
+from regard.data.pictures.batch import PictureBatch
 from regard.data.pictures.config import PictureFormat
 from regard.models.config import ConvNetConfig, MixerConfig, TransformerConfig
 from regard.models.pictures.classifier import PictureClassifier

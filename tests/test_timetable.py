@@ -20,7 +20,7 @@ from regard.models.loss import Loss
 from regard.training.config import TrainConfig
 from regard.training.events import Event, Forecast, Progress, silent
 from regard.training.history import RunLog
-from regard.training.loop import Job, Outcome
+from regard.training.job import Job, Outcome
 from regard.training.optimiser import learning_rate
 from regard.training.timed import BEFORE_FALL, TimedTrainer, trainer_of
 from regard.training.timetable import SCHEDULE, Timetable

@@ -24,7 +24,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from toy_run import CONFIG, ToyBatch, ToyBatches, ToyModel, toy_job
 
-import regard.training.loop
+import regard.training.job
 import regard.training.stopwatch
 from regard.errors import RegardError, UsageError
 from regard.evaluate.classification import f1_error, score_labels
@@ -517,7 +517,7 @@ class Clock:
 
 
 def test_the_time_limit_counts_all_resumes_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(regard.training.loop, "time", Clock())
+    monkeypatch.setattr(regard.training.job, "time", Clock())
     config = CONFIG.model_copy(update={"steps": 10_000, "max_time": 40.0})
     first = train(toy_job(tmp_path, config), Show())
     assert first.reason == "time" and 0 < first.progress.step < 40
@@ -656,7 +656,7 @@ def test_a_gradient_that_is_not_finite(tmp_path: Path) -> None:
 
 
 def test_time_spent_before_going_back_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(regard.training.loop, "time", Clock())
+    monkeypatch.setattr(regard.training.job, "time", Clock())
     usual = train(toy_job(tmp_path / "usual"), Show()).progress.seconds
     longer = train(toy_job(tmp_path / "longer", CONFIG, OnceNaN(7)), Show()).progress.seconds
     assert longer > usual
@@ -792,7 +792,7 @@ class SlowBatches(ToyBatches):
 def test_the_first_loss_and_the_expected_time_come_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bug: nothing was shown before a hundred updates (45 s) were done, and on a resume no expected time at all."""
     slow = SlowBatches()
-    monkeypatch.setattr(regard.training.loop, "time", slow)
+    monkeypatch.setattr(regard.training.job, "time", slow)
     monkeypatch.setattr(regard.training.stopwatch, "time", slow)
     config = CONFIG.model_copy(update={"steps": 300, "validate_every": 200, "log_every": 100, "average": 0})
     show, again = Keeps(stop=100), Keeps()

@@ -39,7 +39,7 @@ from regard.tasks.halving import (
 from regard.tasks.rules import Size, Sizes
 from regard.tasks.tuned import STATE, Search, TuneResult, keep_best, panels, train_words
 from regard.tasks.tuning import ENDING, Interrupted, Searcher, TrainTrial
-from regard.training.loop import Outcome
+from regard.training.job import Outcome
 from regard.training.state import TrainingProgress
 
 # --- The plan

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from test_timetable import timed
 
-from regard.cli.train import next_step
+from regard.cli.ended import next_step
 from regard.files import write_json
 from regard.tasks.configure import run_config
 from regard.tasks.run import RunResult

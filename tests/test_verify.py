@@ -219,7 +219,7 @@ def test_noise_that_depends_on_the_past(monkeypatch: pytest.MonkeyPatch) -> None
     def none(*key: int) -> Iterator[None]:
         yield  # dropout takes torch's own generator, which nothing saves
 
-    monkeypatch.setattr("regard.training.loop.noise", none)
+    monkeypatch.setattr("regard.training.update.noise", none)
     assert failing(make_bundle(), "resumed = uninterrupted") == {"resumed = uninterrupted"}
 
 

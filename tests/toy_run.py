@@ -18,7 +18,7 @@ from regard.models.loss import Loss, Part
 from regard.noise import dropout
 from regard.tensors import write_tensors
 from regard.training.config import TrainConfig
-from regard.training.loop import Job
+from regard.training.job import Job
 from regard.training.state import weights_of
 from regard.training.validation import Validation
 

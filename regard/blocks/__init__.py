@@ -7,7 +7,7 @@ from regard.blocks.initialise import Undrawn, initialise, initialise_head, initi
 from regard.blocks.norm import make_norm
 from regard.blocks.recurrent import Recurrent, RecurrentEncoder
 from regard.blocks.selective import Selective
-from regard.blocks.stack import Stack, recompute
+from regard.blocks.stack import Stack, compile_blocks, recompute
 from regard.blocks.state_space import StateSpace
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "StateSpace",
     "Undrawn",
     "balance_terms",
+    "compile_blocks",
     "initialise",
     "initialise_head",
     "initialise_normal",

@@ -150,10 +150,12 @@ class _Reversible(torch.autograd.Function):
 class Stack(nn.ModuleList):
     """x (B, T, D) -> (B, T, D) through all blocks. `reversible`: they keep no activations for the gradient.
 
-    `recomputes`: of each block only its input is kept, and the rest computed again (see `recompute`).
+    `recomputes`: of each block only its input is kept, and the rest computed again (see `recompute`). `compiled`: what runs
+    in the place of each block while it learns (see `compile_blocks`).
     """
 
     recomputes = False
+    compiled: tuple[Callable[..., Tensor], ...] = ()
 
     def __init__(self, blocks: Iterable[Block], *, reversible: bool = False) -> None:
         super().__init__(blocks)
@@ -172,6 +174,10 @@ class Stack(nn.ModuleList):
     ) -> Tensor:
         if self.reversible:
             return self._reversibly(x, mask, distances)
+        if self.compiled and self.training and torch.is_grad_enabled():
+            for compiled in self.compiled:
+                x = compiled(x, mask, memory, memory_mask, distances)
+            return x
         for block in self.each():
             if self.recomputes and torch.is_grad_enabled():
                 x = _recomputed(block, x, mask, memory, memory_mask, distances)
@@ -225,6 +231,22 @@ def recompute(model: nn.Module) -> None:
         if any(isinstance(module, BatchNorm | Experts) for module in stack.modules()):
             raise UsageError("train.recompute: batch norm and experts would count a batch twice", "leave it out")
         stack.recomputes = True
+
+
+def compile_blocks(model: nn.Module, mode: str) -> None:
+    """Let every stack of a model compile its blocks with torch.compile for learning; names of parameters stay.
+
+    Validations, and whoever looks into the model, run the modules themselves. `mode` is torch's: "default", or
+    "reduce-overhead", which replays CUDA graphs. Dropout in compiled blocks is torch's own.
+    """
+    stacks = [module for module in model.modules() if isinstance(module, Stack)]
+    if not stacks:
+        raise UsageError(f"train.compile: a {type(model).__name__} is no stack of blocks", "leave it out")
+    if any(stack.reversible or stack.recomputes for stack in stacks):
+        raise UsageError("train.compile: blocks that are computed again are not compiled", "leave out one of them")
+    for stack in stacks:  # in a tuple, so that they are no modules of the stack
+        how: dict[str, Any] = {"mode": mode} if mode == "reduce-overhead" else {"dynamic": True}
+        stack.compiled = tuple(torch.compile(block, **how) for block in stack.each())
 
 
 def _recomputed(block: Block, x: Tensor, *given: Any) -> Tensor:

@@ -101,7 +101,7 @@ def plan(
         )  # all of it measured
     machine = Machine(found, link, named(between, LINKS, "link"), per_node, adapters, assumed)
     config, vocabulary = configured(what, model, {}, assignments or [])
-    half = bool(found.bf16) and config.train.precision != "float32"
+    half = bool(found.bf16) and config.train.precision not in ("float32", "tf32")
     work = workload_of(str(what), config, vocabulary, length)
     made = make_plan(work, machine, gpus, half, price=price, each=each)
     if out is not None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -38,6 +37,10 @@ class ByRows:
     def place(self, first: int, end: int) -> Place:
         """Where the noise of these rows is in that of the whole batch."""
         return RowsOf(first, end - first, self.examples)
+
+    def to(self, device: torch.device | str) -> Self:
+        """The batch with its tensors on a device; the counts stay plain numbers."""
+        return moved(self, device)
 
 
 @dataclass(frozen=True)
@@ -71,9 +74,6 @@ class PairBatch(ByRows):
     def of_part(self, first: int, end: int) -> dict[str, Any]:
         return {"target_tokens": int(self.target_lengths[first:end].sum())}
 
-    def to(self, device: torch.device | str) -> PairBatch:
-        return _moved(self, device)
-
 
 @dataclass(frozen=True)
 class TextBatch(ByRows):
@@ -102,9 +102,6 @@ class TextBatch(ByRows):
         if self.learned is not None:
             return {"tokens": int(self.learned[first:end].sum())}
         return {"tokens": int((self.lengths[first:end] - self.skip).clamp(min=0).sum())}
-
-    def to(self, device: torch.device | str) -> TextBatch:
-        return _moved(self, device)
 
 
 @dataclass(frozen=True)
@@ -147,9 +144,6 @@ class PreferenceBatch(ByRows):
     def place(self, first: int, end: int) -> Place:
         return Picked(self.rows_of(first, end), len(self.ids))
 
-    def to(self, device: torch.device | str) -> PreferenceBatch:
-        return _moved(self, device)
-
 
 @dataclass(frozen=True)
 class RolloutBatch:
@@ -175,7 +169,7 @@ class RolloutBatch:
         return each | dict.fromkeys(("reward", "penalty"), len(self.ids)) | kept
 
     def to(self, device: torch.device | str) -> RolloutBatch:
-        return replace(_moved(self, device), kept=None if self.kept is None else self.kept.to(device))
+        return replace(moved(self, device), kept=None if self.kept is None else self.kept.to(device))
 
 
 @dataclass(frozen=True)
@@ -207,9 +201,6 @@ class MaskedBatch(ByRows):
         before, here = int(self.places[:first].sum()), int(self.places[first:end].sum())
         return {"wanted": self.wanted[before : before + here]}
 
-    def to(self, device: torch.device | str) -> MaskedBatch:
-        return _moved(self, device)
-
 
 @dataclass(frozen=True)
 class LabelBatch(ByRows):
@@ -240,85 +231,6 @@ class LabelBatch(ByRows):
 
     def of_part(self, first: int, end: int) -> dict[str, Any]:
         return {"predicted": int(self.lengths[first:end].sum()) - (end - first)}
-
-    def to(self, device: torch.device | str) -> LabelBatch:
-        return _moved(self, device)
-
-
-@dataclass(frozen=True)
-class PictureBatch(ByRows):
-    """Pictures, each with its label; or, mixed (Zhang et al. 2018), with two labels of which the first has a share."""
-
-    pixels: Tensor  # (B, channels, height, width), normalised
-    labels: Tensor  # (B,)
-    others: Tensor | None = None  # (B,): the labels of what was mixed in
-    shares: Tensor | None = None  # (B,): from 0 to 1, how much of a picture is its own
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Over how many items each part of the loss is summed."""
-        rows = len(self.labels)
-        return {"loss": rows, "nll": rows, "correct": rows}
-
-    def to(self, device: torch.device | str) -> PictureBatch:
-        return _moved(self, device)
-
-
-@dataclass(frozen=True)
-class CaptionBatch(ByRows):
-    """Pictures, or features computed of them before, each with a caption: begin token, tokens, end token."""
-
-    pixels: Tensor  # (B, channels, height, width), normalised; or features (B, P, K)
-    target: Tensor  # (B, T + 1): begin, tokens, end
-    target_lengths: Tensor  # (B,): T of each row, the number of tokens to predict (end included)
-    target_tokens: int
-
-    @property
-    def source_parts(self) -> tuple[Tensor, ...]:
-        """The tensors that `encode` takes."""
-        return (self.pixels,)
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Over how many items each part of the loss is summed."""
-        return dict.fromkeys(("loss", "nll", "spread", "chosen", "baseline"), self.target_tokens)
-
-    def of_part(self, first: int, end: int) -> dict[str, Any]:
-        return {"target_tokens": int(self.target_lengths[first:end].sum())}
-
-    def to(self, device: torch.device | str) -> CaptionBatch:
-        return _moved(self, device)
-
-
-@dataclass(frozen=True)
-class AnswerBatch(ByRows):
-    """Pictures (or features of them), each with a question about it and the number of its answer."""
-
-    pixels: Tensor  # (B or fewer, channels, height, width), normalised; or features (B, P, K)
-    ids: Tensor  # (B, S): the question
-    lengths: Tensor  # (B,)
-    labels: Tensor  # (B,)
-    pictures: Tensor | None = None  # (B,) which of the pictures each question is about; None: each about its own
-    picture_place: Picked | None = None  # of a part: which pictures of the whole batch these are
-
-    @property
-    def examples(self) -> int:
-        return len(self.labels)
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Over how many items each part of the loss is summed."""
-        rows = len(self.labels)
-        return {"loss": rows, "nll": rows, "correct": rows}
-
-    def of_part(self, first: int, end: int) -> dict[str, Any]:
-        if self.pictures is None:
-            return {}
-        seen, which = torch.unique(self.pictures[first:end], return_inverse=True)
-        return {"pixels": self.pixels[seen], "pictures": which, "picture_place": Picked(seen, len(self.pixels))}
-
-    def to(self, device: torch.device | str) -> AnswerBatch:
-        return _moved(self, device)
 
 
 @dataclass(frozen=True)
@@ -359,9 +271,6 @@ class StoryBatch(ByRows):
         words = (self.story.flatten(1) != self.pad).sum(dim=1) + (self.question != self.pad).sum(dim=1)
         return {"longest": int(words.max())}
 
-    def to(self, device: torch.device | str) -> StoryBatch:
-        return _moved(self, device)
-
 
 @dataclass(frozen=True)
 class BitBatch(ByRows):
@@ -385,9 +294,6 @@ class BitBatch(ByRows):
 
     def of_part(self, first: int, end: int) -> dict[str, Any]:
         return {"counted": self.counted}
-
-    def to(self, device: torch.device | str) -> BitBatch:
-        return _moved(self, device)
 
 
 @dataclass(frozen=True)
@@ -422,170 +328,47 @@ class TableBatch(ByRows):
     def real_tokens(self) -> int:
         return int(self.lengths.sum())
 
-    def to(self, device: torch.device | str) -> TableBatch:
-        return _moved(self, device)
+
+Moved = TypeVar("Moved")
 
 
-@dataclass(frozen=True)
-class SoundBatch(ByRows):
-    """Sounds as log-mel frames, each with its label."""
-
-    frames: Tensor  # (B, T, M), zeros behind the end of each
-    lengths: Tensor  # (B,)
-    labels: Tensor  # (B,)
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Over how many items each part of the loss is summed."""
-        rows = len(self.labels)
-        return {"loss": rows, "nll": rows, "correct": rows}
-
-    def to(self, device: torch.device | str) -> SoundBatch:
-        return _moved(self, device)
-
-
-@dataclass(frozen=True)
-class SpeechBatch(ByRows):
-    """Sounds as log-mel frames, each with its words: begin token, tokens, end token."""
-
-    frames: Tensor  # (B, S, M), zeros behind the end of each
-    lengths: Tensor  # (B,)
-    target: Tensor  # (B, T + 1): begin, tokens, end
-    target_lengths: Tensor  # (B,): T of each row, the number of tokens to predict (end included)
-    target_tokens: int
-
-    @property
-    def source_parts(self) -> tuple[Tensor, ...]:
-        """The tensors that `encode` takes."""
-        return self.frames, self.lengths
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Over how many items each part of the loss is summed."""
-        return dict.fromkeys(("loss", "nll", "ctc"), self.target_tokens)
-
-    def of_part(self, first: int, end: int) -> dict[str, Any]:
-        return {"target_tokens": int(self.target_lengths[first:end].sum())}
-
-    def to(self, device: torch.device | str) -> SpeechBatch:
-        return _moved(self, device)
-
-
-@dataclass(frozen=True)
-class SparseRows:
-    """Rows of which most numbers are zero: those that are not, row by row."""
-
-    columns: Tensor  # (M,)
-    values: Tensor  # (M,)
-    starts: Tensor  # (N,): where each row begins
-    width: int
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
-    def with_values(self, values: Tensor) -> SparseRows:
-        """The same places with other values."""
-        found = replace(self, values=values)
-        found.__dict__["by_column"] = self.by_column  # computed once
-        return found
-
-    @cached_property
-    def by_column(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The values' order by column, their rows in this order (M,), and where each column begins (F,)."""
-        columns, order = torch.sort(self.columns, stable=True)
-        counts = torch.diff(self.starts, append=self.starts.new_tensor([len(self.columns)]))
-        rows = torch.repeat_interleave(torch.arange(len(self), device=order.device), counts)
-        return order, rows[order], torch.searchsorted(columns, torch.arange(self.width, device=order.device))
-
-    def to(self, to: torch.device | str | torch.dtype) -> SparseRows:
-        """The rows on another device, or their values in another precision."""
-        if isinstance(to, torch.dtype):
-            return replace(self, values=self.values.to(to))
-        return SparseRows(self.columns.to(to), self.values.to(to), self.starts.to(to), self.width)
-
-
-@dataclass(frozen=True)
-class GraphBatch(ByRows):
-    """Graphs side by side, as one in parts, and labels of some nodes or of the graphs."""
-
-    features: Tensor | SparseRows  # (N, F)
-    edges: Tensor  # (2, E): the node that is looked at, the node that looks; each also at itself
-    graph_of: Tensor  # (N,): which graph a node is of
-    graphs: int
-    scored: Tensor  # (M,): nodes that labels are of, or the graphs
-    labels: Tensor  # (M,)
-
-    @property
-    def nodes(self) -> int:
-        return len(self.graph_of)
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Over how many items each part of the loss is summed."""
-        rows = len(self.labels)
-        return {"loss": rows, "nll": rows, "correct": rows}
-
-    def of(self, rows: Tensor) -> GraphBatch:
-        """The same graphs, and only some of what is scored."""
-        return replace(self, scored=self.scored[rows], labels=self.labels[rows])
-
-    @property
-    def examples(self) -> int:
-        return len(self.scored)
-
-    def part(self, first: int, end: int) -> GraphBatch:
-        """The same graphs, whole, since nodes look at each other; only what is scored is cut."""
-        return self.of(torch.arange(first, end))
-
-    def place(self, first: int, end: int) -> None:
-        return None
-
-    def to(self, device: torch.device | str) -> GraphBatch:
-        return _moved(self, device)
-
-
-AnyBatch = TypeVar(
-    "AnyBatch",
-    PairBatch,
-    TextBatch,
-    PreferenceBatch,
-    RolloutBatch,
-    MaskedBatch,
-    LabelBatch,
-    PictureBatch,
-    CaptionBatch,
-    AnswerBatch,
-    StoryBatch,
-    BitBatch,
-    TableBatch,
-    SoundBatch,
-    SpeechBatch,
-    GraphBatch,
-)
-
-
-def _moved(batch: AnyBatch, device: torch.device | str) -> AnyBatch:
-    """The batch with its tensors on `device`; the counts stay plain numbers."""
+def moved(batch: Moved, device: torch.device | str) -> Moved:
+    """A batch, a dataclass, with its tensors on a device; what is there already stays as it is."""
     if torch.device(device).type == "cpu":
         return batch
-    values = {field.name: getattr(batch, field.name) for field in fields(batch)}
-    moved: dict[str, Any] = {name: v.to(device) for name, v in values.items() if isinstance(v, Tensor | SparseRows)}
-    return replace(batch, **moved)
+    values = {field.name: getattr(batch, field.name) for field in fields(batch)}  # type: ignore[arg-type]
+    sent: dict[str, Any] = {name: _sent(v, device) for name, v in values.items() if isinstance(v, Tensor)}
+    return replace(batch, **sent)  # type: ignore[type-var]
 
 
-def pad(sequences: Sequence[np.ndarray], fill: int) -> tuple[Tensor, Tensor]:
-    """Sequences of ids as one matrix, `fill` behind the shorter ones, and their lengths."""
+def _sent(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """The tensor on a device; to a GPU from memory that stays where it is (pinned), so that nobody waits for the transfer."""
+    if torch.device(device).type == "cuda" and tensor.device.type == "cpu":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
+def pad(sequences: Sequence[np.ndarray], fill: int, width: int | None = None) -> tuple[Tensor, Tensor]:
+    """Sequences of ids as one matrix, `fill` behind the shorter ones, and their lengths.
+
+    The matrix is `width` wide, where others that are not here may be longer.
+    """
     lengths = torch.tensor([len(sequence) for sequence in sequences])
-    ids = np.full((len(sequences), int(lengths.max())), fill, dtype=np.int64)
+    ids = np.full((len(sequences), int(lengths.max()) if width is None else width), fill, dtype=np.int64)
     for row, sequence in zip(ids, sequences, strict=True):
         row[: len(sequence)] = sequence
     return torch.from_numpy(ids), lengths
 
 
-def pair_batch(sources: Sequence[np.ndarray], targets: Sequence[np.ndarray], fill: int) -> PairBatch:
+def pair_batch(
+    sources: Sequence[np.ndarray],
+    targets: Sequence[np.ndarray],
+    fill: int,
+    widths: tuple[int | None, int | None] = (None, None),
+) -> PairBatch:
     """A batch of sources (each with its end token) and targets (each with its begin and end tokens)."""
-    source, source_lengths = pad(sources, fill)
-    target, lengths = pad(targets, fill)
+    source, source_lengths = pad(sources, fill, widths[0])
+    target, lengths = pad(targets, fill, widths[1])
     return PairBatch(source, source_lengths, target, lengths - 1, int(lengths.sum()) - len(lengths))
 
 
@@ -601,16 +384,17 @@ def label_batch(
     fill: int,
     segments: Sequence[np.ndarray] | None = None,
     parents: Sequence[np.ndarray] | None = None,
+    width: int | None = None,
 ) -> LabelBatch:
     """A batch of texts with the numbers of their labels, which text of a pair each token belongs to, and their trees."""
-    ids, lengths = pad(texts, fill)
+    ids, lengths = pad(texts, fill, width)
     return LabelBatch(
         ids,
         lengths,
         torch.tensor(np.asarray(labels), dtype=torch.long),
         int(lengths.sum()) - len(lengths),
-        None if segments is None else pad(segments, 0)[0],
-        None if parents is None else _own_behind(pad(parents, -1)[0]),
+        None if segments is None else pad(segments, 0, width)[0],
+        None if parents is None else _own_behind(pad(parents, -1, width)[0]),
     )
 
 

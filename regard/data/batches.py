@@ -14,6 +14,7 @@ import numpy as np
 from regard.data.batch import LabelBatch, PairBatch, label_batch, pair_batch
 from regard.data.kept.ragged import lengths_of
 from regard.data.pairs import dropped
+from regard.data.planned import Planned
 from regard.errors import RegardError
 from regard.tokens import TextTokenizer
 
@@ -39,8 +40,8 @@ class TokenPairs:
         """Tokens to read and tokens to predict of each pair."""
         return lengths_of(self.sources), lengths_of(self.targets) - 1
 
-    def take(self, rows: Sequence[int] | np.ndarray) -> PairBatch:
-        return pair_batch([self.sources[i] for i in rows], [self.targets[i] for i in rows], self.fill)
+    def take(self, rows: Sequence[int] | np.ndarray, widths: tuple[int | None, int | None] = (None, None)) -> PairBatch:
+        return pair_batch([self.sources[i] for i in rows], [self.targets[i] for i in rows], self.fill, widths)
 
     def keep(self, rows: np.ndarray) -> TokenPairs:
         return TokenPairs([self.sources[i] for i in rows], [self.targets[i] for i in rows], self.fill)
@@ -106,7 +107,15 @@ class Batches:
         return len(self._plan(epoch))
 
     def get(self, epoch: int, index: int) -> PairBatch:
-        return self.pairs.take(self._plan(epoch)[index])
+        return self.planned(epoch, index).whole()
+
+    def planned(self, epoch: int, index: int) -> Planned[PairBatch]:
+        """The batch, whose pairs are read as they are asked for."""
+        rows = self._plan(epoch)[index]
+        read, predicted = self._read[rows], self._predicted[rows]
+        widths, tokens = (int(read.max()), int(predicted.max()) + 1), int(predicted.sum(dtype=np.int64))
+        counts = {"loss": tokens, "nll": tokens}
+        return Planned(len(rows), counts, lambda first, end: self.pairs.take(rows[first:end], widths))
 
     def padding_share(self) -> float:
         """The share of padding among all positions of the first epoch."""
@@ -205,11 +214,19 @@ class LabelBatches:
     def get(self, epoch: int, index: int) -> LabelBatch:
         return self.take(self.plan(epoch)[index])
 
-    def take(self, rows: Sequence[int] | np.ndarray) -> LabelBatch:
+    def planned(self, epoch: int, index: int) -> Planned[LabelBatch]:
+        """The batch, whose texts are read as they are asked for."""
+        rows = self.plan(epoch)[index]
+        lengths, count = self._lengths[rows], len(rows)
+        counts = {"loss": count, "nll": count, "correct": count, "language": int(lengths.sum(dtype=np.int64)) - count}
+        width = int(lengths.max())
+        return Planned(count, counts, lambda first, end: self.take(rows[first:end], width))
+
+    def take(self, rows: Sequence[int] | np.ndarray, width: int | None = None) -> LabelBatch:
         segments = None if self.segments is None else [self.segments[i] for i in rows]
         parents = None if self.parents is None else [self.parents[int(i)] for i in rows]
         texts, labels = [self.texts[i] for i in rows], [int(self.labels[i]) for i in rows]
-        return label_batch(texts, labels, self.pad, segments, parents)
+        return label_batch(texts, labels, self.pad, segments, parents, width)
 
     def padding_share(self) -> float:
         """The share of padding among all positions of the first epoch."""

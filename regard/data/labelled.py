@@ -25,7 +25,7 @@ from regard.data.kept.cache import (
     notes_as_json,
     notes_from_json,
 )
-from regard.data.kept.journal import Build, State
+from regard.data.kept.journal import Build, Kept, State
 from regard.data.labelled_files import Keys, Labelled, read_file, read_folders
 from regard.data.labelled_rows import TEXT, WHOLE, GatheredLabelled, LabelledRows, whole_text
 from regard.data.lines import text_size
@@ -66,12 +66,18 @@ def load_labelled(
     found = keep("labelled", key, make)
     arrays, about = found.arrays, found.about
     held, back = (arrays[name].astype(np.int64) for name in ("held", "back"))
-    rows = LabelledRows(arrays, about, "", held, back)
+    rows = kept_texts(found)
     valid = [] if apart is not None else [*rows.at(np.setdiff1d(held, back)), *LabelledRows(arrays, about, "valid_")]
     train = rows if found.key else list(rows)
     notes, labels = notes_from_json(about["notes"]), tuple(about["labels"])
     hashes = arrays["unseen"], arrays.get("different", held_out.NONE)  # an older entry lacks the second
     return LabelledSets(train, valid, labels, notes, about["characters"], bool(about["paired"]), found.key, *hashes)
+
+
+def kept_texts(found: Kept) -> LabelledRows:
+    """The texts to learn from of an entry of the cache."""
+    held, back = (found.arrays[name].astype(np.int64) for name in ("held", "back"))
+    return LabelledRows(found.arrays, found.about, "", held, back)
 
 
 def further_labelled(

@@ -8,6 +8,7 @@ another document: "next sentence prediction". Everything is drawn anew in each e
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -17,10 +18,21 @@ import torch
 from regard.data.batch import MaskedBatch, pad
 from regard.data.batches import generator, padding_of, plan_by_length
 from regard.data.kept.ragged import Ragged
+from regard.data.planned import Planned
 from regard.errors import RegardError, UsageError
 from regard.tokens import TextTokenizer
 
 MASKED, RANDOM = 0.8, 0.1  # of the tokens to be guessed; the others are shown as they are
+Span = tuple[int, int, int]  # a document, and from which to before which of its tokens
+
+
+@dataclass(frozen=True, eq=False)
+class Hidden:
+    """What was drawn for a batch."""
+
+    places: np.ndarray  # (B, S), bool: what must be guessed
+    instead: np.ndarray  # (B, S): the ids that are shown in the place of others; -1: what is there
+    segments: np.ndarray  # (B, S): 0 in the first text, 1 in the second
 
 
 class MaskedBatches:
@@ -70,14 +82,23 @@ class MaskedBatches:
         return len(self.plan(epoch))
 
     def get(self, epoch: int, index: int) -> MaskedBatch:
+        return self.planned(epoch, index).whole()
+
+    def planned(self, epoch: int, index: int) -> Planned[MaskedBatch]:
+        """The batch: what is to be guessed is drawn for all of it, by lengths alone; texts are read as they are asked for."""
         random = generator(self.seed, epoch, index + 1)  # with 0, the key would be that of the plan
         chunks = self.chunks[self.plan(epoch)[index]].tolist()
+        follows = None
         if not self.pairs:
-            texts = [self.documents[number][start:stop] for number, start, stop in chunks]
-            return self._hide([self._joined(text) for text in texts], random)
-        drawn = [self._pair(chunk, random) for chunk in chunks]
-        follows = torch.tensor([int(follows) for _, _, follows in drawn])
-        return self._hide([self._joined(first, second) for first, second, _ in drawn], random, follows)
+            texts: list[tuple[Span, Span | None]] = [((number, start, stop), None) for number, start, stop in chunks]
+        else:
+            drawn = [self._pair(chunk, random) for chunk in chunks]
+            texts = [(first, second) for first, second, _ in drawn]
+            follows = torch.tensor([int(each) for _, _, each in drawn])
+        hidden = self._hidden(texts, random)
+        count = int(hidden.places.sum())
+        counts = {"loss": count, "nll": count} | ({} if follows is None else {"next": len(texts)})
+        return Planned(len(texts), counts, lambda first, end: self._rows(texts, hidden, follows, slice(first, end)))
 
     def padding_share(self) -> float:
         """The share of padding among all positions of the first epoch."""
@@ -86,50 +107,63 @@ class MaskedBatches:
     def _plan(self, epoch: int) -> list[np.ndarray]:
         return plan_by_length((self._sizes,), self._sizes, self.batch_tokens, (self.seed, epoch))
 
-    def _joined(self, first: np.ndarray, second: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """The ids of a sequence with its special tokens, and to which text each belongs."""
-        ids = [self.begin, *first, self.end] if second is None else [self.begin, *first, self.end, *second, self.end]
-        return np.array(ids), (np.arange(len(ids)) >= len(first) + 2).astype(np.int64)  # (S,), (S,)
+    def _joined(self, first: Span, second: Span | None) -> np.ndarray:
+        """The ids of a sequence with its special tokens."""
+        ids = [self.begin, *self._text(first), self.end]
+        return np.array(ids if second is None else [*ids, *self._text(second), self.end])  # (S,)
 
-    def _pair(self, chunk: Sequence[int], random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, bool]:
+    def _text(self, span: Span) -> np.ndarray:
+        number, start, stop = span
+        return self.documents[number][start:stop]
+
+    def _pair(self, chunk: Sequence[int], random: np.random.Generator) -> tuple[Span, Span, bool]:
         """A chunk cut in two somewhere in its middle half; or its first part and as much of another document."""
         number, start, stop = chunk
         size = stop - start
         cut = start + int(random.integers(max(1, size // 4), size - max(1, size // 4) + 1))
-        document, follows = self.documents[number], bool(random.random() < 0.5)
-        second = document[cut:stop] if follows else self._elsewhere(number, stop - cut, random)
-        return document[start:cut], second, follows
+        follows = bool(random.random() < 0.5)
+        second = (number, cut, stop) if follows else self._elsewhere(number, stop - cut, random)
+        return (number, start, cut), second, follows
 
-    def _elsewhere(self, number: int, size: int, random: np.random.Generator) -> np.ndarray:
+    def _elsewhere(self, number: int, size: int, random: np.random.Generator) -> Span:
         """`size` tokens of another document, or a whole shorter one where no other is long enough."""
         first, rank = int(np.searchsorted(self._sorted, size)), int(self._rank[number])
         if len(self._by_length) - first - (rank >= first) == 0:
             first = 0
         place = first + int(random.integers(len(self._by_length) - first - (rank >= first)))
-        other = self.documents[self._by_length[place + (first <= rank <= place)]]  # not the document itself
-        start = int(random.integers(max(1, len(other) - size + 1)))
-        return other[start : start + size]
+        other = int(self._by_length[place + (first <= rank <= place)])  # not the document itself
+        whole = int(self.documents.lengths[other])
+        start = int(random.integers(max(1, whole - size + 1)))
+        return other, start, min(start + size, whole)
 
-    def _hide(
-        self,
-        sequences: list[tuple[np.ndarray, np.ndarray]],
-        random: np.random.Generator,
-        follows: torch.Tensor | None = None,
-    ) -> MaskedBatch:
-        """Choose what is to be guessed of each sequence, at least one token, and change what the model sees there."""
-        true, lengths = pad([ids for ids, _ in sequences], self.pad)  # (B, S)
-        segments = pad([segments for _, segments in sequences], 0)[0]  # (B, S)
-        ids = true.numpy().copy()
-        text = _text_places(lengths.numpy(), segments.numpy() if self.pairs else None)
+    def _hidden(self, texts: Sequence[tuple[Span, Span | None]], random: np.random.Generator) -> Hidden:
+        """Choose what is to be guessed of each sequence, at least one token, and what the model sees there."""
+        firsts = np.array([stop - start + 2 for (_, start, stop), _ in texts])  # begin, text, end
+        lengths = firsts + np.array([0 if second is None else second[2] - second[1] + 1 for _, second in texts])
+        at = np.arange(int(lengths.max()))
+        segments = ((at >= firsts[:, None]) & (at < lengths[:, None])).astype(np.int64)  # (B, S)
+        text = _text_places(lengths, segments if self.pairs else None)
         places = choose(text, self.rate, random)  # (B, S)
         shown = random.random(places.shape)
-        ids[places & (shown < MASKED)] = self.mask
+        instead = np.full(places.shape, -1)
+        instead[places & (shown < MASKED)] = self.mask
         changed = places & (shown >= MASKED) & (shown < MASKED + RANDOM)
-        ids[changed] = random.choice(self.ordinary, size=int(changed.sum()))
-        chosen = torch.from_numpy(places)
-        return MaskedBatch(
-            torch.from_numpy(ids), lengths, chosen, true[chosen], segments if self.pairs else None, follows
-        )
+        instead[changed] = random.choice(self.ordinary, size=int(changed.sum()))
+        return Hidden(places, instead, segments)
+
+    def _rows(
+        self,
+        texts: Sequence[tuple[Span, Span | None]],
+        hidden: Hidden,
+        follows: torch.Tensor | None,
+        some: slice,
+    ) -> MaskedBatch:
+        """Some rows of a batch: their texts are read, and what is to be guessed is hidden."""
+        true, lengths = pad([self._joined(*each) for each in texts[some]], self.pad, hidden.places.shape[1])  # (B, S)
+        instead, places = torch.from_numpy(hidden.instead[some]), torch.from_numpy(hidden.places[some])
+        segments = torch.from_numpy(hidden.segments[some]) if self.pairs else None
+        ids = torch.where(instead >= 0, instead, true)
+        return MaskedBatch(ids, lengths, places, true[places], segments, None if follows is None else follows[some])
 
     def _check(self, length: int) -> None:
         least = 6 if self.pairs else 3

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from regard.data.batches import generator
+from regard.data.planned import planned
 
 ORDER = 1  # marks the key of the order in which new and old batches come
 
@@ -42,11 +43,20 @@ class MixedBatches:
         return self.new.count(epoch) + self.olds
 
     def get(self, epoch: int, index: int) -> Any:
+        source, place = self._place(epoch, index)
+        return source.get(*place)
+
+    def planned(self, epoch: int, index: int) -> Any:
+        source, place = self._place(epoch, index)
+        return planned(source, *place)
+
+    def _place(self, epoch: int, index: int) -> tuple[BatchSource, tuple[int, int]]:
+        """Of which data a batch is, and which of theirs."""
         is_old, place = self._turns(epoch)[index]
         if not is_old:
-            return self.new.get(epoch, int(place))
+            return self.new, (epoch, int(place))
         around, within = divmod(epoch * self.olds + int(place), self.old.count(0))
-        return self.old.get(around, within % self.old.count(around))  # passes differ by a batch or so
+        return self.old, (around, within % self.old.count(around))  # passes differ by a batch or so
 
     def padding_share(self) -> float:
         return (1 - self.share) * self.new.padding_share() + self.share * self.old.padding_share()
@@ -89,10 +99,19 @@ class WeightedBatches:
         return int(self.counts.sum())
 
     def get(self, epoch: int, index: int) -> Any:
+        source, place = self._place(epoch, index)
+        return source.get(*place)
+
+    def planned(self, epoch: int, index: int) -> Any:
+        source, place = self._place(epoch, index)
+        return planned(source, *place)
+
+    def _place(self, epoch: int, index: int) -> tuple[BatchSource, tuple[int, int]]:
+        """Of which corpus a batch is, and which of its batches."""
         number, place = map(int, self._turns(epoch)[index])
         source = self.sources[number]
         around, within = divmod(epoch * int(self.counts[number]) + place, source.count(0))
-        return source.get(around, within % source.count(around))  # passes differ by a batch or so
+        return source, (around, within % source.count(around))  # passes differ by a batch or so
 
     def padding_share(self) -> float:
         return float(

@@ -27,9 +27,10 @@ from regard.data.kept.cache import (
     notes_as_json,
     notes_from_json,
 )
-from regard.data.kept.copies import Arrays, in_order, worker_count
-from regard.data.kept.journal import Build, State
+from regard.data.kept.copies import Arrays, Items, Work
+from regard.data.kept.journal import Build, Kept, State
 from regard.data.kept.ragged import TextRows, as_bytes
+from regard.data.kept.ranks import Order, shared_out
 from regard.data.lines import LONGEST_LINE, Bad, suffix_of, text_size
 from regard.data.pair_files import FIELDS, Block, Pair, PairReader, meant_files, pair_blocks
 from regard.data.parquet import PARQUET
@@ -89,12 +90,17 @@ def load_pairs(
     key, make = partial(_key, config, data_root, apart), partial(_gather, config, data_root, progress, apart)
     found = keep("pairs", key, make)
     arrays, about = found.arrays, found.about
-    rows: Any = TextRows(arrays["text"], arrays["lengths"], arrays["held"])
+    rows: Any = kept_pairs(found)
     valid: Any = TextRows(arrays["valid_text"], arrays["valid_lengths"])
     valid = [] if apart is not None else [*rows.at(arrays["held"].astype(np.int64)), *valid]
     notes, sizes = notes_from_json(about["notes"]), (about["characters"][0], about["characters"][1])
     hashes = arrays["unseen"], arrays.get("different", held_out.NONE)  # an older entry lacks the second
     return PairSets(rows if found.key else list(rows), valid, notes, sizes, found.key, *hashes)
+
+
+def kept_pairs(found: Kept) -> TextRows:
+    """The pairs to learn from of an entry of the cache."""
+    return TextRows(found.arrays["text"], found.arrays["lengths"], found.arrays["held"])
 
 
 def further_pairs(
@@ -126,7 +132,8 @@ def _gather(
     rows, valid = Gathered(build, "training"), Gathered(build, "validation", "valid_")
     size = 0 if name else _size(config.train, data_root, config.languages)
     made = None if name is None else builtin_pairs("train", config.builtin_size, name)
-    rows.take(partial(read, config.train, made=made), size, progress)
+    words = (list(config.train), list(config.fields), config.languages, str((data_root or Path()).absolute()))
+    rows.take(partial(read, config.train, made=made), size, progress, words if made is None else ())
     notes += rows.notes()
     held, unseen = np.zeros(rows.count, dtype=bool), list[np.ndarray]()
     if apart is not None:
@@ -165,12 +172,20 @@ class Gathered:
         self.characters = state.get("characters", [0, 0])
         self.reasons: Counter[str] = Counter(state.get("reasons", {}))
 
-    def take(self, blocks: Callable[[int], Iterator[Block]], size: int = 0, progress: Progress = no_progress) -> None:
+    def take(
+        self,
+        blocks: Callable[[int], Iterator[Block]],
+        size: int = 0,
+        progress: Progress = no_progress,
+        words: tuple[Any, ...] = (),
+    ) -> None:
         """Write down all pairs but those that were before a kill; `size` is how many bytes they have, about.
 
-        `blocks` gives the pairs behind so many, and is called by each of the processes that share the work.
+        `blocks` gives the pairs behind so many, and is called by each of the processes that share the work; another one
+        makes it of `words` (`reading_again`).
         """
-        for _, found in in_order(partial(blocks, self.read), _of_use, worker_count(size // BLOCK)):
+        order = partial(Order, "read pairs", (*words, self.read)) if words else None
+        for _, found in shared_out(partial(blocks, self.read), _of_use, size // BLOCK, order):
             self._write(*found)
             self.build.commit({self.which: self._state()})
             total = max(self.read, round(self.read * size / max(1, self.bytes))) if size else 0
@@ -216,6 +231,20 @@ class Gathered:
         out = rows.at(places)
         learned = [count - sum(len(pair[side]) for pair in out) for side, count in enumerate(self.characters)]
         return {"characters": learned, "counts": f"{self.count:,} pairs"}
+
+
+def reading_again(
+    names: list[str], fields: list[str], languages: list[str] | None, data_root: str, skip: int
+) -> tuple[Items[Block], Work[Block]] | None:
+    """The work of `Gathered.take`, in a process that helps; None if it does not see the files."""
+    try:
+        for name in names:
+            find_file(name, Path(data_root))
+    except RegardError:
+        return None
+    first, second = fields
+    reader = PairReader((first, second), None if languages is None else (languages[0], languages[1]), [])
+    return partial(stream_blocks, names, skip, reader=reader, data_root=Path(data_root)), _of_use
 
 
 def _of_use(block: Block) -> Arrays:

@@ -21,6 +21,7 @@ import numpy as np
 from regard.data.batch import TextBatch, text_batch
 from regard.data.batches import generator
 from regard.data.mapped import ArrayWriter, map_arrays
+from regard.data.planned import Planned
 from regard.errors import RegardError
 from regard.files import writing
 
@@ -104,10 +105,16 @@ class Windows:
         return max(1, len(self._starts(epoch)) // self.rows)  # an incomplete batch only if there is no other
 
     def get(self, epoch: int, index: int) -> TextBatch:
+        return self.planned(epoch, index).whole()
+
+    def planned(self, epoch: int, index: int) -> Planned[TextBatch]:
+        """The batch, whose windows, all of one length, are read as they are asked for."""
         if not 0 <= index < self.count(epoch):
             raise IndexError(f"batch {index} of {self.count(epoch)}")
-        starts = self._starts(epoch)[index * self.rows : (index + 1) * self.rows]
-        return _batch_at(self.stream, starts.tolist(), self.context)
+        starts = self._starts(epoch)[index * self.rows : (index + 1) * self.rows].tolist()
+        tokens = len(starts) * max(0, self.context - self.stream.given)
+        counts = {"loss": tokens, "nll": tokens}
+        return Planned(len(starts), counts, lambda first, end: _batch_at(self.stream, starts[first:end], self.context))
 
     def padding_share(self) -> float:
         return 0.0

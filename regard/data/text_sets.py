@@ -42,7 +42,7 @@ from regard.data.kept.cache import (
     size_of,
 )
 from regard.data.kept.copies import in_order, worker_count
-from regard.data.kept.journal import Build, Column, State
+from regard.data.kept.journal import Build, Column, Kept, State
 from regard.data.kept.sequences import RowByRow
 from regard.data.lines import text_size
 from regard.data.mapped import MappedBytes
@@ -157,10 +157,15 @@ def load_texts(
     key, make = partial(_key, config, data_root, apart), partial(_gather, config, data_root, progress, apart)
     found = keep("texts", key, make)
     arrays, about = found.arrays, found.about
-    train, valid = (DocumentRows(arrays["text"], *arrays[name].T) for name in ("train", "valid"))
+    train, valid = (kept_documents(found, name) for name in ("train", "valid"))
     lines, different = (arrays.get(name, NONE) for name in ("unseen_lines", "different"))  # an older entry lacks them
     unseen = Unseen(arrays["unseen"], lines)
     return TextSets(train, valid, notes_from_json(about["notes"]), about["characters"], unseen, found.key, different)
+
+
+def kept_documents(found: Kept, name: str) -> DocumentRows:
+    """The documents of an entry of the cache that are learned from ("train"), or validated on ("valid")."""
+    return DocumentRows(found.arrays["text"], *found.arrays[name].T)
 
 
 def further_texts(

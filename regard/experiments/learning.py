@@ -29,7 +29,7 @@ from regard.tasks.recipe import prepare
 from regard.tasks.trained import load_model
 from regard.training.config import TrainConfig
 from regard.training.events import Event, Progress
-from regard.training.loop import Job, Outcome
+from regard.training.job import Job, Outcome
 from regard.training.show import BothListeners, Show
 from regard.training.timed import train
 from regard.training.validation import Validation

@@ -18,7 +18,7 @@ from regard.attention import Causal, Lengths, Mask, MultiHead
 from regard.attention.relative import TransformerXL
 from regard.blocks import Block, FeedForward, Residual, Stack, initialise, initialise_head
 from regard.blocks.conformer import ConformerBlock, ConvolutionModule
-from regard.data.batch import SoundBatch, SpeechBatch
+from regard.data.sound.batch import SoundBatch, SpeechBatch
 from regard.data.sound.config import SoundFormat
 from regard.embed import TokenEmbedding, embedding_table, positions
 from regard.models.classifier import label_parts

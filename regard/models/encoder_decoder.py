@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from regard.attention import Mask, Role
 from regard.blocks import initialise
 from regard.blocks.norm import reading_rows
-from regard.data.batch import CaptionBatch, PairBatch
+from regard.data.batch import PairBatch
+from regard.data.pictures.batch import CaptionBatch
 from regard.embed import embedding_table
 from regard.errors import UsageError
 from regard.models.loss import Loss, Part, output_loss

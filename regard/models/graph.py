@@ -32,7 +32,7 @@ from regard.attention.mechanisms import FixedOnEdges, OnEdges, scaled_products
 from regard.attention.record import attend_by
 from regard.blocks.block import Block, Residual
 from regard.blocks.feed_forward import FeedForward
-from regard.data.batch import GraphBatch, SparseRows
+from regard.data.graphs.batch import GraphBatch, SparseRows
 from regard.data.graphs.config import GraphFormat
 from regard.models.classifier import Classifier
 from regard.models.configs.graphs import GATConfig, GATv2Config, GCNConfig, GraphNetConfig, GraphTransformerConfig

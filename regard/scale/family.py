@@ -34,7 +34,8 @@ from regard.tasks.run import find_data_root, leave_nothing, resume_run, start_ru
 from regard.tasks.tuning_show import TrialShow
 from regard.tokens import TokenizerPair
 from regard.training.events import Working
-from regard.training.loop import Outcome, Source
+from regard.training.feed import Source
+from regard.training.job import Outcome
 from regard.training.show import Show
 from regard.training.state import has_checkpoint, progress_in
 from regard.training.stopwatch import duration

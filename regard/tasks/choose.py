@@ -17,8 +17,9 @@ from regard.tasks.rules import RATE, TIMED, Facts, Rule, Sizes, Value, fine_tune
 from regard.tasks.table import TASKS
 from regard.training.config import TrainConfig
 from regard.training.events import Choice
-from regard.training.loop import Source
-from regard.training.optimiser import autocast, make_optimiser
+from regard.training.feed import Source
+from regard.training.optimiser import make_optimiser
+from regard.training.precision import autocast
 from regard.trials import seconds_by_threads
 
 KIND = "model.kind"

@@ -13,8 +13,8 @@ from regard.errors import Advice, Setting
 from regard.runs import bundle_folder
 from regard.tasks.config import RunConfig
 from regard.tensors import read_tensors, write_tensors
+from regard.training.feed import Source
 from regard.training.finetune import START, FineTuning, Side
-from regard.training.loop import Source
 
 Data = TypeVar("Data", bound=StrictConfig)
 Batch = TypeVar("Batch")

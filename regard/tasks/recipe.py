@@ -6,7 +6,6 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -43,9 +42,10 @@ from regard.tasks.task import Task
 from regard.tokens import TextTokenizer, TokenizerPair
 from regard.training.config import Weights
 from regard.training.events import OnEvent, Working, silent
+from regard.training.feed import Source
 from regard.training.finetune import START, FineTuning
-from regard.training.loop import Job, Source
-from regard.training.optimiser import autocast
+from regard.training.job import Job
+from regard.training.precision import precision_here
 from regard.training.state import Fingerprint
 from regard.training.validation import Validation
 from regard.world import world
@@ -288,8 +288,7 @@ def note_run(
 
 def made_by(config: RunConfig, device: str) -> Made:
     """With what a run learns here."""
-    rounded = not isinstance(autocast(config.train.precision, torch.device(device)), nullcontext)
-    return made_now(device, "bf16" if rounded else "float32")
+    return made_now(device, precision_here(config.train.precision, torch.device(device)))
 
 
 def take_weights(model: nn.Module, start: str) -> None:

@@ -20,7 +20,7 @@ from regard.tasks.rules import Rule
 from regard.tasks.run import find_data_root
 from regard.training.energy import Bill, bill
 from regard.training.events import Choice, Working
-from regard.training.loop import Job
+from regard.training.job import Job
 from regard.training.pace import Pace, measure
 from regard.training.show import Show
 from regard.training.timetable import COSTLY, ENDING, LOOKS

@@ -10,6 +10,7 @@ from typing import Any
 from regard.brief import brief
 from regard.bundle import Made
 from regard.config import Tables, check
+from regard.data.kept.ranks import help_until_told, helped_by
 from regard.errors import Advice, Option, RegardError, UsageError
 from regard.files import alone_in, is_bare, is_taken, read_json, write_json
 from regard.runs import CONFIG, check_free, data_root_of, new_run, read_run
@@ -25,7 +26,7 @@ from regard.training.config import TrainConfig
 from regard.training.events import Chosen, Note, OnEvent, Prepared
 from regard.training.finetune import START, read_table
 from regard.training.history import RunLog
-from regard.training.loop import Outcome
+from regard.training.job import Outcome
 from regard.training.show import BothListeners, Show
 from regard.training.state import has_checkpoint, progress_in
 from regard.training.timed import BEFORE_FALL, train
@@ -171,12 +172,11 @@ def resume_run(
 
 
 def follow_run(device: str = "cpu") -> RunResult:
-    """Take part in the run that the first process of this world starts or goes on with: once that has prepared it, read what
-    it wrote, and train with it. Nothing is written here, and nothing shown.
+    """Take part in the run that the first process of this world starts or goes on with: help it to prepare it, read what it
+    wrote, and train with it. Nothing is written here, and nothing shown.
     """
     here = world()
-    here.wait_long()
-    told = here.agree(None)
+    told = help_until_told(here)
     folder = Path(told["folder"])
     with alone():
         job = _prepare_as_written(folder, device).job
@@ -274,7 +274,7 @@ def _run(
     with alone_in(folder), show:
         began = (folder / CONFIG).exists()
         try:
-            with alone():
+            with helped_by(world()), alone():
                 prepared = prepare(
                     config, folder, data_root=data_root, resume=resume, device=device, emit=show, chooser=chooser
                 )
@@ -306,8 +306,7 @@ def _run(
 def _call_others(folder: Path, task: str, resume: bool, longer: bool) -> None:
     """Tell the other processes what was prepared, and wait until they have read it."""
     here = world()
-    here.wait_long()
-    here.agree({"folder": str(folder.absolute()), "task": task, "resume": resume, "longer": longer})
+    here.tell({"folder": str(folder.absolute()), "task": task, "resume": resume, "longer": longer})
     here.wait_long()
 
 

@@ -24,7 +24,7 @@ from regard.data.pictures.config import PictureFormat
 from regard.models.config import GPTConfig
 from regard.models.protocols import has_steps
 from regard.tokens import TextTokenizer
-from regard.training.loop import Source
+from regard.training.feed import Source
 
 ALLOWED = {torch.float64: 1e-9, torch.float32: 1e-4}
 Model: TypeAlias = Any  # of any family; which methods it has, a check asks with `needs_steps` and `needs_loss`

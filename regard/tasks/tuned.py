@@ -17,7 +17,7 @@ from regard.files import finite, read_json, write_bytes, write_json
 from regard.look.comparison import SettingPanel, TrialPoint
 from regard.tasks.halving import Dimension, Rung, Trial, TrialRun, best_run, better_first, ranked
 from regard.tasks.run import RunResult
-from regard.training.loop import Outcome
+from regard.training.job import Outcome
 from regard.training.state import progress_in
 from regard.training.stopwatch import duration
 

@@ -40,7 +40,7 @@ from regard.tasks.table import TASKS
 from regard.tasks.tuned import STATE, Search, TuneResult, keep_best
 from regard.tasks.tuning_show import TrialShow
 from regard.training.events import Event, Working
-from regard.training.loop import Job, Outcome
+from regard.training.job import Job, Outcome
 from regard.training.show import Show, number
 from regard.training.state import has_checkpoint, progress_in
 from regard.training.stopwatch import duration

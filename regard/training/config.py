@@ -87,7 +87,17 @@ class TrainConfig(StrictConfig):
         description="How much each label counts in a classifier's loss: none (all alike), balanced (rare ones more), or a "
         "number for some labels.",
     )
-    precision: Literal["auto", "float32", "bf16"] = Field("auto", description="bf16 autocast where hardware has it.")
+    precision: Literal["auto", "float32", "tf32", "bf16", "fp16"] = Field(
+        "auto",
+        description="Of products: auto is bf16 where hardware has it; fp16 scales the loss; tf32 is float32 but on GPUs that "
+        "have TF32.",
+    )
+    compile: bool | Literal["reduce-overhead"] = Field(
+        False, description="Compile the blocks with torch.compile; reduce-overhead: as CUDA graphs, on a GPU."
+    )
+    prefetch: bool | Literal["auto"] = Field(
+        "auto", description="Make the next batches in a thread while this update is computed; auto: on GPUs."
+    )
 
     shard: bool = Field(
         False,

@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import math
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, TypeVar
 
 import torch
-from torch import Tensor, nn
-from torch.autograd.graph import increment_version
+from torch import Tensor
 
-from regard.blocks import recompute
 from regard.bundle import WEIGHTS
 from regard.errors import RegardError
 from regard.files import clear_leftovers, read_json, standing_folder
-from regard.models.loss import Loss
-from regard.noise import Place, noise
 from regard.tensors import read_tensors, weights_of, write_tensors
-from regard.training.config import TrainConfig
-from regard.training.energy import EnergyMeter
-from regard.training.events import Checkpoint, End, Note, OnEvent, Validated, Working
+from regard.training.cut import whole
+from regard.training.events import Checkpoint, End, Note, Validated, Working
 from regard.training.finetune import (
     BLEND,
     TUNED,
@@ -34,110 +25,25 @@ from regard.training.finetune import (
     compare,
     write_table,
 )
-from regard.training.guard import ADVICE, ALL_FINITE, check_update, locate, stop_requests
-from regard.training.history import CLOCK, RunLog
+from regard.training.guard import ADVICE, stop_requests
+from regard.training.job import Outcome
 from regard.training.optimiser import (
-    autocast,
-    clip_gradient,
-    layer_norms,
     learning_rate,
-    make_optimiser,
-    set_rate,
 )
 from regard.training.outlook import SCHEDULES, look_ahead, outlook_row
-from regard.training.sharded import whole
-from regard.training.shares import Batch, Share, shares_of
+from regard.training.shares import Share
 from regard.training.state import (
-    Fingerprint,
-    Learner,
-    MadeWhileLearning,
-    MovingAverage,
-    TrainingProgress,
     load_checkpoint,
     mean_of,
     save_checkpoint,
     weights_in_place,
 )
-from regard.training.stopwatch import Stopwatch, peak_memory
-from regard.training.together import Together
+from regard.training.update import Updates
 from regard.training.validation import Selection, Validation, choose
-from regard.world import World, world
-
-Number = TypeVar("Number", int, float)
-COUNT = "count."  # before the name of a part of the loss: over how many items its sum goes
 
 
-class Source(Protocol):
-    """Where batches come from: `get(epoch, index)` is a pure function.
-
-    Where it depends on the weights of the moment, too, what it made of them is part of a checkpoint (`MadeWhileLearning`).
-    """
-
-    def count(self, epoch: int) -> int: ...
-    def get(self, epoch: int, index: int) -> Batch: ...
-    def padding_share(self) -> float: ...
-
-
-@dataclass(frozen=True)
-class Job:
-    """Everything the loop is handed."""
-
-    folder: Path
-    config: TrainConfig
-    model: nn.Module
-    width: int  # of the model, for the paper's schedule
-    batches: Source
-    validate: Callable[[nn.Module], Validation]
-    save: Callable[[nn.Module, str, dict[str, object]], None]  # write the bundle `name` with these metrics
-    fingerprint: Fingerprint = field(default_factory=dict)  # what must not change between a stop and a resume
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    held_out: Callable[[], Iterable[Batch]] | None = None  # the validation examples as batches, the same each time
-    probe: Callable[[nn.Module, int], None] | None = None  # keep where the model looks, at this step
-    unit: str = "tokens"  # what the loss is a mean over, as a person calls it: "tokens", "texts"
-    clock: Callable[[], float] = field(default=lambda: time.monotonic())
-    tuning: FineTuning | None = None  # of a run that goes on from another model
-    asked: float | None = None  # what the clock said when the run was asked for; None: when the loop begins
-    world: World = field(default_factory=world)  # the processes that train together
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a run ended."""
-
-    reason: str  # "steps", "time", "patience", "interrupted"
-    progress: TrainingProgress
-    chosen: str = ""  # which weights the best bundle holds
-    metrics: dict[str, float] = field(default_factory=dict)
-
-
-class Trainer:
-    def __init__(self, job: Job, emit: OnEvent) -> None:
-        self.job, self.config, self.emit, self.world = job, job.config, emit, job.world
-        self.model = job.model.to(job.device)
-        if job.config.recompute:
-            recompute(self.model)
-        self.together = Together(self.model, job.world, job.device, job.config, job.clock)
-        self.clock = self.together.clock
-        self.parameters = list(self.model.parameters())
-        optimiser = make_optimiser(self.model, job.config)
-        self.together.replicate()
-        ema = MovingAverage(self.model, job.config.ema) if job.config.ema else None
-        made = job.batches if isinstance(job.batches, MadeWhileLearning) else None
-        self.learner = Learner(self.model, optimiser, ema, TrainingProgress(), made)
-        self.log = RunLog(job.folder, writes=job.world.is_first)
-        self.checkpoints, self.snapshots = job.folder / "checkpoints", job.folder / "snapshots"
-        epoch = max(1, job.batches.count(0) // job.config.accumulate)  # updates
-        self.every = job.config.validate_every or min(1000, max(100, epoch))
-        self.most_steps = math.ceil(min(job.config.steps, (job.config.epochs or math.inf) * epoch))
-        self.started = self.clock()
-        self.waited = 0.0  # seconds spent on making batches since the last row of the log
-        self.meter = EnergyMeter()
-        self.watch = self.new_watch()
-        self.asked: list[str] = []  # the signals by which a person asked to stop
-
-    @property
-    def progress(self) -> TrainingProgress:
-        return self.learner.progress
+class Trainer(Updates):
+    """A run of updates: what is due between them, what is kept, and which weights are the best."""
 
     def run(self, resume: bool, longer: bool = False) -> Outcome:
         """Train until a limit, early stopping or a signal; then average, choose and save."""
@@ -157,7 +63,7 @@ class Trainer:
         self.progress.finished = ""
         self.watch = self.new_watch()
         self.emit(Working("the first update"))
-        with stop_requests(patient=not self.world.is_alone) as self.asked:
+        with stop_requests(patient=not self.world.is_alone) as self.asked, contextlib.closing(self.feed):
             while True:
                 if self.is_told_to_stop():
                     self.checkpoint()
@@ -210,120 +116,6 @@ class Trainer:
 
     def go_on_longer(self) -> None:
         """Make ready for more time than was known before. A run that does not go by the clock simply goes on."""
-
-    def learn(self) -> None:
-        """Update the weights from `accumulate` batches, whose losses add up before they are divided."""
-        batches = self.next_batches()
-        totals: dict[str, int] = {}
-        for batch in batches:
-            _add(totals, batch.counts)
-        if not self.model.training:  # telling every module costs a millisecond
-            self.model.train()
-        sums: dict[str, float] = {}
-        shares = shares_of(batches, self.world)
-        for share in shares:
-            with self.together.reducing(now=share is shares[-1]):
-                _add(sums, self.backward(share, totals))
-        sums = self.together.tally(sums, bool(self.asked))
-        norm = clip_gradient(self.parameters, self.config.clip)
-        layers = layer_norms(self.model, self.config.clip, norm) if self.logs_at(self.progress.step + 1) else {}
-        trouble = check_update(sums["loss"] / totals["loss"], norm, self.progress.first_loss, totals["loss"])
-        if trouble:
-            self.go_back(trouble, shares)
-            return
-        self.apply(norm, sums, totals, layers)
-
-    def backward(self, share: Share, totals: dict[str, int]) -> dict[str, float]:
-        """The sum of each part of the loss, and its count as `count.NAME`."""
-        loss = self.forward(share.batch, share.number, share.place, self.together.replica)
-        objective = loss.objective(totals)
-        (objective if share.counts else 0.0 * objective).backward()
-        sums = {name: float(part.sum.detach()) for name, part in loss.parts.items()}
-        sums |= {COUNT + name: float(part.count) for name, part in loss.parts.items()}
-        return sums if share.counts else dict.fromkeys(sums, 0.0)
-
-    def forward(self, batch: Batch, number: int, place: Place = None, model: nn.Module | None = None) -> Loss:
-        """The loss of micro-batch `number`; its dropout is seeded here, by (seed, step, micro-batch).
-
-        `place`: of the batch's rows in a whole that several processes share.
-        """
-        key = (self.config.seed, self.progress.step, number)
-        with noise(*key, place=place), autocast(self.config.precision, self.job.device):
-            return (model or self.model)(batch)
-
-    def next_batches(self) -> list[Batch]:
-        """The batches of this update, and the place in the data behind them."""
-        began = time.monotonic()
-        batches = []
-        progress = self.progress
-        for _ in range(self.config.accumulate):
-            if progress.index >= self.job.batches.count(progress.epoch):
-                progress.epoch, progress.index = progress.epoch + 1, 0
-            batches.append(self.job.batches.get(progress.epoch, progress.index).to(self.job.device))
-            progress.index += 1
-        self.waited += time.monotonic() - began
-        return batches
-
-    def apply(self, norm: float, sums: dict[str, float], totals: dict[str, int], layers: Mapping[str, float]) -> None:
-        """Update the weights; `layers` are the norms of each layer's gradient, where the log gets them."""
-        progress, optimiser = self.progress, self.learner.optimiser
-        rate = self.rate(progress.step + 1) * progress.rate_factor
-        set_rate(optimiser, rate)
-        optimiser.step()
-        increment_version(self.parameters)  # fused steps do not count themselves, and what is laid out would grow stale
-        optimiser.zero_grad(set_to_none=True)
-        progress.step += 1
-        progress.tokens += totals["loss"]
-        if progress.first_loss is None:
-            progress.first_loss = sums["loss"] / totals["loss"]
-        if self.learner.ema is not None:
-            self.learner.ema.update(self.model, progress.step)
-        _add(progress.interval, sums)
-        self.record(rate, norm, layers)
-        self.emit_forecast()
-
-    def rate(self, step: int) -> float:
-        """The learning rate of update `step`."""
-        return learning_rate(step, self.config, self.job.width)
-
-    def record(self, rate: float, norm: float, layers: Mapping[str, float]) -> None:
-        """A row of the log every so often, with the means since the last row; the person hears of it more often."""
-        progress = self.progress
-        logged = self.logs_at(progress.step)
-        if not logged and not self.watch.is_due():
-            return
-        means = _means(progress.interval)
-        if logged:
-            progress.interval = {}
-            place = {"kind": "train", "step": progress.step, "epoch": progress.epoch}
-            gradient = {"gradient_norm": norm, "gradient_norms": layers}
-            self.log.write({**place, **means, "learning_rate": rate, **gradient, "tokens": progress.tokens})
-            clock = {"seconds": round(self.spent(), 3), "waited": round(self.waited, 4), "memory": peak_memory()}
-            joules = self.meter.since_last()
-            self.log.write({"step": progress.step, **clock, **({} if joules is None else {"joules": joules})}, CLOCK)
-            self.waited = 0.0
-        so_far = (progress.step, progress.epoch, progress.tokens, self.spent())
-        self.emit(self.watch.progress(*so_far, means, self.last_update()))
-
-    def logs_at(self, step: int) -> bool:
-        """Whether the log gets a row after this update."""
-        return step % self.every == 0 or step % self.config.log_every == 0
-
-    def last_update(self) -> int | None:
-        """The last update, if the clock has decided which that is."""
-        return None
-
-    def emit_forecast(self) -> None:
-        """Tell, once, how long the run will take."""
-        progress, padding = self.progress, self.job.batches.padding_share
-        found = self.watch.forecast(progress.step, progress.tokens, self.spent(), padding)
-        if found is not None:
-            self.emit(found)
-
-    def new_watch(self) -> Stopwatch:
-        progress, config = self.progress, self.config
-        span = None if config.budget is None else config.budget - progress.prepared
-        return Stopwatch(config, self.job.unit, progress.step, progress.tokens, self.spent(), self.most_steps, span)
 
     def validate(self) -> None:
         """Look at unseen data; keep these weights if they are the best so far, and for the final average."""
@@ -501,7 +293,7 @@ class Trainer:
     def note_progress(self) -> None:
         progress = self.progress
         progress.seconds, self.started = self.spent(), self.clock()
-        progress.log_sizes = self.log.sizes()
+        progress.log_sizes, progress.scaling = self.log.sizes(), self.scaling.state_dict()
 
     def drop_snapshots(self) -> None:
         """Only what the checkpoint names stays: older ones are not needed, newer ones will be written again."""
@@ -520,6 +312,8 @@ class Trainer:
     def load_state(self, folder: Path) -> None:
         """Put a checkpoint back, in every process, before any of them writes again."""
         load_checkpoint(folder, self.learner, self.job.fingerprint, tidy=self.world.is_first)
+        if self.progress.scaling:
+            self.scaling.load_state_dict(self.progress.scaling)
         self.world.wait()
 
     def rewind(self) -> None:
@@ -530,6 +324,7 @@ class Trainer:
         """After a divergence: back to the last checkpoint with half the rate, once; then stop with advice."""
         trouble += f" at step {self.progress.step + 1}{self.locate(shares)}"
         self.learner.optimiser.zero_grad(set_to_none=True)
+        self.scaling.update()
         went_back, spent = self.progress.went_back, self.spent()
         self.rewind()
         self.progress.seconds = spent
@@ -543,35 +338,6 @@ class Trainer:
         self.checkpoint()
         self.watch = self.new_watch()
         self.emit(Note(f"{trouble}; going back to step {self.progress.step} with half the learning rate"))
-
-    def locate(self, shares: Sequence[Share]) -> str:
-        """Where it went wrong, in the rows of the first process that sees it."""
-        found = ""
-        with contextlib.suppress(RuntimeError):
-            forwards = [partial(self.forward, each.batch, each.number, each.place) for each in shares]
-            found = locate(self.model, forwards)
-        told = [each for each in self.world.gather(found) if each]
-        told = [each for each in told if each != ALL_FINITE] or told
-        return f", {told[0]}" if told else ""
-
-    def spent(self) -> float:
-        """Seconds of training, over all resumes."""
-        return self.progress.seconds + self.clock() - self.started
-
-    def spent_in_all(self) -> float:
-        """Seconds since the run was asked for, without those between a stop and a resume."""
-        return self.progress.prepared + self.spent()
-
-
-def _add(sums: dict[str, Number], more: Mapping[str, Number]) -> None:
-    for name, value in more.items():
-        sums[name] = sums.get(name, 0) + value
-
-
-def _means(interval: Mapping[str, float]) -> dict[str, float]:
-    """The mean of each part of the loss over what it counted; of what counted nothing there is none."""
-    counts = {name: count for name in interval if (count := interval.get(COUNT + name))}
-    return {name: interval[name] / count for name, count in counts.items()}
 
 
 def _choice_row(choice: Selection) -> dict[str, object]:

@@ -1,10 +1,9 @@
-"""Optimiser, learning rate, gradient clipping and precision of a run, as its configuration asks for them."""
+"""Optimiser, learning rate and gradient clipping of a run, as its configuration asks for them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -14,23 +13,10 @@ from regard.errors import UsageError
 from regard.models.operations import layer_of
 from regard.models.protocols import HasDepths
 from regard.training.config import TrainConfig
+from regard.training.cut import like, whole
 from regard.training.muon import Muon, hidden_matrices, parts_of
-from regard.training.sharded import Pieces, like, whole
-
-
-def has_fast_bf16(device: torch.device) -> bool:
-    if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    return device.type == "cpu" and bool(torch.cpu._is_avx512_bf16_supported())
-
-
-def uses_bf16(precision: str, device: torch.device) -> bool:
-    """`auto` is bf16 on hardware that has it; `bf16` forces it (slow elsewhere); `float32` never."""
-    return precision == "bf16" or (precision == "auto" and has_fast_bf16(device))
-
-
-def autocast(precision: str, device: torch.device) -> AbstractContextManager[object]:
-    return torch.autocast(device.type, dtype=torch.bfloat16) if uses_bf16(precision, device) else nullcontext()
+from regard.training.precision import half_of
+from regard.training.sharded import Pieces
 
 
 def learning_rate(step: int, config: TrainConfig, width: int) -> float:
@@ -161,7 +147,7 @@ def make_optimiser(model: nn.Module, config: TrainConfig) -> torch.optim.Optimiz
         return adam
     groups = _muon_groups(model, [name for name in names if name in hidden], scales, config)
     device = next((weight.device for weight in model.parameters()), torch.device("cpu"))
-    return Muon(groups, adam, half=uses_bf16(config.precision, device))
+    return Muon(groups, adam, half=half_of(config.precision, device) is torch.bfloat16)
 
 
 def _groups(model: nn.Module, names: list[str], scales: dict[str, float], config: TrainConfig) -> list[dict[str, Any]]:

@@ -17,7 +17,8 @@ from statistics import mean
 from regard.errors import RegardError
 from regard.training.config import TrainConfig
 from regard.training.events import silent
-from regard.training.loop import Job, Trainer
+from regard.training.job import Job
+from regard.training.loop import Trainer
 from regard.training.stopwatch import duration
 from regard.trials import fastest_threads
 

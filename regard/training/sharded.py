@@ -10,7 +10,7 @@ steps) is in the first one's. Any number of processes, in any layout, reads the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,20 +22,29 @@ from regard.blocks import Experts, Stack
 from regard.errors import RegardError, UsageError
 from regard.tensors import open_tensors, write_tensors
 from regard.training.config import TrainConfig
+from regard.training.cut import is_cut, ours, rows_here, whole
+from regard.training.precision import half_of
 from regard.world import World
 
 
 def shard(model: nn.Module, world: World, device: torch.device, config: TrainConfig) -> None:
     """Cut the parameters of a model: those of each block of a stack are gathered together, and all others."""
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     _refuse(model, config)
     mesh = init_device_mesh(device.type, (world.size,))
+    policy = MixedPrecisionPolicy()
+    if half_of(config.precision, device) is torch.bfloat16:
+        policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
     for stack in [module for module in model.modules() if isinstance(module, Stack)]:
         for block in stack:
-            fully_shard(block, mesh=mesh)
+            norms: list[nn.Module] = [each for each in block.modules() if isinstance(each, nn.LayerNorm | nn.RMSNorm)]
+            if policy.param_dtype is not None and norms:
+                fully_shard(norms, mesh=mesh)  # which compute in float32
+            fully_shard(block, mesh=mesh, mp_policy=policy)
     fully_shard(model, mesh=mesh)
+    model._get_fsdp_state()._lazy_init()  # type: ignore[operator]  # a validation may call a part before the whole is
     for part in _parts(model):
         part.set_gradient_divide_factor(1.0)  # each has divided by the counts of the whole batch
         part.set_force_sum_reduction_for_comms(True)  # Gloo has no other
@@ -66,59 +75,39 @@ def _parts(model: nn.Module) -> list[Any]:
 
 @contextmanager
 def gathered(model: nn.Module) -> Iterator[None]:
-    """Inside this block every process has all weights, as an ordinary model; changes of them are forgotten behind it."""
+    """Inside this block every process has all weights, as an ordinary model; changes of them are forgotten behind it.
+
+    They are copies, as precise as they are kept (blocks may learn with rounded ones): NumPy may look at them, after which
+    torch could not give back the memory of its own.
+    """
     parts = _parts(model)
+    copies = {name: whole(parameter.data) for name, parameter in model.named_parameters()}
     for part in parts:
         part.set_reshard_after_forward(False)
         part.unshard()
+    before = {name: parameter.data for name, parameter in model.named_parameters()}
+    for name, parameter in model.named_parameters():
+        parameter.data = copies.pop(name)
     try:
         yield
     finally:
+        for name, parameter in model.named_parameters():
+            parameter.data = before[name]
         for part in parts:
             part.reshard()
             part.set_reshard_after_forward(True)
+        _forget_order(parts)
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """A tensor with the parts of all processes, of which each must ask for it."""
-    from torch.distributed.tensor import DTensor
+def _forget_order(parts: Sequence[Any]) -> None:
+    """Forget in which order blocks ran: torch gathers them ahead in that order, which must be the same in all processes.
 
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-
-
-def ours(tensor: Tensor) -> Tensor:
-    """The part of a tensor that this process holds."""
-    from torch.distributed.tensor import DTensor
-
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
-
-
-def is_cut(tensor: Tensor) -> bool:
-    from torch.distributed.tensor import DTensor
-
-    return isinstance(tensor, DTensor)
-
-
-def like(target: Tensor, part: Tensor) -> Tensor:
-    """A tensor that is cut as `target` is, whose part here is `part`."""
-    from torch.distributed.tensor import DTensor
-
-    if not isinstance(target, DTensor):
-        return part
-    return DTensor.from_local(
-        part, target.device_mesh, target.placements, run_check=False, shape=target.shape, stride=target.stride()
-    )
-
-
-def rows_here(tensor: Tensor) -> tuple[int, int] | None:
-    """The rows of a tensor that this process holds; None: all."""
-    from torch.distributed.tensor import DTensor
-    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
-
-    if not isinstance(tensor, DTensor):
-        return None
-    shape, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
-    return offset[0], offset[0] + shape[0]
+    Each validates something else, and the next backward pass waited for ever for a process that gathered another block.
+    """
+    for state in (part._get_fsdp_state() for part in parts):
+        state._comm_ctx.post_forward_order.clear()
+        for group in state._fsdp_param_groups:
+            group._post_forward_indices.clear()
 
 
 # --- Files

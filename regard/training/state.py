@@ -17,9 +17,10 @@ from regard.config import StrictConfig
 from regard.errors import RegardError
 from regard.files import JSON, new_folder, write_json
 from regard.tensors import read_tensors, weights_of, write_tensors
+from regard.training.cut import like, ours
 from regard.training.history import value_of
 from regard.training.optimiser import load_optimiser, optimiser_tensors
-from regard.training.sharded import Pieces, like, ours, write_part
+from regard.training.sharded import Pieces, write_part
 from regard.world import ALONE, World
 
 
@@ -95,6 +96,8 @@ class TrainingProgress:
     prepared: float = 0.0  # seconds from when the run was asked for to its first update
     rate_factor: float = 1.0  # halved when the run went back after a divergence
     went_back: int = 0
+    skipped: int = 0  # updates left out, as a gradient in fp16 overflowed
+    scaling: dict[str, float] = field(default_factory=dict)  # of the loss in fp16
     first_loss: float | None = None
     best: dict[str, float] = field(default_factory=dict)  # metrics of the best weights so far
     best_step: int = 0

@@ -9,7 +9,8 @@ from __future__ import annotations
 import torch
 
 from regard.training.events import OnEvent, Working
-from regard.training.loop import Job, Outcome, Trainer
+from regard.training.job import Job, Outcome
+from regard.training.loop import Trainer
 from regard.training.show import Show
 from regard.training.state import has_checkpoint
 from regard.training.timetable import Timetable

@@ -17,7 +17,7 @@ from regard.tokens import TextTokenizer
 from regard.training.config import TrainConfig
 from regard.training.events import Progress
 from regard.training.history import LOG
-from regard.training.loop import Job
+from regard.training.job import Job
 from regard.training.show import Show
 from regard.training.timed import train
 from regard.training.validation import Validation

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ from torch import nn
 
 from regard.tensors import weights_of, write_tensors
 from regard.training.config import TrainConfig
-from regard.training.loop import Job, Trainer
-from regard.training.sharded import whole
+from regard.training.cut import whole
+from regard.training.job import Job
+from regard.training.loop import Trainer
 from regard.training.show import Show
 from regard.training.validation import Validation
 from regard.world import World, joined
@@ -63,20 +65,22 @@ CASES = [
     Case("classify", "bert", DROPS, {"shard": True, "recompute": True}, 2),
 ]
 
-CASES_OF = {4: CASES[::3], 2: CASES[1::3] + CASES[2::3]}  # by the number of processes
+CASES_OF = {4: CASES[::3], 2: CASES[1::3] + CASES[2::3]}  # by the number of processes (`equal.py`: each kind by both)
+HALVES = [("bf16", True), ("fp16", False), ("fp16", True)]  # precisions, and whether weights are cut
+LARGE = 2.0**40  # a scale of the loss with which every gradient overflows at first
 
 
 class Batches:
-    """Batches of a task in float64, the same in every process."""
+    """Batches of a task, the same in every process; in float64 where the model is."""
 
-    def __init__(self, case: Case) -> None:
-        self.case = case
+    def __init__(self, case: Case, made: Callable[[Any], Any]) -> None:
+        self.case, self.made = case, made
 
     def count(self, epoch: int) -> int:
         return 7
 
     def get(self, epoch: int, index: int) -> Any:
-        return exact(whatever(self.case.task, self.case.rows, seed=10 * epoch + index))
+        return self.made(whatever(self.case.task, self.case.rows, seed=10 * epoch + index))
 
     def padding_share(self) -> float:
         return 0.0
@@ -92,7 +96,12 @@ def job(case: Case, folder: Path, world: World, model: nn.Module, config: TrainC
     def validate(_: nn.Module) -> Validation:
         return Validation({"loss": 1.0})
 
-    return Job(folder, config, model, 16, Batches(case), validate, lambda *_: None, world=world)
+    made = exact if next(model.parameters()).dtype is torch.float64 else _as_it_is
+    return Job(folder, config, model, 16, Batches(case, made), validate, lambda *_: None, world=world)
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
 
 
 def learn(case: Case, folder: Path, world: World) -> dict[str, torch.Tensor]:
@@ -115,4 +124,30 @@ def learn_all(folder: Path, cases: Sequence[Case]) -> None:
                 raise RuntimeError(f"{case.name}: {error}") from error
             if world.rank in (0, world.size - 1):
                 write_tensors(folder / f"{case.name}.{'first' if world.is_first else 'last'}.safetensors", found)
+        if world.size == min(CASES_OF):
+            halves = world.gather([learn_in_half(*each, folder, world) for each in HALVES])
+            if world.is_first:
+                (folder / "halves.json").write_text(json.dumps(halves))
         world.wait()
+
+
+def learn_in_half(precision: str, cut: bool, folder: Path, world: World) -> dict[str, Any]:
+    """Ten updates of a model in float32 whose products are in half precision, and what was seen of it on the way."""
+    model = fresh("generate", "gpt2", **DROPS, layers=1)
+    config = TrainConfig(steps=1000, warmup=3, lr=1e-3, precision=precision, shard=cut)  # type: ignore[arg-type]
+    case, seen = Case("generate", "gpt2"), list[str]()
+    found = Trainer(job(case, folder, world, model, config), Show())
+    if found.scaling.is_enabled():
+        found.scaling.load_state_dict({**found.scaling.state_dict(), "scale": LARGE})
+    linear = next(each for name, each in model.named_modules() if "blocks.0" in name and isinstance(each, nn.Linear))
+    linear.register_forward_pre_hook(lambda module, _: seen.append(str(module.weight.dtype)))
+    while found.progress.step < UPDATES:
+        found.learn()
+    kept = {name: whole(tensor).clone() for name, tensor in weights_of(model).items()}
+    with found.together.whole():
+        exact = all(torch.equal(tensor, kept[name]) for name, tensor in weights_of(model).items())
+    weights = [tensor.flatten().tolist() for tensor in kept.values()]
+    return {
+        "weights": [each for tensor in weights for each in tensor], "skipped": found.progress.skipped,
+        "scale": found.scaling.get_scale(), "products": sorted(set(seen)), "exact": exact,
+    }  # fmt: skip

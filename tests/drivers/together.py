@@ -2,8 +2,8 @@
 
     python -m tests.drivers.together FOLDER [KILLS]
 
-On standard output: what came out unlike, as JSON. Importing torch takes seconds, so the processes are forked from this one,
-which computes nothing with it.
+On standard output: what came out unlike, as JSON. Importing torch takes seconds, and what it imports when it is first used as
+long again in each process, so the processes are forked from this one, which has it all and computes nothing with it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ from typing import Any
 
 os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"  # before torch is imported
 
+import torch._dynamo
+import torch.distributed.fsdp
+import torch.distributed.tensor  # noqa: F401
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from regard.tensors import read_tensors
@@ -36,7 +39,7 @@ from regard.world import LostError, joined
 from tests.drivers.many import CASES_OF, learn_all
 from tests.toy_run import CONFIG, Contents, ToyBatch, ToyBatches, toy_job
 
-STEPS = 30
+STEPS = 30  # of a run that is killed a few times
 HANGS = 3.0  # seconds for which a process is waited for that hangs
 SLOWLY = 0.01  # seconds a batch, so that there is time to be killed
 
@@ -144,14 +147,21 @@ class Killer(threading.Thread):
             time.sleep(0.0005)
 
 
+def killed(folder: Path, kills: int, **train_over: Any) -> tuple[int, list[str]]:
+    """How often a process of a run was killed, and which of its files are unlike those of a run that nobody disturbed."""
+    train_over["steps"] = max(STEPS, 20 * (kills - 2))  # so that it does not end before
+    killer = Killer(folder / "killed", 2, kills)
+    killer.start()
+    found = launched(2, folder / "killed", restarts=kills, **train_over)
+    return killer.done, launched(2, folder / "whole", **train_over).unlike(found)
+
+
 def main(folder: Path, kills: int) -> None:
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     for size, cases in CASES_OF.items():
         launch(size, 0, learn_all, folder, cases)
     whole = launched(2, folder / "whole")
-    killer = Killer(folder / "killed", 2, kills)
-    killer.start()
-    unlike = whole.unlike(launched(2, folder / "killed", restarts=kills))
+    unlike = {name: killed(folder / name, kills, **over) for name, over in (("rows", {}), ("cut", {"shard": True}))}
     said, seconds = hung(folder / "hung")
     resumed = whole.unlike(launched(2, folder / "hung"))
     stopped = []
@@ -161,7 +171,7 @@ def main(folder: Path, kills: int) -> None:
     launched(1, folder / "moved")
     ends = [read_tensors(folder / name / "run/last/model.safetensors") for name in ("whole", "moved")]
     moved = max(float((ends[0][name] - ends[1][name]).abs().max()) for name in ends[0])
-    told = {"kills": killer.done, "unlike": unlike, "stopped": stopped, "moved": moved}
+    told = {"unlike": unlike, "stopped": stopped, "moved": moved}
     print(json.dumps({**told, "said": said, "seconds": seconds, "resumed": resumed}))
 
 

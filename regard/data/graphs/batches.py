@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 import torch
 
-from regard.data.batch import GraphBatch, SparseRows
+from regard.data.graphs.batch import GraphBatch, SparseRows
 from regard.data.graphs.graph import Graph, SparseFeatures, with_loops
 
 

@@ -8,12 +8,13 @@ from functools import partial
 
 import numpy as np
 
-from regard.data.kept.cache import Keep, Progress, keep_at_once, no_progress
-from regard.data.kept.copies import Arrays, in_order, worker_count
+from regard.data.kept.cache import Keep, Progress, find_kept, keep_at_once, no_progress
+from regard.data.kept.copies import Arrays, Items, Work
 from regard.data.kept.encoding import digest_text, fitting, key_of, with_ends
 from regard.data.kept.journal import Build, Column, Kept, State
 from regard.data.kept.ragged import Ragged
-from regard.data.text_sets import DocumentRows, TextSets
+from regard.data.kept.ranks import Order, shared_out
+from regard.data.text_sets import DocumentRows, TextSets, kept_documents
 from regard.errors import RegardError
 from regard.tokens import TextTokenizer
 from regard.tokens.encoder import Encoder
@@ -48,7 +49,8 @@ def _write_documents(
     counts = []
     for number, (name, rows) in enumerate((("train", sets.train), ("valid", sets.valid))):
         ids = build.column(name, fitting(tokenizer.last + 1))
-        writer = DocumentWriter(rows, tokenizer, around, ids, build.column(f"{name}_lengths", "<u8"))
+        lengths = build.column(f"{name}_lengths", "<u8")
+        writer = DocumentWriter(rows, tokenizer, around, ids, lengths, (sets.key, name))
         before = number * int(sets.train.sizes.sum())
         for place in writer.write(state) if state["set"] == number else ():
             build.commit({"set": number, **place})
@@ -75,8 +77,19 @@ class Piece:
     ends: bool = False
 
 
+def encoding_again(
+    key: str, name: str, tokenizer: str, head: list[int], tail: list[int], document: int, byte: int
+) -> tuple[Items[Piece], Work[Piece]] | None:
+    """The work of `DocumentWriter.write`, in a process that helps; None if it does not see the documents."""
+    found = find_kept(key)
+    if found is None:
+        return None
+    some = Documents(kept_documents(found, name), TextTokenizer.of(tokenizer), (head, tail))
+    return partial(some.pieces, document, byte), some.encoded
+
+
 class DocumentWriter:
-    """Writes the ids of documents: many short ones at once, a long one piece by piece."""
+    """Writes the ids of documents: many short ones at once, a long one piece by piece. `where` they are kept, if they are."""
 
     def __init__(
         self,
@@ -85,15 +98,19 @@ class DocumentWriter:
         around: tuple[Sequence[int], Sequence[int]],
         ids: Column,
         lengths: Column,
+        where: tuple[str, str] = ("", ""),
     ) -> None:
-        self.rows, self.encode, (self.head, self.tail) = rows, Encoder(tokenizer), around
+        self.rows, self.documents = rows, Documents(rows, tokenizer, around)
         self.ids, self.lengths = ids, lengths
+        self.where, self._words = where, (tokenizer.text, *map(list, around))
 
     def write(self, state: State) -> Iterator[State]:
         """Write from a state on, and yield the states from which this can be taken up again."""
-        pieces = partial(self._pieces, state["document"], state["byte"])
-        count, workers = state["ids"], worker_count(int(self.rows.sizes[state["document"] :].sum()) // LONG)
-        for piece, (ids, lengths) in in_order(pieces, self._encoded, workers):
+        place = state["document"], state["byte"]
+        pieces, many = partial(self.documents.pieces, *place), int(self.rows.sizes[place[0] :].sum()) // LONG
+        order = partial(Order, "encode documents", (*self.where, *self._words, *place)) if self.where[0] else None
+        count = state["ids"]
+        for piece, (ids, lengths) in shared_out(pieces, self.documents.encoded, many, order):
             self.ids.append(ids)
             count += len(ids)
             if piece.count or piece.ends:
@@ -101,7 +118,16 @@ class DocumentWriter:
                 count = 0
             yield {"document": piece.document, "byte": piece.byte, "ids": count}
 
-    def _pieces(self, document: int, at: int) -> Iterator[Piece]:
+
+class Documents:
+    """Documents in the pieces that are each encoded at once."""
+
+    def __init__(
+        self, rows: DocumentRows, tokenizer: TextTokenizer, around: tuple[Sequence[int], Sequence[int]]
+    ) -> None:
+        self.rows, self.encode, (self.head, self.tail) = rows, Encoder(tokenizer), around
+
+    def pieces(self, document: int, at: int) -> Iterator[Piece]:
         """The pieces that are each encoded at once, from a byte of a document on."""
         sizes = self.rows.sizes
         while document < len(self.rows):
@@ -129,7 +155,7 @@ class DocumentWriter:
                 begins = False
         yield Piece(document, 0, document + 1, 0, held, begins, ends=True)
 
-    def _encoded(self, piece: Piece) -> Arrays:
+    def encoded(self, piece: Piece) -> Arrays:
         """The ids of a piece, with those that stand around documents, and how many each of its whole documents has."""
         if not piece.count:
             ids, _ = self.encode([piece.part])

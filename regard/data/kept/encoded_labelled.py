@@ -10,13 +10,14 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from regard.data.batches import LabelBatches, TokenTrees, Trees
-from regard.data.kept.cache import Keep, Progress, keep_at_once, no_progress
-from regard.data.kept.copies import Arrays, in_order, worker_count
+from regard.data.kept.cache import Keep, Progress, find_kept, keep_at_once, no_progress
+from regard.data.kept.copies import Arrays, Items, Work
 from regard.data.kept.encoding import digest_text, fitting, key_of, with_ends
 from regard.data.kept.journal import Build, MemoryBuild, State
 from regard.data.kept.ragged import Ragged
+from regard.data.kept.ranks import Order, shared_out
 from regard.data.kept.sequences import RowByRow
-from regard.data.labelled import LabelledSets
+from regard.data.labelled import LabelledSets, kept_texts
 from regard.data.labelled_files import Labelled
 from regard.tokens import Specials, TextTokenizer
 from regard.tokens.encoder import Encoder
@@ -64,7 +65,7 @@ def encode_labelled_sets(
 ) -> EncodedLabelled:
     """The training texts as ids, of each at most `longest`; labels by their place in `labels`."""
     key = partial(key_of, sets.key, "labelled", digest_text(tokenizer.text), longest, list(labels))
-    make = partial(_write, sets.train, labels, sets.pairs, tokenizer, longest, progress)
+    make = partial(_write, sets.train, labels, sets.pairs, tokenizer, longest, progress, sets.key)
     found = keep("tokens", key, lambda build: make(build) | {"made_of": sets.key})
     return _encoded(found.arrays["ids"], found.arrays["rows"], found.about["cut"], sets.pairs)
 
@@ -74,7 +75,7 @@ def encode_labelled_texts(
 ) -> EncodedLabelled:
     """Labelled texts that are in memory, as ids."""
     paired, build = bool(texts) and texts[0].second is not None, MemoryBuild()
-    found = build.finish(_write(texts, labels, paired, tokenizer, longest, no_progress, build))
+    found = build.finish(_write(texts, labels, paired, tokenizer, longest, no_progress, "", build))
     return _encoded(found.arrays["ids"], found.arrays["rows"], found.about["cut"], paired)
 
 
@@ -92,10 +93,40 @@ def _write(
     tokenizer: TextTokenizer,
     longest: int,
     progress: Progress,
+    key: str,
     build: Build,
 ) -> State:
     ids, rows = build.column("ids", fitting(tokenizer.last + 1)), build.column("rows", "<u4", (3,))
-    state, number = build.state or dict.fromkeys(COUNTED, 0), {label: place for place, label in enumerate(labels)}
+    state = build.state or dict.fromkeys(COUNTED, 0)
+    starts, work = range(state["texts"], len(texts), TOGETHER), _work(texts, labels, paired, tokenizer, longest)
+    words = (key, list(labels), paired, tokenizer.text, longest, starts.start, starts.stop)
+    order = partial(Order, "encode labelled", words) if key else None
+    found = shared_out(lambda: iter(starts), work, len(starts), order)
+    for _, (flat, table, counts) in found:
+        ids.append(flat)
+        rows.append(table)
+        state = {name: state[name] + int(count) for name, count in zip(COUNTED, counts, strict=True)}
+        build.commit(state)
+        progress("encoding texts", state["texts"], len(texts))
+    return state | {"counts": f"{state['texts']:,} texts"}
+
+
+def encoding_again(
+    key: str, labels: Sequence[str], paired: bool, tokenizer: str, longest: int, start: int, stop: int
+) -> tuple[Items[int], Work[int]] | None:
+    """The work of `_write`, in a process that helps; None if it does not see the texts."""
+    found = find_kept(key)
+    if found is None:
+        return None
+    work = _work(kept_texts(found), labels, paired, TextTokenizer.of(tokenizer), longest)
+    return lambda: iter(range(start, stop, TOGETHER)), work
+
+
+def _work(
+    texts: Sequence[Labelled], labels: Sequence[str], paired: bool, tokenizer: TextTokenizer, longest: int
+) -> Work[int]:
+    """Encode some texts from one on: ids, a table of lengths and labels, and how many were read and cut."""
+    number = {label: place for place, label in enumerate(labels)}
     encode = partial(_paired if paired else _single, Encoder(tokenizer), tokenizer.specials, longest)
 
     def some(start: int) -> Arrays:
@@ -104,14 +135,7 @@ def _write(
         table = np.stack([lengths, firsts, [number[each.label] for each in chunk]], axis=1)
         return flat, table, np.array([len(chunk), (read > longest - 2).sum()])
 
-    starts = range(state["texts"], len(texts), TOGETHER)
-    for _, (flat, table, counts) in in_order(lambda: iter(starts), some, worker_count(len(starts))):
-        ids.append(flat)
-        rows.append(table)
-        state = {name: state[name] + int(count) for name, count in zip(COUNTED, counts, strict=True)}
-        build.commit(state)
-        progress("encoding texts", state["texts"], len(texts))
-    return state | {"counts": f"{state['texts']:,} texts"}
+    return some
 
 
 class _Rows(NamedTuple):

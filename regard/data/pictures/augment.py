@@ -7,7 +7,7 @@ same way. Draws of one kind do not depend on which others are on. Everything is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 
 import numpy as np
@@ -40,6 +40,19 @@ class Draws:
     others: np.ndarray  # (B,): which picture of the batch is mixed in
     shares: np.ndarray  # (B,): from 0 to 1, how much of a picture is its own
 
+    def of(self, first: int, end: int) -> Draws:
+        """Those for some of the pictures."""
+        return Draws(*(getattr(self, each.name)[first:end] for each in fields(self)))
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some of the pictures of a batch, of which the others are not here."""
+
+    first: int
+    end: int
+    of: int
+
 
 def draw(config: AugmentConfig, key: tuple[int, ...], rows: int, height: int, width: int) -> Draws:
     """The draws of a batch. They always come in the same order, and those that are not asked for change nothing."""
@@ -55,14 +68,21 @@ def draw(config: AugmentConfig, key: tuple[int, ...], rows: int, height: int, wi
     return Draws(top, left, flipped, bright, contrast, saturation, erased, others, shares.astype(np.float32))
 
 
-def augment(pixels: Tensor, config: AugmentConfig, key: tuple[int, ...]) -> Tensor:
-    """Bytes (B, C, H, W), cropped, flipped, coloured and erased as the configuration and the key say."""
-    rows, _, height, width = pixels.shape
-    return change(pixels, config, draw(config, key, rows, height, width), key)
+def augment(pixels: Tensor, config: AugmentConfig, key: tuple[int, ...], part: Part | None = None) -> Tensor:
+    """Bytes (B, C, H, W), cropped, flipped, coloured and erased as the configuration and the key say.
+
+    `part`: these are some of the pictures that the key is of.
+    """
+    rows, channels, height, width = pixels.shape
+    if part is None:
+        return change(pixels, config, draw(config, key, rows, height, width), key)
+    draws = draw(config, key, part.of, height, width)
+    before = channels * int(draws.erased[: part.first, 2:].prod(axis=1).sum())
+    return change(pixels, config, draws.of(part.first, part.end), key, before)
 
 
-def change(pixels: Tensor, config: AugmentConfig, draws: Draws, key: tuple[int, ...]) -> Tensor:
-    """Bytes (B, C, H, W), changed as drawn; the noise in erased rectangles comes from the key."""
+def change(pixels: Tensor, config: AugmentConfig, draws: Draws, key: tuple[int, ...], before_noise: int = 0) -> Tensor:
+    """Bytes (B, C, H, W), changed as drawn; the noise in erased rectangles comes from the key, behind so many bytes of it."""
     before = np.ascontiguousarray(pixels.permute(0, 2, 3, 1).numpy())  # (B, H, W, C)
     after = np.empty_like(before)
     step = max(1, PIECE // max(1, before[:1].size))
@@ -70,7 +90,7 @@ def change(pixels: Tensor, config: AugmentConfig, draws: Draws, key: tuple[int, 
         moved = _windows(before[piece], config.crop, draws, piece) if config.crop or config.flip else before[piece]
         after[piece] = _coloured(moved, draws, piece) if config.colour else moved
     if config.erase:
-        _erase(after, draws.erased, key)
+        _erase(after, draws.erased, key, before_noise)
     return torch.from_numpy(after).permute(0, 3, 1, 2)  # (B, C, H, W), channels_last
 
 
@@ -156,10 +176,10 @@ def _coloured(pixels: np.ndarray, draws: Draws, piece: slice) -> np.ndarray:
     return values.astype(np.uint8).reshape(pixels.shape)
 
 
-def _erase(pixels: np.ndarray, rectangles: np.ndarray, key: tuple[int, ...]) -> None:
+def _erase(pixels: np.ndarray, rectangles: np.ndarray, key: tuple[int, ...], before: int) -> None:
     """Fills the rectangles with noise: a random byte for each channel of each pixel, picture after picture."""
     channels = pixels.shape[-1]
-    ends = np.cumsum(rectangles[:, 2] * rectangles[:, 3] * channels)
+    ends = before + np.cumsum(rectangles[:, 2] * rectangles[:, 3] * channels)
     noise = np.frombuffer(_generator(key, 1).bytes(int(ends[-1])), dtype=np.uint8) if len(ends) else ends
     for row in np.flatnonzero(rectangles[:, 2]):
         top, left, tall, wide = rectangles[row].tolist()

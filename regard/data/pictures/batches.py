@@ -14,11 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.batch import AnswerBatch, CaptionBatch, PictureBatch, pad
+from regard.data.batch import pad
 from regard.data.batches import padding_of, plan_by_length
+from regard.data.pictures.augment import Part, mixup, normalise
 from regard.data.pictures.augment import augment as augmented
-from regard.data.pictures.augment import mixup, normalise
+from regard.data.pictures.batch import AnswerBatch, CaptionBatch, PictureBatch
 from regard.data.pictures.config import AugmentConfig, PictureFormat
+from regard.data.planned import Planned
 from regard.errors import RegardError, UsageError
 
 Rows = Sequence[int] | np.ndarray
@@ -75,13 +77,28 @@ class PictureBatches:
         return len(self.plan(epoch))
 
     def get(self, epoch: int, index: int) -> PictureBatch:
+        if self.augment is None or not self.augment.mixup:
+            return self._planned(epoch, index).whole()
         rows, key = self.plan(epoch)[index], (self.seed, epoch, index)
         pixels = shown(self.source.take(self.rows[rows]), self.format, self.augment, key)
         labels = torch.from_numpy(self.labels[rows])
-        if self.augment is None or not self.augment.mixup:
-            return PictureBatch(pixels, labels)
         mixed = mixup(pixels, self.augment, key)
         return PictureBatch(mixed.pixels, labels, labels[mixed.others], mixed.shares)
+
+    def planned(self, epoch: int, index: int) -> Planned[PictureBatch] | PictureBatch:
+        """The batch, whose pictures are read and changed as they are asked for; those that are mixed know all others."""
+        mixes = self.augment is not None and bool(self.augment.mixup)
+        return self.get(epoch, index) if mixes else self._planned(epoch, index)
+
+    def _planned(self, epoch: int, index: int) -> Planned[PictureBatch]:
+        rows, key = self.plan(epoch)[index], (self.seed, epoch, index)
+
+        def make(first: int, end: int) -> PictureBatch:
+            part, some = Part(first, end, len(rows)), rows[first:end]
+            pixels = shown(self.source.take(self.rows[some]), self.format, self.augment, key, part)
+            return PictureBatch(pixels, torch.from_numpy(self.labels[some]))
+
+        return Planned(len(rows), dict.fromkeys(("loss", "nll", "correct"), len(rows)), make)
 
     def take(self, rows: Rows) -> PictureBatch:
         """The i-th pictures for each i of `rows`, as they are."""
@@ -137,11 +154,11 @@ class TextsOnPictures:
         """The share of padding among all tokens of the first epoch."""
         return padding_of(self.plan(0), self._lengths)
 
-    def _pictures(self, rows: np.ndarray, key: Key | None) -> Tensor:
-        return shown(self.source.take(self.rows[rows]), self.format, self.augment, key)
+    def _pictures(self, rows: np.ndarray, key: Key | None, part: Part | None = None) -> Tensor:
+        return shown(self.source.take(self.rows[rows]), self.format, self.augment, key, part)
 
-    def _padded(self, rows: np.ndarray) -> tuple[Tensor, Tensor]:
-        return pad([self.texts[i] for i in rows], self.pad)
+    def _padded(self, rows: np.ndarray, width: int | None = None) -> tuple[Tensor, Tensor]:
+        return pad([self.texts[i] for i in rows], self.pad, width)
 
     def _plan(self, epoch: int) -> list[np.ndarray]:
         key = (self.seed, epoch)
@@ -164,15 +181,28 @@ class CaptionBatches(TextsOnPictures):
     """`batches.get(epoch, index)`: captions (ids with begin and end token) with their pictures, each caption once an epoch."""
 
     def get(self, epoch: int, index: int) -> CaptionBatch:
-        return self._batch(self.plan(epoch)[index], (self.seed, epoch, index))
+        return self.planned(epoch, index).whole()
+
+    def planned(self, epoch: int, index: int) -> Planned[CaptionBatch]:
+        """The batch, whose pictures are read and changed as they are asked for."""
+        rows, key = self.plan(epoch)[index], (self.seed, epoch, index)
+        lengths = self._lengths[rows]
+        width, tokens = int(lengths.max()), int(lengths.sum()) - len(rows)
+
+        def make(first: int, end: int) -> CaptionBatch:
+            return self._batch(rows[first:end], key, Part(first, end, len(rows)), width)
+
+        return Planned(len(rows), dict.fromkeys(("loss", "nll", "spread", "chosen", "baseline"), tokens), make)
 
     def take(self, rows: Rows) -> CaptionBatch:
         """The captions of these numbers, with their pictures as they are."""
         return self._batch(np.asarray(rows), None)
 
-    def _batch(self, rows: np.ndarray, key: Key | None) -> CaptionBatch:
-        target, lengths = self._padded(rows)
-        return CaptionBatch(self._pictures(rows, key), target, lengths - 1, int(lengths.sum()) - len(lengths))
+    def _batch(
+        self, rows: np.ndarray, key: Key | None, part: Part | None = None, width: int | None = None
+    ) -> CaptionBatch:
+        target, lengths = self._padded(rows, width)
+        return CaptionBatch(self._pictures(rows, key, part), target, lengths - 1, int(lengths.sum()) - len(lengths))
 
 
 class AnswerBatches(TextsOnPictures):
@@ -225,14 +255,21 @@ class AnswerBatches(TextsOnPictures):
 
 
 def shown(
-    pictures: np.ndarray, picture_format: PictureFormat, augment: AugmentConfig | None = None, key: Key | None = None
+    pictures: np.ndarray,
+    picture_format: PictureFormat,
+    augment: AugmentConfig | None = None,
+    key: Key | None = None,
+    part: Part | None = None,
 ) -> Tensor:
-    """Bytes (B, H, W, C) as a model's input: normalised (B, C, H, W), augmented if there is a key; features as float32."""
+    """Bytes (B, H, W, C) as a model's input: normalised (B, C, H, W), augmented if there is a key; features as float32.
+
+    `part`: which of the pictures of the key they are.
+    """
     if pictures.dtype != np.uint8:
         return torch.from_numpy(pictures).float()  # (B, P, K)
     pixels = torch.from_numpy(pictures).permute(0, 3, 1, 2)  # (B, C, H, W)
     if augment is not None and key is not None:
-        pixels = augmented(pixels, augment, key)
+        pixels = augmented(pixels, augment, key, part)
     return normalise(pixels, picture_format)
 
 

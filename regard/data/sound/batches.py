@@ -9,9 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.batch import SoundBatch, SpeechBatch, pad
+from regard.data.batch import pad
 from regard.data.batches import padding_of, plan_by_length
+from regard.data.planned import Planned
 from regard.data.sound.augment import changed_frames, changed_wave
+from regard.data.sound.batch import SoundBatch, SpeechBatch
 from regard.data.sound.config import SoundAugmentConfig
 from regard.data.sound.features import heard
 from regard.data.sound.load import SoundPart
@@ -49,10 +51,18 @@ class HeardBatches:
         """The share of padding among all frames of the first epoch."""
         return padding_of(self.plan(0), self.lengths)
 
-    def heard(self, rows: np.ndarray, epoch: int | None = None) -> tuple[Tensor, Tensor]:
-        """The frames of sounds (B, T, M) and how many each has (B,); varied by the epoch's own key, if there is one."""
+    @property
+    def keeps_lengths(self) -> bool:
+        """Whether a sound has as many frames in every epoch, so that a batch is known before it is heard."""
+        return self.augment is None or not (self.augment.of_waves or self.augment.tempo)
+
+    def heard(self, rows: np.ndarray, epoch: int | None = None, width: int | None = None) -> tuple[Tensor, Tensor]:
+        """The frames of sounds (B, T, M) and how many each has (B,); varied by the epoch's own key, if there is one.
+
+        T is `width`, where sounds that are not here may be longer.
+        """
         if self.augment is None or epoch is None:
-            return _padded([self._kept(row) for row in rows])
+            return _padded([self._kept(row) for row in rows], width)
         keys = [(self.seed, epoch, int(row)) for row in rows]
         if self.augment.of_waves:
             places = self.part.rows[rows]
@@ -64,7 +74,7 @@ class HeardBatches:
             found = [row[:length].numpy() for row, length in zip(frames, lengths.tolist(), strict=True)]
         else:
             found = [self._kept(row) for row in rows]
-        return _padded([changed_frames(row, self.augment, key) for row, key in zip(found, keys, strict=True)])
+        return _padded([changed_frames(row, self.augment, key) for row, key in zip(found, keys, strict=True)], width)
 
     def _kept(self, row: int) -> np.ndarray:
         if self.kept is None:
@@ -98,12 +108,20 @@ class SoundBatches(HeardBatches):
     def get(self, epoch: int, index: int) -> SoundBatch:
         return self._batch(self.plan(epoch)[index], epoch)
 
+    def planned(self, epoch: int, index: int) -> Planned[SoundBatch] | SoundBatch:
+        """The batch, whose sounds are read and varied as they are asked for."""
+        if not self.keeps_lengths:
+            return self.get(epoch, index)
+        rows = self.plan(epoch)[index]
+        counts, width = dict.fromkeys(("loss", "nll", "correct"), len(rows)), int(self.lengths[rows].max())
+        return Planned(len(rows), counts, lambda first, end: self._batch(rows[first:end], epoch, width))
+
     def take(self, rows: Sequence[int] | np.ndarray) -> SoundBatch:
         """These sounds, as they are."""
         return self._batch(np.asarray(rows, dtype=np.int64), None)
 
-    def _batch(self, rows: np.ndarray, epoch: int | None) -> SoundBatch:
-        return SoundBatch(*self.heard(rows, epoch), torch.from_numpy(self.labels[rows]))
+    def _batch(self, rows: np.ndarray, epoch: int | None, width: int | None = None) -> SoundBatch:
+        return SoundBatch(*self.heard(rows, epoch, width), torch.from_numpy(self.labels[rows]))
 
 
 class SpeechBatches(HeardBatches):
@@ -127,24 +145,40 @@ class SpeechBatches(HeardBatches):
     def get(self, epoch: int, index: int) -> SpeechBatch:
         return self._batch(self.plan(epoch)[index], epoch)
 
+    def planned(self, epoch: int, index: int) -> Planned[SpeechBatch] | SpeechBatch:
+        """The batch, whose sounds are read and varied as they are asked for."""
+        if not self.keeps_lengths:
+            return self.get(epoch, index)
+        rows = self.plan(epoch)[index]
+        sizes = [len(self.ids[row]) for row in rows]
+        counts = dict.fromkeys(("loss", "nll", "ctc"), sum(sizes) - len(sizes))
+        widths = int(self.lengths[rows].max()), max(sizes)
+        return Planned(len(rows), counts, lambda first, end: self._batch(rows[first:end], epoch, widths))
+
     def take(self, rows: Sequence[int] | np.ndarray) -> SpeechBatch:
         """These sounds, as they are."""
         return self._batch(np.asarray(rows, dtype=np.int64), None)
 
-    def _batch(self, rows: np.ndarray, epoch: int | None) -> SpeechBatch:
-        return speech_batch(*self.heard(rows, epoch), [self.ids[row] for row in rows], self.fill)
+    def _batch(
+        self, rows: np.ndarray, epoch: int | None, widths: tuple[int | None, int | None] = (None, None)
+    ) -> SpeechBatch:
+        heard = self.heard(rows, epoch, widths[0])
+        return speech_batch(*heard, [self.ids[row] for row in rows], self.fill, widths[1])
 
 
-def speech_batch(frames: Tensor, lengths: Tensor, ids: Sequence[np.ndarray], fill: int) -> SpeechBatch:
+def speech_batch(
+    frames: Tensor, lengths: Tensor, ids: Sequence[np.ndarray], fill: int, width: int | None = None
+) -> SpeechBatch:
     """A batch of frames (B, T, M), of which each row has so many, and texts with begin and end tokens."""
-    target, sizes = pad(ids, fill)
+    target, sizes = pad(ids, fill, width)
     return SpeechBatch(frames, lengths, target, sizes - 1, int(sizes.sum()) - len(sizes))
 
 
-def _padded(rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
+def _padded(rows: Sequence[np.ndarray], width: int | None = None) -> tuple[Tensor, Tensor]:
     """Frames (T, M) of several sounds as one tensor, zeros behind the shorter ones, and how many each has."""
     lengths = [len(row) for row in rows]
-    together = np.zeros((len(rows), max(lengths), rows[0].shape[1]), dtype=np.float32)
+    wide = max(lengths) if width is None else width
+    together = np.zeros((len(rows), wide, rows[0].shape[1]), dtype=np.float32)
     for place, row in zip(together, rows, strict=True):
         place[: len(row)] = row
     return torch.from_numpy(together), torch.tensor(lengths)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from regard.attention import Lengths, Mask, Seen
 from regard.blocks import Stack, initialise, initialise_head
-from regard.data.batch import AnswerBatch
+from regard.data.pictures.batch import AnswerBatch
 from regard.data.pictures.config import PictureFormat
 from regard.embed import TokenEmbedding, embedding_table, positions
 from regard.models.classifier import label_parts, mean_of_real

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from regard.blocks import initialise, initialise_head
-from regard.data.batch import PictureBatch
+from regard.data.pictures.batch import PictureBatch
 from regard.data.pictures.config import PictureFormat
 from regard.models.classifier import label_parts
 from regard.models.config import EfficientNetConfig, EncoderConfig

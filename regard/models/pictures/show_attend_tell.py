@@ -28,7 +28,8 @@ from regard.attention import Look, SoftAttention
 from regard.attention.changes import best_only
 from regard.attention.scores import Additive
 from regard.blocks.recurrent import LayerStates, Recurrent
-from regard.data.batch import CaptionBatch, PairBatch
+from regard.data.batch import PairBatch
+from regard.data.pictures.batch import CaptionBatch
 from regard.data.pictures.config import PictureFormat
 from regard.models.classifier import real_places
 from regard.models.configs.pictures import ShowAttendTellConfig

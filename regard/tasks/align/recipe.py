@@ -37,7 +37,7 @@ from regard.tasks.subject import EXTRA, TEXT_LENGTHS, Subject, real_behind
 from regard.tensors import read_tensors, write_tensors
 from regard.tokens import TokenizerPair
 from regard.training.events import Working
-from regard.training.loop import Job
+from regard.training.job import Job
 from regard.training.state import Fingerprint
 from regard.training.validation import Validation, share_error
 

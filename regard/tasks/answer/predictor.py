@@ -13,7 +13,8 @@ from torch import Tensor
 from regard.attention import Seen, channel, record
 from regard.brief import brief, quoted
 from regard.bundle import Bundle
-from regard.data.batch import AnswerBatch, pad
+from regard.data.batch import pad
+from regard.data.pictures.batch import AnswerBatch
 from regard.files import JSON
 from regard.look.pictures import PictureMap
 from regard.models.pictures.answerer import Answerer

@@ -12,10 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.bundle import Bundle, BundleConfig
-from regard.data.batch import (
-    AnswerBatch,
-)
 from regard.data.batch import pad as padded
+from regard.data.pictures.batch import AnswerBatch
 from regard.data.pictures.batches import AnswerBatches
 from regard.data.pictures.config import PictureFormat
 from regard.data.pictures.load import Asked, load_questions

@@ -15,7 +15,8 @@ from regard.attention import channel, record
 from regard.brief import brief, quoted
 from regard.bundle import Bundle
 from regard.config import check
-from regard.data.batch import CaptionBatch, pad
+from regard.data.batch import pad
+from regard.data.pictures.batch import CaptionBatch
 from regard.decode.config import DecodeConfig, DecodeOptions
 from regard.decode.ranking import Hypothesis
 from regard.decode.search import Stepper, generate

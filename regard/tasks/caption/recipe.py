@@ -14,11 +14,9 @@ from torch.nn.functional import pad
 
 from regard.bundle import Bundle, BundleConfig, load_bundle
 from regard.config import find_file
-from regard.data.batch import (
-    CaptionBatch,
-)
 from regard.data.batch import pad as padded
 from regard.data.pictures.augment import normalise
+from regard.data.pictures.batch import CaptionBatch
 from regard.data.pictures.batches import CaptionBatches, PictureSource
 from regard.data.pictures.config import PictureFormat
 from regard.data.pictures.load import SHAPES, Captioned, load_captions

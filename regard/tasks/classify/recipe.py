@@ -11,9 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.bundle import Bundle, BundleConfig
-from regard.data.batch import (
-    LabelBatch,
-)
+from regard.data.batch import LabelBatch
 from regard.data.batches import LabelBatches
 from regard.data.kept.cache import joint_key, shared_out
 from regard.data.kept.encoded_labelled import (

@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from regard.bundle import Bundle, BundleConfig
-from regard.data.batch import GraphBatch
+from regard.data.graphs.batch import GraphBatch
 from regard.data.graphs.batches import GraphBatches, NodeBatches, graph_batch
 from regard.data.graphs.graph import Graph, SparseFeatures, tidy_edges
 from regard.data.graphs.load import GraphSets, load_graphs, part_of, shown_to_model

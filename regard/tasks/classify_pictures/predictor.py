@@ -12,8 +12,8 @@ import torch
 from regard.attention import Seen, channel, record
 from regard.brief import brief, quoted
 from regard.bundle import Bundle
-from regard.data.batch import PictureBatch
 from regard.data.pictures.augment import normalise
+from regard.data.pictures.batch import PictureBatch
 from regard.errors import Advice, Option, Setting, UsageError
 from regard.files import JSON
 from regard.look.layers import ChannelWeights, MixingMatrices, one_layer

@@ -11,9 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.bundle import Bundle, BundleConfig
-from regard.data.batch import (
-    PictureBatch,
-)
+from regard.data.pictures.batch import PictureBatch
 from regard.data.pictures.batches import PictureBatches
 from regard.data.pictures.config import PictureFormat
 from regard.data.pictures.load import LabelledPictures, PicturePart, load_pictures

@@ -12,7 +12,7 @@ import torch
 from regard.attention import channel, record
 from regard.brief import brief, quoted
 from regard.bundle import Bundle
-from regard.data.batch import SoundBatch
+from regard.data.sound.batch import SoundBatch
 from regard.data.sound.waves import Sound
 from regard.files import JSON
 from regard.look.hearing import HeardView, head_title

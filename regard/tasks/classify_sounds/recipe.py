@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.bundle import Bundle, BundleConfig
-from regard.data.batch import SoundBatch
+from regard.data.sound.batch import SoundBatch
 from regard.data.sound.batches import SoundBatches
 from regard.data.sound.load import SoundPart, load_sounds
 from regard.evaluate.classification import f1_error, score_labels

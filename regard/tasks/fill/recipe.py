@@ -12,9 +12,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from regard.bundle import Bundle, BundleConfig
-from regard.data.batch import (
-    MaskedBatch,
-)
+from regard.data.batch import MaskedBatch
 from regard.data.kept.cache import joint_key
 from regard.data.kept.encoded_documents import encode_documents
 from regard.data.kept.ragged import Ragged

@@ -15,10 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.bundle import Bundle, BundleConfig
-from regard.data.batch import (
-    TextBatch,
-    text_batch,
-)
+from regard.data.batch import TextBatch, text_batch
 from regard.data.kept.cache import find_kept, joint_key
 from regard.data.kept.encoded_documents import encode_documents
 from regard.data.kept.tokenizers import sample_note

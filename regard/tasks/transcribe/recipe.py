@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.bundle import Bundle, BundleConfig
-from regard.data.batch import SpeechBatch
+from regard.data.sound.batch import SpeechBatch
 from regard.data.sound.batches import SpeechBatches, speech_batch
 from regard.data.sound.load import SoundPart, load_sounds
 from regard.evaluate.words import score_words

@@ -55,7 +55,7 @@ from regard.tasks.translate.predictor import Translator
 from regard.tokens import PAD, TextTokenizer, TokenizerPair, as_arrays
 from regard.training.events import Working
 from regard.training.finetune import NEW, OLD, Side
-from regard.training.loop import Job
+from regard.training.job import Job
 from regard.training.state import Fingerprint
 from regard.training.validation import Validation, interval_error, share_error
 from regard.world import world
