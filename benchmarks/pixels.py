@@ -50,7 +50,8 @@ from regard.tokens.config import SPECIALS, TokensConfig
 from regard.tokens.tokenizer import train_tokenizer
 from regard.training.config import TrainConfig
 from regard.training.history import RunLog
-from regard.training.optimiser import autocast, clip_gradient, make_optimiser, set_rate
+from regard.training.optimiser import clip_gradient, make_optimiser, set_rate
+from regard.training.precision import autocast
 
 Row = dict[str, Any]
 ROWS = 16  # pictures of a batch

@@ -47,7 +47,8 @@ from regard.tasks.configure import run_config
 from regard.tasks.translate.config import TranslateConfig
 from regard.tasks.translate.recipe import encode
 from regard.tokens import PAD, TokenizerPair
-from regard.training.optimiser import autocast, has_fast_bf16, make_optimiser, set_rate
+from regard.training.optimiser import make_optimiser, set_rate
+from regard.training.precision import autocast, has_fast_bf16
 
 try:
     import transformers
