@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -16,6 +16,8 @@ from torch import Tensor
 from regard.decode.config import DecodeConfig
 from regard.decode.live import NUMBERS, Bools, Floats, Ints, Live
 from regard.native.logits import digest_of, made_digest
+
+Number = TypeVar("Number", np.int64, np.float64, np.bool_)
 
 BLOCK = 64  # elements that one maximum stands for: a row of 10,000 becomes 156 maxima
 LEAST = np.finfo(np.float64).min  # what is less is -inf: no candidate
@@ -292,6 +294,14 @@ def _next_numbers(live: Live) -> Floats:
     return found
 
 
+def _with_rows(whole: NDArray[Number], rows: Ints, part: NDArray[Number], empty: float) -> NDArray[Number]:
+    """An array (B, C) with other rows (N, C'), of which what is missing is `empty`."""
+    found = whole.copy()
+    found[rows] = empty
+    found[rows[:, None], np.arange(part.shape[1])] = part
+    return found
+
+
 class Beam(Choice):
     """The best continuations of all hypotheses of a source together (beam search).
 
@@ -302,21 +312,40 @@ class Beam(Choice):
         super().__init__(width, first=1, ends=ends)
 
     def candidates(self, scores: StepLogits, live: Live) -> Candidates:
-        if scores.at_limit is None and (found := self._best_of_each_source(scores, live)) is not None:
-            return found
-        if scores.at_limit is not None and scores.at_limit.all():
-            return self._end_of_each_hypothesis(scores, live)
-        return self._best_of_each_hypothesis(scores, live)
+        limited = scores.at_limit
+        if limited is not None and limited.all():
+            return self._end_of_each_hypothesis(scores, live.totals)
+        found = self._best_of_each_source(scores, live)
+        if found is None:
+            return self._best_of_each_hypothesis(scores, live)
+        return found if limited is None else self._with_ends(found, limited.nonzero()[0], scores, live)
 
-    def _end_of_each_hypothesis(self, scores: StepLogits, live: Live) -> Candidates:
-        """As `_best_of_each_hypothesis`, where every source must end now: nothing is sorted but what ends."""
+    def _with_ends(self, found: Candidates, rows: Ints, scores: StepLogits, live: Live) -> Candidates:
+        """The candidates, but for sources `rows`, which must end now: of these the end of each hypothesis."""
+        assert scores.norms is not None
+        at = torch.from_numpy(rows).to(scores.allowed.device)
+        some = StepLogits(scores.logits[at], scores.norms[rows], scores.ends[rows], scores.allowed[at], None)
+        ended = self._end_of_each_hypothesis(some, live.totals[rows])
+        return Candidates(
+            _with_rows(found.parents, rows, ended.parents, 0),
+            _with_rows(found.ids, rows, ended.ids, self.end),
+            _with_rows(found.log_probs, rows, ended.log_probs, -math.inf),
+            _with_rows(found.totals, rows, ended.totals, -math.inf),
+            _with_rows(found.willing, rows, ended.willing, False),
+        )
+
+    def _end_of_each_hypothesis(self, scores: StepLogits, so_far: Floats) -> Candidates:
+        """As `_best_of_each_hypothesis`, where every source must end now: nothing is sorted but what ends.
+
+        `so_far`: the totals of the hypotheses (B, W).
+        """
         ends = scores.allowed[..., list(self.ends)].amax(dim=-1)  # (B, W)
         likeliest = (ends >= scores.allowed.amax(dim=-1)) & (ends > -math.inf)
         willing = likeliest.cpu().numpy().copy()
         if willing.any():  # of equals, the lower id is the likeliest
             willing[willing] = self.ended(top(scores.allowed[likeliest], 1)[1][:, 0].cpu().numpy()) == self.end
         log_probs = scores.log_probs(scores.ends)
-        totals = live.totals + log_probs
+        totals = so_far + log_probs
         order = np.argsort(-totals, axis=1, kind="stable")
         row, ids = np.arange(len(order))[:, None], np.full(order.shape, self.end)
         return Candidates(order, ids, log_probs[row, order], totals[row, order], willing[row, order])

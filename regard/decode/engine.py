@@ -39,6 +39,7 @@ from regard.trials import StepThreads
 IDLE = 5.0  # seconds after which a thread without work ends
 READ_AT_ONCE = 1024  # tokens of sources that are read before those that run go on
 IN_TURN = 4  # sources that go on at a time where a stepper cannot join them
+ENOUGH = 0.125  # of the room, that must be free before some of those that do not all fit are read
 OVER = 256  # requests that are over whose deadlines may be kept
 
 
@@ -234,6 +235,8 @@ class Engine:
         if first is None or (self._lanes and now - first.ticket.begun < self.gather):
             return []
         if sum(lane.alone is not None for lane in self._lanes) >= IN_TURN:
+            return []
+        if self._lanes and self._waiting.should_wait(ENOUGH):
             return []
         parts = self._waiting.admit(READ_AT_ONCE)
         self._statistics.seconds_waiting += sum(now - part.ticket.begun for part in parts)

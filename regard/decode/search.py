@@ -188,7 +188,7 @@ def _check_sources(prefix: Tensor, limits: Sequence[int], streams: Sequence[int]
 
 
 def _check_ids(ids: Sequence[int], logits: Tensor) -> None:
-    if not all(0 <= token < logits.size(-1) for token in ids):
+    if ids and not 0 <= min(ids) <= max(ids) < logits.size(-1):
         raise RegardError(
             f"end and forbidden ids {list(ids)}: not all are under the {logits.size(-1)} ids of the model"
         )

@@ -70,6 +70,15 @@ class Waiting:
             read += part.read
         return admitted
 
+    def should_wait(self, share: float) -> bool:
+        """Whether more wait than there is room for, and less than this share of the rows is free.
+
+        Reading sources and putting them beside those that run costs about as much as a step, for one as for some.
+        """
+        free = self.room.rows - self.rows
+        first = next(self.all_waiting(), None)
+        return first is not None and len(self) * first.rows > free and free < share * self.room.rows
+
     def leave(self, number: int) -> Part | None:
         """One that runs no more."""
         part = self.running.pop(number, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.native.compiled import Kernels, kernels
+from regard.native.threads import on_threads, shares_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -38,9 +40,13 @@ class Digest:
         """Compute the logits of vectors x (N, D) by the fields of an output layer, with what is kept of them."""
         sums, place = self._places(norms)
         x = x.contiguous()
-        self.library.regard_output(
-            output, x.data_ptr(), len(x), self.logits.data_ptr(), self.bounds.data_ptr(), *_at(sums, place)
-        )
+
+        def rows(begin: int, end: int) -> None:
+            logits, bounds = self.logits[begin:end].data_ptr(), self.bounds[begin:end].data_ptr()
+            there = _at(None, None) if sums is None or place is None else _at(sums[begin:end], place[begin:end])
+            self.library.regard_output(output, x[begin:end].data_ptr(), end - begin, logits, bounds, *there)
+
+        on_threads([partial(rows, *share) for share in shares_of(len(x))])
 
     def read(self, norms: bool) -> None:
         """Go through logits that are there."""
@@ -82,7 +88,7 @@ class Digest:
             return None, None
         rows = len(self.logits)
         self._norms = np.empty(rows)
-        return self.logits.new_empty(self.library.regard_output_scratch(rows)), self._norms
+        return self.logits.new_empty(rows, self.library.regard_output_scratch(1)), self._norms
 
 
 def _at(sums: Tensor | None, norms: Floats | None) -> tuple[int | None, int | None]:

@@ -11,6 +11,7 @@
 
 typedef struct {
     Int sources, width;            /* B, W */
+    Int begin, end;                /* sources that this call computes: others may compute the rest meanwhile */
     Int first, room, rows;         /* slots filled before this step; slots and rows that there is room for */
     Int reach, memory_room, memory_rows; /* S; positions and rows of a memory that there is room for */
     Int band;                      /* how many positions back narrow layers see, the token itself included */
@@ -195,13 +196,13 @@ static void through(const Step *step, const Block *block, const Sizes *s, Int la
     feed_forward(block, s, x, rows, p->normed, p->parts);
 }
 
-/* The newest tokens (B, W) through all blocks and the last norm: `out` (B, W, D). */
+/* The newest tokens (B, W) of sources `begin` to `end` through all blocks and the last norm: their rows of `out` (B, W, D). */
 void regard_step(const Stack *stack, const Step *step)
 {
     const Sizes *s = &stack->sizes;
     Places p = places_in(step->scratch, s, at_once(step) * step->width, step->first + step->width, step->reach);
-    for (Int from = 0; from < step->sources; from += at_once(step)) {
-        Int to = least(step->sources, from + at_once(step));
+    for (Int from = step->begin; from < step->end; from += at_once(step)) {
+        Int to = least(step->end, from + at_once(step));
         for (Int source = from; source < to; source++) {
             embed(step, s, source);
             list_slots(step, source, (source - from) * step->width, &p);

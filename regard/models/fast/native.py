@@ -9,6 +9,7 @@ import operator
 from collections.abc import Sequence
 from ctypes import Structure, addressof, byref, c_double, c_int64, c_void_p
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -23,6 +24,7 @@ from regard.models.fast.products import joined, scale_of
 from regard.models.fast.slots import Slots
 from regard.native.compiled import Kernels
 from regard.native.logits import Digest, kernels_for, with_digest
+from regard.native.threads import Share, on_threads, shares_of
 
 LAYER_NORM, ROOT_MEAN_SQUARE = 1, 2
 RELU, SWISH, GELU, GELU_TANH, GATE = range(5)
@@ -60,7 +62,7 @@ class StackFields(Structure):
 
 class StepFields(Structure):
     _fields_: ClassVar = [
-        *((name, c_int64) for name in ("sources", "width", "first", "room", "rows")),
+        *((name, c_int64) for name in ("sources", "width", "begin", "end", "first", "room", "rows")),
         *((name, c_int64) for name in ("reach", "memory_room", "memory_rows", "band")),
         *((name, c_void_p) for name in ("ids", "row", "read", "table")),
         ("scale", c_double),
@@ -233,6 +235,7 @@ class Call:
         self.scratch: Tensor | None = None
         self.tables: tuple[Tensor | None, ...] = ()
         self.end = self.needed = 0  # positions that tables have, and slots that there is scratch for
+        self.shares: list[Share] = []  # of the sources, one for each thread
         memory, table = state.memory, embedding.table
         self.fields = StepFields(
             sources=len(state), width=state.visible.size(1), room=state.past.size(4), rows=state.past.size(2),
@@ -241,7 +244,6 @@ class Call:
             read=_at(state.read), table=_at(table), scale=embedding.scale, past=_at(state.past), visible=_at(state.visible),
             at=_at(state.at), memory=_at(memory), padding=_at(self.padding),
         )  # fmt: skip
-        self.at = byref(self.fields)
 
     def fits(self, state: Slots) -> bool:
         now = (state.past, state.visible, state.read, state.memory, state.padding, state.at, state.place)
@@ -253,12 +255,29 @@ class Call:
         fields.first = state.filled
         if state.longest >= self.end:
             self._reach(state.longest + 1)
-        if state.filled >= self.needed:
+        shares = shares_of(len(ids))
+        if state.filled >= self.needed or shares != self.shares:
+            self.shares = shares
             self._make_room(state.filled)
         out = table.new_empty(ids.numel(), table.size(1))
         fields.ids, fields.out = ids.data_ptr(), out.data_ptr()
-        self.stack.library.regard_step(self.stack.at, self.at)
+        self._compute()
         return out
+
+    def _compute(self) -> None:
+        """Each share on a thread of its own, with the fields as they are now but for who computes what, and where."""
+        step, at, fields = self.stack.library.regard_step, self.stack.at, self.fields
+        if len(self.shares) == 1:
+            fields.begin, fields.end = self.shares[0]
+            step(at, byref(fields))
+            return
+        assert self.scratch is not None
+        calls = []
+        for (begin, end), place in zip(self.shares, self.scratch, strict=True):
+            own = StepFields.from_buffer_copy(fields)
+            own.begin, own.end, own.scratch = begin, end, place.data_ptr()
+            calls.append(partial(step, at, byref(own)))
+        on_threads(calls)
 
     def _reach(self, end: int) -> None:
         """Tables for so many positions, and a few more where they are known."""
@@ -267,9 +286,10 @@ class Call:
         self.fields.positions, self.fields.cosine, self.fields.sine = map(_at, self.tables)
 
     def _make_room(self, filled: int) -> None:
-        """Scratch for lists of so many slots, and of some more."""
+        """Scratch for lists of so many slots, and of some more, for each thread."""
         self.needed = self.fields.first = filled + SOME
-        self.scratch = self.embedding.table.new_empty(self.stack.library.regard_step_scratch(self.stack.at, self.at))
+        numbers = self.stack.library.regard_step_scratch(self.stack.at, byref(self.fields))
+        self.scratch = self.embedding.table.new_empty(len(self.shares), numbers)
         self.fields.scratch, self.fields.first = self.scratch.data_ptr(), filled
 
 

@@ -28,6 +28,10 @@ CROWDED = 1.5  # times as many slots as the last time some were given up: look a
 FULL = 1.15  # times as many slots as are seen: enough to give some up before buffers grow (9 MB more: 4 ms)
 GROWTH = 3  # halves of the room that a full buffer gets
 GROWN = 16  # positions of a memory: buffers have a multiple of it
+MANY, TIMES = (
+    64,
+    4,
+)  # sources that buffers have room for once others come, and how many times as many when these are there
 
 
 @dataclass
@@ -45,6 +49,7 @@ class Slots:
     at: Tensor | None = None  # (B, room) the position of the token in each slot; None: no layer needs to know
     longest: int = 0  # the greatest number of tokens read
     filled: int = 0  # slots
+    deepest: int = 0  # the most that were filled since the buffers are there: behind them nobody wrote
     few: int = ROOM // 2  # slots that cost so little that none need be given up
     crowded: int = ROOM // 2  # slots from which on it may pay to give some up
     place: Tensor | None = None  # (B,) the row of each source; None: they stand in order
@@ -118,7 +123,7 @@ def _move(state: Slots, source: Tensor, target: Tensor) -> None:
 def with_room(state: Slots, more: int) -> Slots:
     """The state, with room for so many more slots."""
     room = state.past.size(4)
-    if state.filled + more > room and state.visible.size(1) > 1:
+    if state.filled + more > room:
         state = without_unseen(state, FULL)
     if (needed := state.filled + more) <= room:
         return state
@@ -170,22 +175,22 @@ def without_unseen(state: Slots, worthwhile: float = CROWDED) -> Slots:
     state.visible.fill_(-math.inf)[..., :left] = visible
     if state.at is not None:
         state.at[:, :left] = state.at.gather(1, slots)
-    return replace(state, filled=left, crowded=crowded)
+    return replace(state, filled=left, deepest=max(state.deepest, filled), crowded=crowded)
 
 
 def joined(state: Slots, other: Slots) -> Slots:
     """The sources of both, the other's behind, each with as many hypotheses. Only the other's are copied, if there is room."""
     rows, more, filled = len(state), len(other), max(state.filled, other.filled)
-    room = max(state.past.size(4), other.past.size(4))
+    room, deepest = max(state.past.size(4), -(-filled // ROOM) * ROOM), max(state.deepest, filled)
     if room > state.past.size(4) or rows + more > state.past.size(2):
-        capacity = max(state.past.size(2), 2 * (rows + more))
-        past = _grown(state.past, capacity, room, rows, state.filled)
+        past = _grown(state.past, _capacity(state.past.size(2), rows + more), room, rows, state.filled)
+        deepest = filled
     else:
         past = state.past
-        past[:, :, rows : rows + more] = 0.0
+        past[:, :, rows : rows + more, :, :deepest] = 0.0
     past[:, :, rows : rows + more, :, : other.filled] = other.past[:, :, :more, :, : other.filled]
     memory, reach, padding = _joined_memories(state, other)
-    both = (_widened(state.visible, room), _widened(other.visible, room))
+    both = (_widened(state.visible, room), _widened(other.visible[..., :room], room))
     place, order = _joined_places(state, other)
     found = replace(
         state,
@@ -195,14 +200,20 @@ def joined(state: Slots, other: Slots) -> Slots:
         memory=memory,
         reach=reach,
         padding=padding,
-        at=None if state.at is None or other.at is None else _joined_positions(state.at, other.at),
+        at=None if state.at is None or other.at is None else _joined_positions(state.at, other.at, room),
         longest=max(state.longest, other.longest),
         filled=filled,
+        deepest=deepest,
         place=place,
         order=order,
         work=None,
     )
     return found if filled < state.crowded else without_unseen(found)
+
+
+def _capacity(rows: int, needed: int) -> int:
+    """Rows for buffers that have `rows` and need more: pages that nobody fills are not there, and copies are dear."""
+    return rows if needed <= rows else max(MANY, TIMES * needed)
 
 
 def _joined_places(state: Slots, other: Slots) -> tuple[Tensor | None, Tensor | None]:
@@ -215,9 +226,10 @@ def _joined_places(state: Slots, other: Slots) -> tuple[Tensor | None, Tensor | 
     return place, place.argsort()
 
 
-def _joined_positions(own: Tensor, theirs: Tensor) -> Tensor:
-    room = max(own.size(1), theirs.size(1))
-    return torch.cat([torch.nn.functional.pad(each, (0, room - each.size(1))) for each in (own, theirs)])
+def _joined_positions(own: Tensor, theirs: Tensor, room: int) -> Tensor:
+    return torch.cat(
+        [torch.nn.functional.pad(each[:, :room], (0, max(0, room - each.size(1)))) for each in (own, theirs)]
+    )
 
 
 def _joined_memories(state: Slots, other: Slots) -> tuple[Tensor | None, int, Tensor | None]:
@@ -228,7 +240,9 @@ def _joined_memories(state: Slots, other: Slots) -> tuple[Tensor | None, int, Te
     own, theirs = _memory_bias(state), _memory_bias(other)  # (B, 1, 1, S)
     reach, memory = max(_used(own), other.reach), state.memory
     if rows + more > memory.size(2) or reach > memory.size(4):
-        capacity, length = max(memory.size(2), 2 * (rows + more)), -(-reach // GROWN) * GROWN
+        capacity, length = _capacity(memory.size(2), rows + more), memory.size(4)
+        if reach > length:  # longer ones will come
+            length = -(-3 * reach // (2 * GROWN)) * GROWN
         memory = _grown(memory, capacity, length, rows, min(reach, state.reach))
     else:
         memory[:, :, rows : rows + more] = 0.0

@@ -10,6 +10,7 @@ in `slots.py`.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Generic, TypeVar
@@ -39,6 +40,8 @@ from regard.models.fast.products import (
 from regard.models.fast.slots import FIRST, ROOM, Slots, kept, reordered, with_room, zeros
 from regard.models.fast.slots import joined as joined_slots
 from regard.models.fast.small import FEW, Look, SmallSteps, small_steps
+
+VERSION = operator.attrgetter("_version")
 
 Fast = TypeVar("Fast")  # a laid-out stepper
 
@@ -247,6 +250,7 @@ class LaidOut(Generic[Fast]):
     def __init__(self, model: nn.Module, lay_out: Callable[[nn.Module], Fast | None]) -> None:
         """`lay_out` gives the laid-out stepper of a model, or None where the model has parts that only modules know."""
         self.model, self.lay_out, self.weights = model, lay_out, list(model.parameters())
+        self.counting = [each for each in self.weights if not each.is_inference()]  # their changes
         self._laid_out: tuple[Fast, list[Tensor], list[int]] | None = None  # with the weights as they stood
 
     def stepper(self) -> nn.Module | Fast:
@@ -255,17 +259,15 @@ class LaidOut(Generic[Fast]):
         if model.training or is_recorded(model) or is_changed(model) or is_softened():
             return model
         known = self._laid_out  # one assignment: several threads may ask at once
-        if known is not None and _stand(self.weights) == known[2]:
+        if known is not None and self._stand() == known[2]:
             return known[0]  # what stood there is kept, so that nothing else can stand in its place
         with torch.inference_mode():
             found = self.lay_out(model)
             if found is None:
                 return model
-            self._laid_out = (found, [each.detach() for each in self.weights], _stand(self.weights))
+            self._laid_out = (found, [each.detach() for each in self.weights], self._stand())
         return found
 
-
-def _stand(weights: Sequence[Tensor]) -> list[int]:
-    """Where weights stand, and how often each was changed; one made for inference counts nothing."""
-    changes = [0 if each.is_inference() else each._version for each in weights]
-    return [*map(Tensor.data_ptr, weights), *changes]
+    def _stand(self) -> list[int]:
+        """Where weights stand, and how often each was changed."""
+        return [*map(Tensor.data_ptr, self.weights), *map(VERSION, self.counting)]
