@@ -115,6 +115,7 @@ def _panel(axes: Axes, subject: Subject, table: Table) -> None:
         label = f"{examples:,} {subject.unit}"
         axes.plot(list(row), list(row.values()), linewidth=1.6, markersize=5, label=label, **style(number))
     tidy(axes)
+    axes.margins(y=0.3)  # room for names
     times = sorted({minutes for row in table.values() for minutes in row})
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(FixedLocator(times))

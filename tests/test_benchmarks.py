@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 import tempfile
 from pathlib import Path
@@ -62,3 +63,12 @@ def test_without_the_library_beside_them_they_run_alone(
     monkeypatch.setitem(sys.modules, "transformers", None)
     assert not run_tiny(ROOT / "benchmarks" / f"{name}.py", tmp_path, monkeypatch)
     assert "transformers is not installed" in capsys.readouterr().out
+
+
+def test_the_table_of_equal_processes_is_made(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    loaded(ROOT / "benchmarks" / "processes.py", monkeypatch).main(["equal", "--tiny"])
+    found = json.loads(capsys.readouterr().out.splitlines()[0])
+    assert found["compared"] > 5 and found["same_bits"] and 0 < found["largest"] < 1e-10
