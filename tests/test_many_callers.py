@@ -20,6 +20,7 @@ from regard.models.fast.stepper import LaidOut
 from regard.models.fast.translation import FastDecoder
 from regard.models.transformer import Transformer
 from regard.native.threads import LEAST, on_threads, shares_of
+from regard.threads import is_alone
 
 END, BEAM, VOCABULARY = 2, 3, 30 * BLOCK + 13
 
@@ -79,6 +80,12 @@ def test_shares_are_all_rows_once_in_order() -> None:
     with pytest.raises(ZeroDivisionError):
         on_threads([lambda: done.append(1), lambda: 1 // 0])
     assert done == [1]
+
+
+def test_threads_of_kernels_keep_nobody_from_having_helpers() -> None:
+    """After one step on two threads a process was taken for one that computes elsewhere, and files went without helpers."""
+    on_threads([lambda: None, lambda: None])
+    assert is_alone()
 
 
 @pytest.mark.parametrize("beam", [1, 4])

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
 
 import torch
+
+from regard.threads import only_waits
 
 LEAST = 16  # rows for which another thread is worth waking
 
@@ -32,7 +35,13 @@ def on_threads(calls: Sequence[Callable[[], object]]) -> None:
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max_workers=os.cpu_count(), thread_name_prefix="regard-kernels")
+    return ThreadPoolExecutor(
+        max_workers=os.cpu_count(),
+        thread_name_prefix="regard-kernels",
+        initializer=lambda: only_waits(
+            threading.current_thread()
+        ),  # but for calls, which end before who made them goes on
+    )
 
 
 if hasattr(os, "register_at_fork"):
