@@ -161,7 +161,7 @@ class Stack:
         )
 
     def is_best(self, tokens: int) -> bool:
-        """Whether the kernels, which compute on one thread, are as fast as torch on all it has, for so many tokens."""
+        """Whether the kernels are as fast as torch for so many tokens, on all of its threads."""
         return torch.get_num_threads() <= FEW_THREADS or tokens * self.numbers <= MUCH
 
 
